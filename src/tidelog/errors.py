@@ -1,0 +1,182 @@
+"""Kafka's errors as classes. An error becomes its number only where a response is built."""
+
+from typing import ClassVar
+
+
+class KafkaError(Exception):
+    """Base of all errors that have a code on the wire; `str(error)` is the message for people."""
+
+    code: ClassVar[int] = -1
+    retriable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, code: int | None = None) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
+            ERRORS_BY_CODE[code] = cls
+
+    @property
+    def message(self) -> str:
+        return str(self) or (type(self).__doc__ or "").strip()
+
+
+ERRORS_BY_CODE: dict[int, type[KafkaError]] = {}
+NO_ERROR = 0
+
+
+class RetriableError(KafkaError):
+    """The same request may succeed later, or at another broker."""
+
+    retriable = True
+
+
+class UnknownServerError(KafkaError, code=-1):
+    """The broker failed unexpectedly; its log has the reason."""
+
+
+class OffsetOutOfRange(KafkaError, code=1):
+    """The offset is outside what the partition holds."""
+
+
+class CorruptMessage(RetriableError, code=2):
+    """The batch fails its CRC or is malformed."""
+
+
+class UnknownTopicOrPartition(RetriableError, code=3):
+    """This broker does not host this topic or partition."""
+
+
+class LeaderNotAvailable(RetriableError, code=5):
+    """The partition has no leader yet."""
+
+
+class NotLeaderOrFollower(RetriableError, code=6):
+    """This broker does not host a current replica of the partition."""
+
+
+class RequestTimedOut(RetriableError, code=7):
+    """The request was not completed within its own time limit."""
+
+
+class MessageTooLarge(KafkaError, code=10):
+    """The batch is larger than max.message.bytes."""
+
+
+class InvalidTopic(KafkaError, code=17):
+    """The topic name is not allowed."""
+
+
+class RecordListTooLarge(KafkaError, code=18):
+    """The batch is larger than a segment."""
+
+
+class NotEnoughReplicas(RetriableError, code=19):
+    """Fewer replicas are in sync than min.insync.replicas asks for."""
+
+
+class NotEnoughReplicasAfterAppend(RetriableError, code=20):
+    """The records were written, but the in-sync replicas shrank below min.insync.replicas."""
+
+
+class InvalidRequiredAcks(KafkaError, code=21):
+    """acks must be 0, 1 or -1."""
+
+
+class InvalidTimestamp(KafkaError, code=32):
+    """A record's timestamp is outside the allowed range."""
+
+
+class UnsupportedVersion(KafkaError, code=35):
+    """The broker does not support this version of the API."""
+
+
+class TopicAlreadyExists(KafkaError, code=36):
+    """A topic of this name exists."""
+
+
+class InvalidPartitions(KafkaError, code=37):
+    """The number of partitions is not allowed."""
+
+
+class InvalidReplicationFactor(KafkaError, code=38):
+    """The replication factor is below 1 or above the number of live brokers."""
+
+
+class InvalidReplicaAssignment(KafkaError, code=39):
+    """The replica assignment is not allowed."""
+
+
+class InvalidConfig(KafkaError, code=40):
+    """A setting is unknown or its value is not allowed."""
+
+
+class NotController(RetriableError, code=41):
+    """This broker is not the controller."""
+
+
+class InvalidRequest(KafkaError, code=42):
+    """The request contradicts itself or the protocol."""
+
+
+class UnsupportedForMessageFormat(KafkaError, code=43):
+    """The message format on the broker does not support the request."""
+
+
+class PolicyViolation(KafkaError, code=44):
+    """The request breaks a policy of this cluster."""
+
+
+class OutOfOrderSequenceNumber(KafkaError, code=45):
+    """The batch does not follow the last one of this producer."""
+
+
+class DuplicateSequenceNumber(KafkaError, code=46):
+    """The batch was written before."""
+
+
+class InvalidProducerEpoch(KafkaError, code=47):
+    """A newer instance of this producer has taken over."""
+
+
+class InvalidTxnState(KafkaError, code=48):
+    """The transaction is not in a state that allows this."""
+
+
+class TransactionCoordinatorFenced(KafkaError, code=52):
+    """A newer transaction coordinator has taken over."""
+
+
+class OperationNotAttempted(KafkaError, code=55):
+    """Left undone because another part of the request failed."""
+
+
+class KafkaStorageError(RetriableError, code=56):
+    """The log directory of the partition is offline."""
+
+
+class FencedLeaderEpoch(RetriableError, code=74):
+    """The leader epoch in the request is older than the broker's."""
+
+
+class UnknownLeaderEpoch(RetriableError, code=75):
+    """The leader epoch in the request is newer than the broker's."""
+
+
+class UnsupportedCompressionType(KafkaError, code=76):
+    """This version of the API does not carry this compression type."""
+
+
+class InvalidRecord(KafkaError, code=87):
+    """A record breaks the rules of its topic or of the format."""
+
+
+class ThrottlingQuotaExceeded(RetriableError, code=89):
+    """A quota is used up."""
+
+
+class UnknownTopicId(RetriableError, code=100):
+    """No topic has this id."""
+
+
+class InconsistentTopicId(RetriableError, code=103):
+    """The topic was deleted and created again."""

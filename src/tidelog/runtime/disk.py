@@ -1,0 +1,261 @@
+"""The disk seam: files and directories, as far as a log needs them.
+
+Every call may raise OSError. Only `append`, `read` on cached bytes and cheap metadata calls
+belong on the event loop; what may wait for a platter goes through `runtime.workers`.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from typing import Literal, NamedTuple, Protocol
+
+from tidelog.types import Buffer
+
+OpenMode = Literal["read", "append", "create"]
+"""read: must exist; append: made if missing, written at its end; create: made anew, emptied if it exists."""
+
+CACHE_PROBE_BYTES = 64 * 1024
+"""Distance of the probes that tell whether a range is in the page cache: a read-ahead brings at least as much."""
+
+
+class DirectoryEntry(NamedTuple):
+    name: str
+    is_directory: bool
+    size: int
+    modified_ms: int
+
+
+class DirectoryInUse(OSError):
+    """Another process holds the lock."""
+
+
+class File(Protocol):
+    path: str
+
+    def append(self, data: Buffer) -> None:
+        """Write all of it at the end of the file."""
+        ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+        ...
+
+    def is_cached(self, position: int, length: int) -> bool:
+        """Whether reading the range would not wait for the device."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def fileno(self) -> int | None:
+        """The descriptor for sendfile; None where there is none."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, mode: OpenMode) -> File: ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def write_file_atomically(self, path: str, data: bytes) -> None:
+        """`path.tmp`, fsync, rename, fsync of the directory: after a crash the old or the new content, whole."""
+        ...
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def make_directory(self, path: str) -> None:
+        """With its parents; no error if it exists."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Replaces `new` if it is a file."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """No error if the file is gone."""
+        ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def space(self, path: str) -> tuple[int, int]:
+        """Total and usable bytes of the volume."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Hold the file until release or the end of the process; DirectoryInUse if somebody else does."""
+        ...
+
+
+class FileSlice(NamedTuple):
+    """Bytes that stay in their file until a connection sends them."""
+
+    file: File
+    position: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.length)
+
+
+class SystemFile:
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def append(self, data: Buffer) -> None:
+        written = os.write(self._fd, data)
+        if written != len(data):
+            self._append_rest(memoryview(data)[written:])
+
+    def _append_rest(self, rest: memoryview) -> None:
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    def read(self, position: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        return data + self.read(position + len(data), length - len(data))
+
+    def is_cached(self, position: int, length: int) -> bool:
+        probe = [bytearray(1)]
+        end = position + length
+        try:
+            for place in range(position, end, CACHE_PROBE_BYTES):
+                os.preadv(self._fd, probe, place, os.RWF_NOWAIT)
+            os.preadv(self._fd, probe, end - 1, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:  # a file system without non-blocking reads keeps its data in memory
+                return True
+            raise
+        return True
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        # A reader may still hold a slice of a file that its log has let go of: the descriptor ends with the last one.
+        self.close()
+
+
+class SystemLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+_OPEN_FLAGS: dict[OpenMode, int] = {
+    "read": os.O_RDONLY,
+    "append": os.O_RDWR | os.O_CREAT | os.O_APPEND,
+    "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND,
+}
+
+
+class SystemDisk:
+    def open(self, path: str, mode: OpenMode) -> SystemFile:
+        return SystemFile(path, os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, 0o644))
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_file_atomically(self, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        self.sync_directory(os.path.dirname(path) or ".")
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        entries = []
+        with os.scandir(path) as found:
+            for entry in found:
+                status = entry.stat()
+                is_directory = stat.S_ISDIR(status.st_mode)
+                entries.append(DirectoryEntry(entry.name, is_directory, status.st_size, status.st_mtime_ns // 1_000_000))
+        return entries
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def space(self, path: str) -> tuple[int, int]:
+        usage = os.statvfs(path)
+        return usage.f_frsize * usage.f_blocks, usage.f_frsize * usage.f_bavail
+
+    def lock(self, path: str) -> SystemLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(fd)
+            raise DirectoryInUse(errno.EWOULDBLOCK, "held by another process", path) from error
+        return SystemLock(fd)

@@ -1,0 +1,34 @@
+"""The randomness seam: ids and choices come from here, so that a simulation can repeat them."""
+
+import os
+import random
+from typing import Protocol
+
+
+class Randomness(Protocol):
+    def bytes(self, count: int) -> bytes: ...
+
+    def below(self, limit: int) -> int:
+        """A number in [0, limit)."""
+        ...
+
+
+class SystemRandomness:
+    def bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def below(self, limit: int) -> int:
+        return random.SystemRandom().randrange(limit)
+
+
+class SeededRandomness:
+    """The same seed gives the same run."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+    def below(self, limit: int) -> int:
+        return self._random.randrange(limit)

@@ -1,0 +1,40 @@
+"""The thread seam: what may wait for a disk or a server runs here, never on the event loop."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workers(Protocol):
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run blocking work elsewhere; come back on the event loop with its result or error."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ThreadWorkers:
+    """A few threads; a thread starts only when work first needs it."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(*args, **kwargs))
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+class InlineWorkers:
+    """Runs the work at once. For tests and the simulator, where no disk makes anybody wait."""
+
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(*args, **kwargs)
+
+    def close(self) -> None:
+        return None

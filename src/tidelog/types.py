@@ -1,0 +1,41 @@
+"""The few plain types that every layer shares."""
+
+import base64
+from typing import NamedTuple, TypeAlias
+
+BrokerId: TypeAlias = int
+
+Uuid: TypeAlias = bytes
+"""Sixteen bytes, as on the wire. `uuid_text` and `uuid_from_text` give Kafka's 22 characters."""
+
+ZERO_UUID: Uuid = bytes(16)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+NO_BROKER: BrokerId = -1
+NO_LEADER_EPOCH = -1
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_text(value: Uuid) -> str:
+    """Kafka writes ids as URL-safe base64 without padding: 22 characters."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
+
+
+def uuid_from_text(text: str) -> Uuid:
+    value = base64.urlsafe_b64decode(text + "==")
+    if len(value) != 16:
+        raise ValueError(f"not a Kafka id (22 characters of URL-safe base64): {text!r}")
+    return value
