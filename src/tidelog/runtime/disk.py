@@ -104,12 +104,15 @@ class Disk(Protocol):
         ...
 
 
-class FileSlice(NamedTuple):
+class FileSlice:
     """Bytes that stay in their file until a connection sends them."""
 
-    file: File
-    position: int
-    length: int
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: File, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
 
     def __len__(self) -> int:
         return self.length
@@ -217,7 +220,9 @@ class SystemDisk:
             for entry in found:
                 status = entry.stat()
                 is_directory = stat.S_ISDIR(status.st_mode)
-                entries.append(DirectoryEntry(entry.name, is_directory, status.st_size, status.st_mtime_ns // 1_000_000))
+                entries.append(
+                    DirectoryEntry(entry.name, is_directory, status.st_size, status.st_mtime_ns // 1_000_000)
+                )
         return entries
 
     def exists(self, path: str) -> bool:

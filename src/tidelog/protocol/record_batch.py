@@ -1,0 +1,113 @@
+"""Record batches of format v2, on the wire and on disk: the 61-byte header, and what can be told from it alone."""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import crc32c
+
+from tidelog.errors import CorruptMessage
+from tidelog.types import Buffer
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = 61
+LENGTH_OVERHEAD_BYTES = 12
+"""Base offset and length: what the length field does not count."""
+
+CRC_START = 21
+"""The CRC covers everything from the attributes on; base offset and leader epoch lie before it and may be patched."""
+
+MAGIC = 2
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+MAX_SEQUENCE = 2**31 - 1
+
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return LENGTH_OVERHEAD_BYTES + self.length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        return add_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def compression(self) -> int:
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_log_append_time(self) -> bool:
+        return bool(self.attributes & TIMESTAMP_TYPE_BIT)
+
+
+def add_sequence(sequence: int, increment: int) -> int:
+    """Sequences count to the largest int32 and go on from 0."""
+    return (sequence + increment) & MAX_SEQUENCE
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; the caller has made sure that 61 bytes are there."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
+    return crc32c.crc32c(memoryview(batch)[CRC_START : header.length + LENGTH_OVERHEAD_BYTES]) == header.crc
+
+
+def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch its offset and epoch, in place: both lie outside the CRC (R1)."""
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _LEADER_EPOCH.pack_into(batch, LENGTH_OVERHEAD_BYTES, leader_epoch)
+
+
+def split_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The whole batches in `buffer`, in order; a cut one at the end is left out, as a fetch may end with it."""
+    view = memoryview(buffer)
+    position, end = 0, len(view)
+    while end - position >= HEADER_BYTES:
+        header = read_header(view, position)
+        if header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES:
+            raise CorruptMessage(f"a batch claims a length of {header.length} bytes, less than its own header")
+        if position + header.size_bytes > end:
+            return
+        yield header, view[position : position + header.size_bytes]
+        position += header.size_bytes
