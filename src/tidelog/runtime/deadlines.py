@@ -1,0 +1,60 @@
+"""Deadlines for thousands of waiting operations at the price of a few timers.
+
+An operation that waits usually ends before its deadline. Deadlines are therefore gathered in
+buckets of a few milliseconds; only a bucket has a timer, and leaving one is a dictionary delete.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import TypeAlias
+
+RESOLUTION_S = 0.005
+
+DeadlineKey: TypeAlias = tuple[int, int]
+
+
+class Deadlines:
+    """Calls back at a deadline or up to one resolution after it, never before."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._buckets: dict[int, dict[int, Callable[[], None]]] = {}
+        self._due: list[int] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_id = 0
+
+    def add(self, delay_s: float, on_expired: Callable[[], None]) -> DeadlineKey:
+        bucket = int((self._loop.time() + delay_s) / RESOLUTION_S) + 1
+        waiting = self._buckets.get(bucket)
+        if waiting is None:
+            waiting = self._buckets[bucket] = {}
+            heapq.heappush(self._due, bucket)
+            if self._due[0] == bucket:
+                self._set_timer()
+        self._next_id += 1
+        waiting[self._next_id] = on_expired
+        return bucket, self._next_id
+
+    def cancel(self, key: DeadlineKey) -> None:
+        """No effect on one that has passed."""
+        waiting = self._buckets.get(key[0])
+        if waiting is not None:
+            waiting.pop(key[1], None)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets.values()))
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due[0] * RESOLUTION_S, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._due and self._due[0] * RESOLUTION_S <= now:
+            for on_expired in self._buckets.pop(heapq.heappop(self._due)).values():
+                on_expired()
+        if self._due and self._timer is None:
+            self._set_timer()

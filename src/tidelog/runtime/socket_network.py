@@ -1,0 +1,442 @@
+"""The network seam over TCP sockets, close to the operating system.
+
+asyncio's transports copy what they receive and cannot mix buffers with sendfile, so channels here
+register their sockets with the event loop themselves.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from tidelog.runtime.disk import FileSlice
+from tidelog.runtime.network import AcceptChannel, Channel, FramePart, FrameReceiver
+from tidelog.runtime.receive_buffers import ReceiveBuffers
+from tidelog.types import Buffer
+
+LENGTH = struct.Struct(">i")
+LENGTH_BYTES = 4
+
+MAX_READS_PER_WAKE_UP = 16
+"""After so many reads other connections get their turn."""
+
+KEEP_BUFFER_ABOVE_BYTES = 16 * 1024
+"""A smaller rest of a frame is copied aside and the buffer given back, so that a thousand stalled
+connections hold kilobytes, not megabytes."""
+
+SENDFILE_FROM_BYTES = 16 * 1024
+"""Below this, one read and one joint write are cheaper than a system call of its own."""
+
+JOIN_BELOW_BYTES = 64 * 1024
+"""Buffers up to this size are joined into one; larger ones are passed to the kernel as they are."""
+
+MAX_BUFFERS_PER_WRITE = 512
+ACCEPT_BACKLOG = 1024
+MAX_ACCEPTS_PER_WAKE_UP = 64
+
+
+class FrameTooLarge(Exception):
+    """The peer announces a frame above the limit, or of negative length."""
+
+
+class SocketChannel:
+    """One TCP connection. Reading, framing and writing; no meaning."""
+
+    receiver: FrameReceiver
+
+    def __init__(
+        self, connection: socket.socket, loop: asyncio.AbstractEventLoop, buffers: ReceiveBuffers, max_frame_bytes: int
+    ) -> None:
+        self._socket = connection
+        self._fd = connection.fileno()
+        self._loop = loop
+        self._buffers = buffers
+        self._max_frame_bytes = max_frame_bytes
+        self.peer_host, self.peer_port = connection.getpeername()[:2]
+        self.last_activity = loop.time()
+        self.backlog_bytes = 0
+        self._buffer: bytearray | None = None  # borrowed while a frame is incomplete
+        self._start = 0  # first byte not yet handed over
+        self._filled = 0
+        self._aside = b""  # a short rest of a frame, kept without a buffer
+        self._outgoing: deque[FramePart] = deque()
+        self._is_reading = False
+        self._is_writing = False
+        self._was_congested = False
+        self.is_closed = False
+
+    # -- receiving
+
+    def resume_reading(self) -> None:
+        if not self._is_reading and not self.is_closed:
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._is_reading = True
+
+    def pause_reading(self) -> None:
+        if self._is_reading:
+            self._loop.remove_reader(self._fd)
+            self._is_reading = False
+
+    def _on_readable(self) -> None:
+        try:
+            self._read_frames()
+        except FrameTooLarge as error:
+            self.close(str(error))
+        except OSError as error:
+            self.close(error.strerror or type(error).__name__)
+        if not self.is_closed:
+            self.receiver.on_frames_done()
+
+    def _read_frames(self) -> None:
+        self.last_activity = self._loop.time()
+        buffer = self._buffer
+        if buffer is None:
+            if self._buffers.is_exhausted:
+                self._buffers.wait(self)
+                return
+            buffer = self._borrow_buffer()
+        try:
+            for _ in range(MAX_READS_PER_WAKE_UP):
+                room = self._room(buffer)
+                received = self._socket.recv_into(room)
+                if received == 0:
+                    self.close("closed by the peer")
+                    return
+                self._filled += received
+                buffer = self._hand_over(buffer)
+                if received < len(room) or not self._is_reading:
+                    return
+        except (BlockingIOError, InterruptedError):
+            return
+        finally:
+            self._keep_rest(buffer)
+
+    def _borrow_buffer(self) -> bytearray:
+        buffer = self._buffers.take()
+        self._start, self._filled = 0, len(self._aside)
+        buffer[: self._filled] = self._aside
+        self._aside = b""
+        return buffer
+
+    def _room(self, buffer: bytearray) -> memoryview:
+        """Where to receive: up to the end of a frame that is under way, so that the next one starts afresh at 0."""
+        end = len(buffer)
+        if self._filled - self._start >= LENGTH_BYTES:
+            end = min(end, self._start + LENGTH_BYTES + LENGTH.unpack_from(buffer, self._start)[0])
+        return memoryview(buffer)[self._filled : end]
+
+    def _hand_over(self, buffer: bytearray) -> bytearray:
+        """Pass on every whole frame; make room for the rest of one that is not."""
+        start, filled = self._start, self._filled
+        view = memoryview(buffer)
+        while filled - start >= LENGTH_BYTES:
+            length = LENGTH.unpack_from(buffer, start)[0]
+            if not 0 <= length <= self._max_frame_bytes:
+                raise FrameTooLarge(f"announced a frame of {length} bytes, allowed are {self._max_frame_bytes}")
+            end = start + LENGTH_BYTES + length
+            if end > filled:
+                break
+            self.receiver.on_frame(view[start + LENGTH_BYTES : end])
+            start = end
+            if self.is_closed:
+                break
+        if start == filled or self.is_closed:
+            self._start = self._filled = 0
+            return buffer
+        self._start = start
+        return self._make_room(buffer)
+
+    def _make_room(self, buffer: bytearray) -> bytearray:
+        """Room for the frame under way, or more of it: memory is spent as bytes arrive, not as they are announced."""
+        pending = self._filled - self._start
+        needed = LENGTH_BYTES
+        if pending >= LENGTH_BYTES:
+            needed += LENGTH.unpack_from(buffer, self._start)[0]
+        if self._start + needed <= len(buffer) or (self._start == 0 and pending < len(buffer)):
+            return buffer
+        target = buffer if pending < len(buffer) else bytearray(min(needed, 2 * len(buffer)))
+        target[:pending] = buffer[self._start : self._filled]
+        self._start, self._filled = 0, pending
+        return target
+
+    def _keep_rest(self, buffer: bytearray) -> None:
+        pending = self._filled - self._start
+        held_before = 0 if self._buffer is None else len(self._buffer)
+        if self.is_closed or pending < KEEP_BUFFER_ABOVE_BYTES:
+            self._aside = bytes(memoryview(buffer)[self._start : self._filled]) if pending else b""
+            self._buffer = None
+            self._buffers.give_back(buffer)
+            self._buffers.note_held(-held_before)
+        else:
+            self._buffer = buffer
+            self._buffers.note_held(len(buffer) - held_before)
+
+    def _release_buffer(self) -> None:
+        if self._buffer is not None:
+            self._buffers.note_held(-len(self._buffer))
+            self._buffer = None
+
+    # -- sending
+
+    def send(self, parts: Sequence[FramePart]) -> None:
+        if self.is_closed:
+            return
+        size = sum(map(len, parts))
+        self._outgoing.append(LENGTH.pack(size))
+        self._outgoing.extend(parts)
+        self.backlog_bytes += LENGTH_BYTES + size
+
+    def flush(self) -> None:
+        if self._outgoing and not self._is_writing and not self.is_closed:
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            while self._outgoing:
+                first = self._outgoing[0]
+                if isinstance(first, FileSlice) and len(first) >= SENDFILE_FROM_BYTES:
+                    left = self._send_file(first)
+                else:
+                    left = self._send_buffers()
+                if not left:
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(error.strerror or type(error).__name__)
+            return
+        self._wait_for_room_if_needed()
+
+    def _send_file(self, slice_: FileSlice) -> bool:
+        """True when all of it left."""
+        source = slice_.file.fileno()
+        if source is None:
+            self._outgoing[0] = _read_whole(slice_)
+            return True
+        sent = os.sendfile(self._fd, source, slice_.position, slice_.length)
+        if sent == 0:
+            raise _cut_short(slice_)
+        self.backlog_bytes -= sent
+        if sent == slice_.length:
+            self._outgoing.popleft()
+            return True
+        self._outgoing[0] = FileSlice(slice_.file, slice_.position + sent, slice_.length - sent)
+        return False
+
+    def _send_buffers(self) -> bool:
+        """Write the buffers up to the next large file slice in one call; True when all of them left."""
+        buffers = self._gather()
+        # More follows at once: let the kernel fill its packets.
+        flags = socket.MSG_MORE if self._outgoing else 0
+        total = sum(map(len, buffers))
+        sent = 0
+        try:
+            sent = (
+                self._socket.sendmsg(buffers, (), flags) if len(buffers) > 1 else self._socket.send(buffers[0], flags)
+            )
+        finally:
+            self.backlog_bytes -= sent
+            if sent < total:
+                self._put_back(buffers, sent)
+        return sent == total
+
+    def _gather(self) -> list[Buffer]:
+        """Take parts off the queue, small ones joined."""
+        outgoing = self._outgoing
+        buffers: list[Buffer] = []
+        small: list[Buffer] = []
+        while outgoing and len(buffers) < MAX_BUFFERS_PER_WRITE:
+            part = outgoing[0]
+            if isinstance(part, FileSlice):
+                if len(part) >= SENDFILE_FROM_BYTES:
+                    break
+                part = _read_whole(part)
+            outgoing.popleft()
+            if len(part) < JOIN_BELOW_BYTES:
+                small.append(part)
+                continue
+            if small:
+                buffers.append(b"".join(small))
+                small = []
+            buffers.append(part)
+        if small:
+            buffers.append(b"".join(small))
+        return buffers
+
+    def _put_back(self, buffers: list[Buffer], sent: int) -> None:
+        for index, buffer in enumerate(buffers):
+            if sent < len(buffer):
+                rest = [memoryview(buffer)[sent:], *buffers[index + 1 :]]
+                self._outgoing.extendleft(reversed(rest))
+                return
+            sent -= len(buffer)
+
+    def _wait_for_room_if_needed(self) -> None:
+        if self._outgoing and not self._is_writing:
+            self._loop.add_writer(self._fd, self._on_writable)
+            self._is_writing = True
+            self._was_congested = True
+
+    def _on_writable(self) -> None:
+        self.last_activity = self._loop.time()
+        self._loop.remove_writer(self._fd)
+        self._is_writing = False
+        self._write()
+        if not self._outgoing and self._was_congested and not self.is_closed:
+            self._was_congested = False
+            self.receiver.on_drained()
+
+    def close(self, reason: str) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.pause_reading()
+        if self._is_writing:
+            self._loop.remove_writer(self._fd)
+            self._is_writing = False
+        self._outgoing.clear()
+        self.backlog_bytes = 0
+        self._release_buffer()
+        self._socket.close()
+        self.receiver.on_closed(reason)
+
+
+def _read_whole(slice_: FileSlice) -> bytes:
+    data = slice_.read()
+    if len(data) != slice_.length:
+        raise _cut_short(slice_)
+    return data
+
+
+def _cut_short(slice_: FileSlice) -> OSError:
+    """A reply of announced length cannot be ended early: only cutting the connection tells the client."""
+    return OSError(errno.EIO, f"{slice_.file.path} ends before position {slice_.position + slice_.length}")
+
+
+class SocketListener:
+    def __init__(
+        self,
+        listening: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        make_channel: Callable[[socket.socket], SocketChannel],
+        accept: AcceptChannel,
+    ) -> None:
+        self._socket = listening
+        self._loop = loop
+        self._make_channel = make_channel
+        self._accept = accept
+        self.host, self.port = listening.getsockname()[:2]
+        loop.add_reader(listening.fileno(), self._on_acceptable)
+
+    def _on_acceptable(self) -> None:
+        for _ in range(MAX_ACCEPTS_PER_WAKE_UP):
+            try:
+                connection, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                # Out of descriptors: the client waits in the backlog until somebody leaves.
+                self._pause_briefly()
+                return
+            with contextlib.suppress(OSError):  # gone again before we could greet it
+                start_channel(self._make_channel(connection), self._accept)
+
+    def _pause_briefly(self) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.call_later(0.1, self._resume)
+
+    def _resume(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+
+class _TurnedAway:
+    """Receives nothing: the channel is closed before it reads."""
+
+    def on_frame(self, frame: memoryview) -> None: ...
+
+    def on_frames_done(self) -> None: ...
+
+    def on_drained(self) -> None: ...
+
+    def on_closed(self, reason: str) -> None: ...
+
+
+def start_channel(channel: SocketChannel, accept: AcceptChannel) -> None:
+    receiver = accept(channel)
+    if receiver is None:
+        channel.receiver = _TurnedAway()
+        channel.close("turned away")
+        return
+    channel.receiver = receiver
+    channel.resume_reading()
+
+
+class SocketNetwork:
+    """TCP. One instance per broker: its channels share their receive buffers."""
+
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        *,
+        max_buffered_bytes: int = -1,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._buffers = ReceiveBuffers(max_buffered_bytes)
+
+    async def listen(self, host: str, port: int, accept: AcceptChannel) -> SocketListener:
+        loop = asyncio.get_running_loop()
+        addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._receive_buffer_bytes > 0:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+            listening.setblocking(False)
+            listening.bind(address)
+            listening.listen(ACCEPT_BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+        return SocketListener(listening, loop, self._make_channel, accept)
+
+    async def connect(self, host: str, port: int, attach: Callable[[Channel], FrameReceiver]) -> SocketChannel:
+        loop = asyncio.get_running_loop()
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = addresses[0]
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.setblocking(False)
+            await loop.sock_connect(connection, address)
+        except BaseException:
+            connection.close()
+            raise
+        channel = self._make_channel(connection)
+        start_channel(channel, attach)
+        return channel
+
+    def _make_channel(self, connection: socket.socket) -> SocketChannel:
+        try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._send_buffer_bytes > 0:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+            return SocketChannel(connection, asyncio.get_running_loop(), self._buffers, self._max_frame_bytes)
+        except OSError:
+            connection.close()
+            raise
