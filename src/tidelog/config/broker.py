@@ -1,0 +1,352 @@
+"""The settings of a broker, with the names, defaults and bounds of Kafka 4.3 where Kafka has them."""
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidelog.config.listeners import Endpoint, parse_listeners, parse_protocol_map
+from tidelog.config.setting import INT_MAX, LONG_MAX, ConfigType, UpdateMode, setting
+from tidelog.config.topic import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
+
+COORDINATION_FILE = "coordination.sqlite"
+GENERATED_ID = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokerSettings:
+    """Built from keywords by code; from a file and flags, with all checks, by `config.loading`."""
+
+    auto_create_topics_enable: bool = setting(
+        default=True, doc="Whether asking for the metadata of an unknown topic creates it."
+    )
+    broker_heartbeat_interval_ms: int = setting(
+        default=2000, at_least=1, doc="How often a broker renews its lease in the coordination store."
+    )
+    broker_id: int = setting(
+        default=GENERATED_ID,
+        at_least=-1,
+        doc="The number of this broker in its cluster; -1 takes the one in the log directories, or a new one.",
+    )
+    broker_rack: str | None = setting(default=None, doc="Where the broker stands; replicas are spread over racks.")
+    broker_session_timeout_ms: int = setting(
+        default=9000, at_least=1, doc="A broker that has not renewed its lease for this long counts as gone."
+    )
+    compression_gzip_level: int = setting(
+        default=-1,
+        at_least=1,
+        at_most=9,
+        also_allowed=-1,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The level when compression.type is gzip; -1 is the library's own choice.",
+    )
+    compression_lz4_level: int = setting(
+        default=9,
+        at_least=1,
+        at_most=17,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The level when compression.type is lz4.",
+    )
+    compression_type: str = setting(
+        default="producer",
+        one_of=COMPRESSION_TYPES,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="How topics store batches: as the producer compressed them, or always in the given way.",
+    )
+    compression_zstd_level: int = setting(
+        default=3,
+        at_least=-131072,
+        at_most=22,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The level when compression.type is zstd.",
+    )
+    connections_max_idle_ms: int = setting(
+        default=600_000, kind=ConfigType.LONG, doc="A connection that is silent for this long is closed."
+    )
+    coordination_store: str | None = setting(
+        default=None,
+        doc="Tidelog's own: the SQLite file that holds the cluster's metadata. Brokers of one machine that name the"
+        f" same file form a cluster. Without it, `{COORDINATION_FILE}` in the first log directory.",
+    )
+    default_replication_factor: int = setting(
+        default=1, at_least=1, doc="The replicas of a topic that is created without saying how many."
+    )
+    delete_topic_enable: bool = setting(default=True, doc="Whether topics can be deleted.")
+    fetch_max_bytes: int = setting(
+        default=57_671_680, at_least=1024, doc="The most that one fetch is answered with, whatever it asks for."
+    )
+    listener_security_protocol_map: str = setting(
+        default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        doc="The security protocol of each listener name. Only PLAINTEXT is supported.",
+    )
+    advertised_listeners: tuple[str, ...] | None = setting(
+        default=None, doc="The addresses that clients are told, if they differ from `listeners`."
+    )
+    listeners: tuple[str, ...] = setting(
+        default=("PLAINTEXT://:9092",), doc="The addresses to listen on; an empty host is every interface."
+    )
+    log_cleaner_backoff_ms: int = setting(
+        default=15_000,
+        at_least=0,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="How long the cleaner rests when there is nothing to clean.",
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        default=134_217_728,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The memory for the keys of the log that is being compacted.",
+    )
+    log_cleaner_delete_retention_ms: int = setting(
+        default=86_400_000,
+        at_least=0,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="How long a compacted topic keeps the tombstone of a deleted key.",
+    )
+    log_cleaner_enable: bool = setting(default=True, doc="Whether compacted topics are compacted.")
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        default=LONG_MAX,
+        at_least=1,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="A record older than this is compacted however little the log is worth cleaning.",
+    )
+    log_cleaner_min_cleanable_ratio: float = setting(
+        default=0.5,
+        at_least=0,
+        at_most=1,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The part of a compacted log that must be uncleaned before cleaning is worth it.",
+    )
+    log_cleaner_min_compaction_lag_ms: int = setting(
+        default=0,
+        at_least=0,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="A record younger than this is never compacted away.",
+    )
+    log_cleanup_policy: tuple[str, ...] = setting(
+        default=("delete",),
+        one_of=CLEANUP_POLICIES,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="What happens to old records: delete them by age and size, compact them by key, or both.",
+    )
+    log_dir: tuple[str, ...] = setting(
+        default=("/tmp/tidelog-logs",), doc="Where the data goes if log.dirs is not set (Kafka: /tmp/kafka-logs)."
+    )
+    log_dirs: tuple[str, ...] | None = setting(
+        default=None, doc="The directories of the data; each partition lives in one of them."
+    )
+    log_flush_interval_messages: int = setting(
+        default=LONG_MAX,
+        at_least=1,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Force a log to disk after this many records; by default the operating system decides.",
+    )
+    log_flush_interval_ms: int | None = setting(
+        default=None,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Force a log to disk when it has waited this long; without it, log.flush.scheduler.interval.ms.",
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        default=60_000, at_least=0, doc="How often the recovery points are written down."
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        default=LONG_MAX, kind=ConfigType.LONG, doc="How often to look whether a log must be forced to disk."
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(
+        default=60_000, at_least=0, doc="How often the log start offsets are written down."
+    )
+    log_index_interval_bytes: int = setting(
+        default=4096,
+        at_least=0,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="How many bytes of log lie between two entries of the offset index.",
+    )
+    log_index_size_max_bytes: int = setting(
+        default=10_485_760,
+        at_least=4,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The size of an index at which its segment is closed.",
+    )
+    log_initial_task_delay_ms: int = setting(
+        default=30_000,
+        at_least=0,
+        kind=ConfigType.LONG,
+        doc="How long after its start a broker begins with retention, flushing and checkpoints.",
+    )
+    log_message_timestamp_after_max_ms: int = setting(
+        default=3_600_000,
+        at_least=0,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="How far ahead of the broker's clock a record's own timestamp may be.",
+    )
+    log_message_timestamp_before_max_ms: int = setting(
+        default=LONG_MAX,
+        at_least=0,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="How far behind the broker's clock a record's own timestamp may be.",
+    )
+    log_message_timestamp_type: str = setting(
+        default="CreateTime",
+        one_of=TIMESTAMP_TYPES,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Whether records keep the producer's timestamp or get the time of their append.",
+    )
+    log_retention_bytes: int = setting(
+        default=-1,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Old segments are deleted while a partition is larger than this; -1 is without limit.",
+    )
+    log_retention_check_interval_ms: int = setting(
+        default=300_000, at_least=1, kind=ConfigType.LONG, doc="How often to look for segments that may go."
+    )
+    log_retention_hours: int = setting(
+        default=168, doc="The age at which segments are deleted, if neither log.retention.ms nor .minutes is set."
+    )
+    log_retention_minutes: int | None = setting(
+        default=None, doc="The age at which segments are deleted, if log.retention.ms is not set."
+    )
+    log_retention_ms: int | None = setting(
+        default=None,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The age at which segments are deleted; -1 is without limit.",
+    )
+    log_roll_hours: int = setting(
+        default=168, at_least=1, doc="The age at which a segment is closed, if log.roll.ms is not set."
+    )
+    log_roll_jitter_hours: int = setting(
+        default=0, at_least=0, doc="How much earlier a segment may be closed, if log.roll.jitter.ms is not set."
+    )
+    log_roll_jitter_ms: int | None = setting(
+        default=None,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Segments are closed up to this much early, each log by another amount.",
+    )
+    log_roll_ms: int | None = setting(
+        default=None,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The age at which a segment is closed even if it is not full.",
+    )
+    log_segment_bytes: int = setting(
+        default=1_073_741_824,
+        at_least=1_048_576,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The size at which a segment is closed and the next one begun.",
+    )
+    log_segment_delete_delay_ms: int = setting(
+        default=60_000,
+        at_least=0,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="How long the files of a deleted segment stay on disk.",
+    )
+    max_connections: int = setting(
+        default=INT_MAX, at_least=0, update=UpdateMode.CLUSTER_WIDE, doc="The most connections a broker takes."
+    )
+    max_connections_per_ip: int = setting(
+        default=INT_MAX,
+        at_least=0,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The most connections a broker takes from one address.",
+    )
+    message_max_bytes: int = setting(
+        default=1_048_588,
+        at_least=0,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The largest record batch that topics accept, as it is compressed.",
+    )
+    min_insync_replicas: int = setting(
+        default=1,
+        at_least=1,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="A write with acks=all is refused while fewer replicas than this are in sync.",
+    )
+    node_id: int = setting(default=GENERATED_ID, at_least=-1, doc="Another name of broker.id.")
+    num_partitions: int = setting(
+        default=1, at_least=1, doc="The partitions of a topic that is created without saying how many."
+    )
+    num_recovery_threads_per_data_dir: int = setting(
+        default=2,
+        at_least=1,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="How many logs of a directory are loaded at a time at start-up and flushed at shutdown.",
+    )
+    producer_id_expiration_check_interval_ms: int = setting(
+        default=600_000, at_least=1, doc="How often to look for producers that can be forgotten."
+    )
+    producer_id_expiration_ms: int = setting(
+        default=86_400_000,
+        at_least=1,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="A producer that has not written to a partition for this long is forgotten there.",
+    )
+    queued_max_request_bytes: int = setting(
+        default=-1,
+        kind=ConfigType.LONG,
+        doc="How many bytes of requests may wait to be handled before the broker stops reading; -1 is without limit.",
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        default=5000, at_least=1, kind=ConfigType.LONG, doc="How often the high watermarks are written down."
+    )
+    replica_lag_time_max_ms: int = setting(
+        default=30_000,
+        at_least=1,
+        kind=ConfigType.LONG,
+        doc="A follower that has not caught up for this long leaves the in-sync replicas.",
+    )
+    reserved_broker_max_id: int = setting(
+        default=1000, at_least=0, doc="Generated broker ids begin above this one (Kafka 3.9)."
+    )
+    socket_listen_backlog_size: int = setting(
+        default=50, at_least=1, doc="How many connections may wait to be accepted."
+    )
+    socket_receive_buffer_bytes: int = setting(
+        default=102_400, doc="The receive buffer of a connection's socket; -1 is the operating system's default."
+    )
+    socket_request_max_bytes: int = setting(
+        default=104_857_600, at_least=1, doc="The largest request; a larger one costs the client its connection."
+    )
+    socket_send_buffer_bytes: int = setting(
+        default=102_400, doc="The send buffer of a connection's socket; -1 is the operating system's default."
+    )
+    unclean_leader_election_enable: bool = setting(
+        default=False,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Whether a replica outside the in-sync replicas may become leader, which loses records.",
+    )
+
+    originals: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What the file and the flags said, by Kafka's name: DescribeConfigs tells it from defaults."""
+
+    @property
+    def log_directories(self) -> tuple[str, ...]:
+        return self.log_dirs or self.log_dir
+
+    @property
+    def configured_broker_id(self) -> int | None:
+        """broker.id or node.id, whichever was given; None if the broker must find its id."""
+        return next((given for given in (self.broker_id, self.node_id) if given != GENERATED_ID), None)
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return parse_listeners(self.listeners, parse_protocol_map(self.listener_security_protocol_map))
+
+    @property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where a host is empty, the broker fills in its machine's name."""
+        listeners = self.listeners if self.advertised_listeners is None else self.advertised_listeners
+        return parse_listeners(listeners, parse_protocol_map(self.listener_security_protocol_map))
+
+    @property
+    def coordination_store_path(self) -> str:
+        return self.coordination_store or posixpath.join(self.log_directories[0], COORDINATION_FILE)

@@ -1,0 +1,60 @@
+"""Where a broker listens and what it tells clients: `listeners` and `advertised.listeners` as endpoints."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tidelog.config.setting import BadValue
+
+_LISTENER = re.compile(
+    r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<address>[0-9A-Fa-f:%.]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d+)"
+)
+SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+
+
+class Endpoint(NamedTuple):
+    """An empty host is every interface of the machine."""
+
+    listener_name: str
+    host: str
+    port: int
+    security_protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener_name}://{host}:{self.port}"
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`NAME:PROTOCOL,...`"""
+    protocols = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = pair.partition(":")
+        if not colon or not name.strip() or not protocol.strip():
+            raise BadValue(f"expected NAME:PROTOCOL, found {pair!r}")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def parse_listeners(listeners: Iterable[str], protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    endpoints = tuple(parse_listener(text, protocols) for text in listeners)
+    names = [endpoint.listener_name for endpoint in endpoints]
+    if len(set(names)) < len(names):
+        raise BadValue("each listener must have a different name")
+    ports = [(endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port]
+    if len(set(ports)) < len(ports):
+        raise BadValue("each listener must have a different port")
+    return endpoints
+
+
+def parse_listener(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    match = _LISTENER.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise BadValue(f"expected NAME://host:port, found {text!r}")
+    name = match["name"].upper()
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise BadValue(f"listener.security.protocol.map has no protocol for listener {name}")
+    if protocol not in SUPPORTED_PROTOCOLS:
+        raise BadValue(f"listener {name} asks for {protocol}; only {', '.join(SUPPORTED_PROTOCOLS)} is supported")
+    return Endpoint(name, match["address"] or match["host"], int(match["port"]), protocol)

@@ -1,0 +1,63 @@
+"""Java's .properties format, read with line numbers."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WHITE = " \t\f"
+_SEPARATORS = "=:"
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.?))", re.DOTALL)
+
+
+class Property(NamedTuple):
+    key: str
+    value: str
+    line: int
+
+
+def parse_properties(text: str) -> list[Property]:
+    """The properties in order; a key may occur more than once, and to Java the last one counts."""
+    return [_property(line, number) for number, line in _logical_lines(text)]
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments and blanks, continuation lines joined, with the number of their first line."""
+    lines = iter(enumerate(re.split(r"\r\n|\n|\r", text), start=1))
+    for number, raw in lines:
+        line = raw.lstrip(_WHITE)
+        if not line or line[0] in "#!":
+            continue
+        while _is_continued(line):
+            _, following = next(lines, (0, ""))
+            line = line[:-1] + following.lstrip(_WHITE)
+        yield number, line
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _property(line: str, number: int) -> Property:
+    end = _key_end(line)
+    rest = line[end:].lstrip(_WHITE)
+    if rest and rest[0] in _SEPARATORS:
+        rest = rest[1:].lstrip(_WHITE)
+    return Property(_unescape(line[:end]), _unescape(rest), number)
+
+
+def _key_end(line: str) -> int:
+    position = 0
+    while position < len(line) and line[position] not in _WHITE + _SEPARATORS:
+        position += 2 if line[position] == "\\" else 1
+    return min(position, len(line))
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match[1]:
+        return chr(int(match[1], 16))
+    return _ESCAPES.get(match[2], match[2])

@@ -1,0 +1,239 @@
+"""Which value of a setting counts, and where it comes from: topic over broker over cluster over file over default."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.kafka_names import is_known_to_kafka_only
+from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
+from tidelog.config.topic import TopicSettings, check_topic_settings, parse_overrides
+from tidelog.errors import InvalidRequest
+
+MILLISECONDS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
+
+_ROLL = ("log.roll.ms", "log.roll.hours")
+_ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
+_RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_ROLL, _ROLL),
+    **dict.fromkeys(_ROLL_JITTER, _ROLL_JITTER),
+    **dict.fromkeys(_RETENTION, _RETENTION),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+"""Broker settings that mean the same, the strongest first."""
+
+
+class ConfigSource(IntEnum):
+    """Numbers as DescribeConfigs carries them."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+Layer: TypeAlias = tuple[ConfigSource, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicBrokerConfigs:
+    """What AlterConfigs has stored for a broker, and for all brokers, by Kafka's name."""
+
+    per_broker: Mapping[str, str] = field(default_factory=dict)
+    cluster_wide: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedSetting:
+    """One entry of a DescribeConfigs response."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    synonyms: tuple[Synonym, ...]
+    is_sensitive: bool
+    is_read_only: bool
+    type: ConfigType
+    documentation: str
+
+
+def effective_broker_settings(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> BrokerSettings:
+    """The settings a broker runs with. What is stored and cannot be used is passed over."""
+    stored = {**dynamic.cluster_wide, **dynamic.per_broker}
+    return replace(static, **_usable(settings_of(BrokerSettings), stored))
+
+
+def topic_defaults(broker: BrokerSettings) -> TopicSettings:
+    """What a topic without settings of its own gets from the broker's."""
+    values = {
+        known.attribute: _broker_value(broker, known.broker_names)
+        for known in settings_of(TopicSettings).values()
+        if known.broker_names
+    }
+    values["retention_ms"] = max(values["retention_ms"], -1)
+    return TopicSettings(**values)
+
+
+def topic_settings(defaults: TopicSettings, stored: Mapping[str, str]) -> TopicSettings:
+    """The settings of a topic from what is stored for it. What is stored and cannot be used is passed over."""
+    return replace(defaults, **_usable(settings_of(TopicSettings), stored)) if stored else defaults
+
+
+def validated_topic_settings(defaults: TopicSettings, overrides: Mapping[str, str]) -> TopicSettings:
+    """The settings a topic would get from what a client asks for; InvalidConfig if that is not allowed."""
+    values: dict[str, Any] = parse_overrides(overrides)
+    settings = replace(defaults, **values)
+    check_topic_settings(settings)
+    return settings
+
+
+def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_broker: bool) -> None:
+    """Whether AlterConfigs may store this for a broker, or for all; InvalidRequest if not, as Kafka answers."""
+    declared = settings_of(BrokerSettings)
+    _refuse(
+        (name for name in overrides if name in declared and declared[name].update is UpdateMode.READ_ONLY),
+        "Cannot update these configs dynamically",
+    )
+    _refuse((name for name in overrides if is_known_to_kafka_only(name)), "Known to Kafka, but not supported here")
+    _refuse((name for name in overrides if name not in declared), "Unknown broker configs")
+    for name, text in overrides.items():
+        try:
+            declared[name].parse(text)
+        except BadValue as error:
+            raise InvalidRequest(f"Invalid value {text} for configuration {name}: {error}") from error
+    if not for_one_broker:
+        _refuse(
+            (name for name in overrides if declared[name].update is UpdateMode.PER_BROKER),
+            "Cannot update these configs at default cluster level, broker id must be specified",
+        )
+
+
+def describe_topic(
+    static: BrokerSettings, dynamic: DynamicBrokerConfigs, stored: Mapping[str, str]
+) -> list[DescribedSetting]:
+    """All settings of a topic, as DescribeConfigs answers."""
+    settings = topic_settings(topic_defaults(effective_broker_settings(static, dynamic)), stored)
+    layers = _layers(static, dynamic)
+    described = []
+    for known in settings_of(TopicSettings).values():
+        value = known.text(getattr(settings, known.attribute))
+        synonyms = _broker_synonyms(known.broker_names[0], layers) if known.broker_names else ()
+        if known.name in stored:
+            synonyms = (Synonym(known.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
+        described.append(_described(known, value, synonyms, is_read_only=False))
+    return described
+
+
+def describe_broker(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> list[DescribedSetting]:
+    """All settings of a broker, as DescribeConfigs answers."""
+    settings = effective_broker_settings(static, dynamic)
+    layers = _layers(static, dynamic)
+    return [
+        _described(
+            known,
+            known.text(getattr(settings, known.attribute)),
+            _broker_synonyms(known.name, layers),
+            is_read_only=known.update is UpdateMode.READ_ONLY,
+        )
+        for known in settings_of(BrokerSettings).values()
+    ]
+
+
+def describe_cluster_defaults(dynamic: DynamicBrokerConfigs) -> list[DescribedSetting]:
+    """What is stored for all brokers, as DescribeConfigs answers for the broker without a name."""
+    declared = settings_of(BrokerSettings)
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [
+        _described(declared[name], value, (Synonym(name, value, source),), is_read_only=False)
+        for name, value in dynamic.cluster_wide.items()
+        if name in declared
+    ]
+
+
+def static_values(broker: BrokerSettings) -> dict[str, str]:
+    """What was set for the broker at its start, by a file, a flag or code."""
+    values = dict(broker.originals)
+    for known in settings_of(BrokerSettings).values():
+        text = known.text(getattr(broker, known.attribute))
+        if text is not None and text != default_text(known):
+            values.setdefault(known.name, text)
+    return values
+
+
+def _usable(declared: Mapping[str, Setting], stored: Mapping[str, str]) -> dict[str, Any]:
+    """A newer or another broker of the cluster may have stored what this one cannot read."""
+    values = {}
+    for name, text in stored.items():
+        known = declared.get(name)
+        if known is None:
+            continue
+        try:
+            values[known.attribute] = known.parse(text)
+        except BadValue:
+            continue
+    return values
+
+
+def _broker_value(broker: BrokerSettings, names: tuple[str, ...]) -> Any:
+    for name in names:
+        value = getattr(broker, name.replace(".", "_"))
+        if value is not None:
+            return value * MILLISECONDS.get(name.rpartition(".")[2], 1) if type(value) is int else value
+    raise AssertionError(f"no broker setting gives a default: {names}")
+
+
+def _layers(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> list[Layer]:
+    return [
+        (ConfigSource.DYNAMIC_BROKER_CONFIG, dynamic.per_broker),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, dynamic.cluster_wide),
+        (ConfigSource.STATIC_BROKER_CONFIG, static_values(static)),
+        (ConfigSource.DEFAULT_CONFIG, _default_values()),
+    ]
+
+
+def _broker_synonyms(name: str, layers: list[Layer]) -> tuple[Synonym, ...]:
+    found = [
+        Synonym(synonym, values[synonym], source)
+        for source, values in layers
+        for synonym in SYNONYMS.get(name, (name,))
+        if synonym in values
+    ]
+    # Kafka drops what stands before the first synonym of the same name.
+    first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
+    return tuple(found[first:])
+
+
+def _default_values() -> dict[str, str]:
+    defaults = {known.name: default_text(known) for known in settings_of(BrokerSettings).values()}
+    return {name: text for name, text in defaults.items() if text is not None}
+
+
+def _described(
+    known: Setting, value: str | None, synonyms: tuple[Synonym, ...], *, is_read_only: bool
+) -> DescribedSetting:
+    return DescribedSetting(
+        name=known.name,
+        value=None if known.is_sensitive else value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        synonyms=synonyms,
+        is_sensitive=known.is_sensitive,
+        is_read_only=is_read_only,
+        type=known.type,
+        documentation=known.documentation,
+    )
+
+
+def _refuse(names: Iterable[str], message: str) -> None:
+    refused = ", ".join(names)
+    if refused:
+        raise InvalidRequest(f"{message}: {refused}")

@@ -1,0 +1,232 @@
+"""The settings of a topic, with the names, defaults and bounds of Kafka 4.3."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelog.config.setting import LONG_MAX, BadValue, ConfigType, setting, settings_of
+from tidelog.errors import InvalidConfig
+
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+CLEANUP_POLICIES = ("compact", "delete")
+
+KNOWN_TO_KAFKA_ONLY = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "internal.segment.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    }
+)
+"""A topic that asks for one of these is refused: it would not get what it asks for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicSettings:
+    """Built from keywords by code; from text, with all checks, by `parse_overrides` and `config.resolution`."""
+
+    cleanup_policy: tuple[str, ...] = setting(
+        default=("delete",),
+        one_of=CLEANUP_POLICIES,
+        broker_names=("log.cleanup.policy",),
+        doc="What happens to old records: delete them by age and size, compact them by key, or both.",
+    )
+    compression_gzip_level: int = setting(
+        default=-1,
+        at_least=1,
+        at_most=9,
+        also_allowed=-1,
+        broker_names=("compression.gzip.level",),
+        doc="The level when compression.type is gzip; -1 is the library's own choice.",
+    )
+    compression_lz4_level: int = setting(
+        default=9,
+        at_least=1,
+        at_most=17,
+        broker_names=("compression.lz4.level",),
+        doc="The level when compression.type is lz4.",
+    )
+    compression_type: str = setting(
+        default="producer",
+        one_of=COMPRESSION_TYPES,
+        broker_names=("compression.type",),
+        doc="How batches are stored: as the producer compressed them, or always in the given way.",
+    )
+    compression_zstd_level: int = setting(
+        default=3,
+        at_least=-131072,
+        at_most=22,
+        broker_names=("compression.zstd.level",),
+        doc="The level when compression.type is zstd.",
+    )
+    delete_retention_ms: int = setting(
+        default=86_400_000,
+        at_least=0,
+        kind=ConfigType.LONG,
+        broker_names=("log.cleaner.delete.retention.ms",),
+        doc="How long a compacted topic keeps the tombstone of a deleted key, for readers that are on their way.",
+    )
+    file_delete_delay_ms: int = setting(
+        default=60_000,
+        at_least=0,
+        kind=ConfigType.LONG,
+        broker_names=("log.segment.delete.delay.ms",),
+        doc="How long the files of a deleted segment stay on disk.",
+    )
+    flush_messages: int = setting(
+        default=LONG_MAX,
+        at_least=1,
+        kind=ConfigType.LONG,
+        broker_names=("log.flush.interval.messages",),
+        doc="Force the log to disk after this many records; by default the operating system decides.",
+    )
+    flush_ms: int = setting(
+        default=LONG_MAX,
+        at_least=0,
+        kind=ConfigType.LONG,
+        broker_names=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        doc="Force the log to disk when it has waited this long; by default the operating system decides.",
+    )
+    index_interval_bytes: int = setting(
+        default=4096,
+        at_least=0,
+        broker_names=("log.index.interval.bytes",),
+        doc="How many bytes of log lie between two entries of the offset index.",
+    )
+    max_compaction_lag_ms: int = setting(
+        default=LONG_MAX,
+        at_least=1,
+        kind=ConfigType.LONG,
+        broker_names=("log.cleaner.max.compaction.lag.ms",),
+        doc="A record older than this is compacted however little the log is worth cleaning.",
+    )
+    max_message_bytes: int = setting(
+        default=1_048_588,
+        at_least=0,
+        broker_names=("message.max.bytes",),
+        doc="The largest record batch that is accepted, as it is compressed.",
+    )
+    message_timestamp_after_max_ms: int = setting(
+        default=3_600_000,
+        at_least=0,
+        kind=ConfigType.LONG,
+        broker_names=("log.message.timestamp.after.max.ms",),
+        doc="How far ahead of the broker's clock a record's own timestamp may be.",
+    )
+    message_timestamp_before_max_ms: int = setting(
+        default=LONG_MAX,
+        at_least=0,
+        kind=ConfigType.LONG,
+        broker_names=("log.message.timestamp.before.max.ms",),
+        doc="How far behind the broker's clock a record's own timestamp may be.",
+    )
+    message_timestamp_type: str = setting(
+        default="CreateTime",
+        one_of=TIMESTAMP_TYPES,
+        broker_names=("log.message.timestamp.type",),
+        doc="Whether records keep the producer's timestamp or get the time of their append.",
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        default=0.5,
+        at_least=0,
+        at_most=1,
+        broker_names=("log.cleaner.min.cleanable.ratio",),
+        doc="The part of a compacted log that must be uncleaned before cleaning is worth it.",
+    )
+    min_compaction_lag_ms: int = setting(
+        default=0,
+        at_least=0,
+        kind=ConfigType.LONG,
+        broker_names=("log.cleaner.min.compaction.lag.ms",),
+        doc="A record younger than this is never compacted away.",
+    )
+    min_insync_replicas: int = setting(
+        default=1,
+        at_least=1,
+        broker_names=("min.insync.replicas",),
+        doc="A write with acks=all is refused while fewer replicas than this are in sync.",
+    )
+    retention_bytes: int = setting(
+        default=-1,
+        kind=ConfigType.LONG,
+        broker_names=("log.retention.bytes",),
+        doc="Old segments are deleted while a partition is larger than this; -1 is without limit.",
+    )
+    retention_ms: int = setting(
+        default=604_800_000,
+        at_least=-1,
+        kind=ConfigType.LONG,
+        broker_names=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        doc="Segments whose newest record is older than this are deleted; -1 is without limit.",
+    )
+    segment_bytes: int = setting(
+        default=1_073_741_824,
+        at_least=1_048_576,
+        broker_names=("log.segment.bytes",),
+        doc="The size at which a segment is closed and the next one begun.",
+    )
+    segment_index_bytes: int = setting(
+        default=10_485_760,
+        at_least=4,
+        broker_names=("log.index.size.max.bytes",),
+        doc="The size of an index at which its segment is closed.",
+    )
+    segment_jitter_ms: int = setting(
+        default=0,
+        at_least=0,
+        kind=ConfigType.LONG,
+        broker_names=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        doc="Segments are closed up to this much early, each log by another amount, so that not all roll at once.",
+    )
+    segment_ms: int = setting(
+        default=604_800_000,
+        at_least=1,
+        kind=ConfigType.LONG,
+        broker_names=("log.roll.ms", "log.roll.hours"),
+        doc="The age at which a segment is closed even if it is not full.",
+    )
+    unclean_leader_election_enable: bool = setting(
+        default=False,
+        broker_names=("unclean.leader.election.enable",),
+        doc="Whether a replica outside the in-sync replicas may become leader, which loses records.",
+    )
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether retention by time and size applies."""
+        return "delete" in self.cleanup_policy
+
+
+def parse_overrides(overrides: Mapping[str, str]) -> dict[str, object]:
+    """A topic's own settings as keyword arguments of TopicSettings; InvalidConfig names the first mistake."""
+    declared = settings_of(TopicSettings)
+    for name in overrides:
+        if name in KNOWN_TO_KAFKA_ONLY:
+            raise InvalidConfig(f"Topic config {name} is known to Kafka, but not supported here")
+        if name not in declared:
+            raise InvalidConfig(f"Unknown topic config name: {name}")
+    values = {}
+    for name, text in overrides.items():
+        try:
+            values[declared[name].attribute] = declared[name].parse(text)
+        except BadValue as error:
+            raise InvalidConfig(f"Invalid value {text} for configuration {name}: {error}") from error
+    return values
+
+
+def check_topic_settings(settings: TopicSettings) -> None:
+    """What no single setting can tell."""
+    if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
+        raise InvalidConfig(
+            f"conflict topic config setting min.compaction.lag.ms ({settings.min_compaction_lag_ms})"
+            f" > max.compaction.lag.ms ({settings.max_compaction_lag_ms})"
+        )
