@@ -1,6 +1,7 @@
 """Kafka's errors as classes. An error becomes its number only where a response is built."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 
 class KafkaError(Exception):
@@ -28,6 +29,21 @@ class RetriableError(KafkaError):
     """The same request may succeed later, or at another broker."""
 
     retriable = True
+
+
+class RecordError(NamedTuple):
+    """Why one record of a batch was refused (KIP-467)."""
+
+    batch_index: int
+    message: str
+
+
+class RecordsRefused(KafkaError):
+    """A batch was refused; where single records are to blame, `record_errors` names them."""
+
+    def __init__(self, message: str = "", record_errors: Sequence[RecordError] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
 
 
 class UnknownServerError(KafkaError, code=-1):
@@ -82,7 +98,7 @@ class InvalidRequiredAcks(KafkaError, code=21):
     """acks must be 0, 1 or -1."""
 
 
-class InvalidTimestamp(KafkaError, code=32):
+class InvalidTimestamp(RecordsRefused, code=32):
     """A record's timestamp is outside the allowed range."""
 
 
@@ -154,6 +170,10 @@ class KafkaStorageError(RetriableError, code=56):
     """The log directory of the partition is offline."""
 
 
+class FetchSessionIdNotFound(RetriableError, code=70):
+    """The broker does not know this fetch session: fetch without one."""
+
+
 class FencedLeaderEpoch(RetriableError, code=74):
     """The leader epoch in the request is older than the broker's."""
 
@@ -166,7 +186,7 @@ class UnsupportedCompressionType(KafkaError, code=76):
     """This version of the API does not carry this compression type."""
 
 
-class InvalidRecord(KafkaError, code=87):
+class InvalidRecord(RecordsRefused, code=87):
     """A record breaks the rules of its topic or of the format."""
 
 

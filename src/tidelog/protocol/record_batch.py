@@ -1,4 +1,7 @@
-"""Record batches of format v2, on the wire and on disk: the 61-byte header, and what can be told from it alone."""
+"""Record batches of format v2, on the wire and on disk: the 61-byte header, and what can be told from it alone.
+
+What is inside a batch is the matter of `records`: the produce and fetch paths never look there (R1).
+"""
 
 import struct
 from collections.abc import Iterator
@@ -15,7 +18,11 @@ LENGTH_OVERHEAD_BYTES = 12
 """Base offset and length: what the length field does not count."""
 
 CRC_START = 21
-"""The CRC covers everything from the attributes on; base offset and leader epoch lie before it and may be patched."""
+"""The CRC covers all from here, the attributes, on; base offset and leader epoch lie before and may be patched."""
+
+ATTRIBUTES = struct.Struct(">h")
+MAX_TIMESTAMP = struct.Struct(">q")
+MAX_TIMESTAMP_POSITION = 35
 
 MAGIC = 2
 
@@ -29,6 +36,8 @@ MAX_SEQUENCE = 2**31 - 1
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_CRC_POSITION = 17
 
 
 class BatchHeader(NamedTuple):
@@ -78,6 +87,11 @@ class BatchHeader(NamedTuple):
     def has_log_append_time(self) -> bool:
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
 
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on the tombstones and end markers of a cleaned batch may go (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
 
 def add_sequence(sequence: int, increment: int) -> int:
     """Sequences count to the largest int32 and go on from 0."""
@@ -91,6 +105,20 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
     return crc32c.crc32c(memoryview(batch)[CRC_START : header.length + LENGTH_OVERHEAD_BYTES]) == header.crc
+
+
+def assemble(header: BatchHeader, payload: Buffer) -> bytearray:
+    """A batch of these records; length and CRC of `header` are worked out anew."""
+    header = header._replace(length=HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(payload), crc=0)
+    batch = bytearray(HEADER.pack(*header))
+    batch += payload
+    seal(batch)
+    return batch
+
+
+def seal(batch: bytearray | memoryview) -> None:
+    """Make the CRC right again after a change of what it covers."""
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c.crc32c(memoryview(batch)[CRC_START:]))
 
 
 def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:

@@ -1,0 +1,198 @@
+"""The five codecs of record batches. Decompression takes a limit, since a small batch may claim to be a huge one."""
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+from tidelog.errors import CorruptMessage
+from tidelog.types import Buffer
+
+
+class Codec(IntEnum):
+    """The codec as the low three attribute bits of a batch hold it."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def setting(self) -> str:
+        """The name that `compression.type` uses."""
+        return "uncompressed" if self is Codec.NONE else self.name.lower()
+
+
+CODECS_BY_SETTING: Final = {codec.setting: codec for codec in Codec}
+
+LZ4_DEFAULT_LEVEL: Final = 9
+"""Kafka's default of compression.lz4.level, which stands for the fast compressor; other levels are high compression."""
+
+ZSTD_DEFAULT_LEVEL: Final = 3
+
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_BLOCK_LENGTH: Final = struct.Struct(">i")
+
+_FIRST_GUESS_BYTES: Final = 64 * 1024
+_GUESSED_RATIO: Final = 4
+_OUTPUT_TOO_SMALL: Final = "failed to write whole buffer"
+"""What cramjam says when the output buffer is full; everything else it says means bad input."""
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """`level` is that of the codec's own setting (compression.gzip.level and so on); None is the default."""
+    return _COMPRESSORS[codec](data, level)
+
+
+def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
+    """Raises CorruptMessage if `data` is malformed or holds more than `limit_bytes`."""
+    return _DECOMPRESSORS[codec](data, limit_bytes)
+
+
+def _too_large(codec: str, limit_bytes: int) -> CorruptMessage:
+    return CorruptMessage(f"{codec} data decompresses to more than the limit of {limit_bytes} bytes")
+
+
+def _malformed(codec: str, why: object) -> CorruptMessage:
+    return CorruptMessage(f"{codec} data is malformed: {why}")
+
+
+def _compress_none(data: Buffer, level: int | None) -> bytes:
+    return bytes(data)
+
+
+def _decompress_none(data: Buffer, limit_bytes: int) -> bytes:
+    if len(data) > limit_bytes:
+        raise CorruptMessage(f"{len(data)} bytes of records exceed the limit of {limit_bytes} bytes")
+    return bytes(data)
+
+
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
+    compressor = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, zlib.DEFLATED, _GZIP_WINDOW)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
+    decompressor = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        output = decompressor.decompress(data, limit_bytes + 1)
+    except zlib.error as error:
+        raise _malformed("gzip", error) from error
+    if len(output) > limit_bytes:
+        raise _too_large("gzip", limit_bytes)
+    if not decompressor.eof or decompressor.unused_data:
+        raise _malformed("gzip", "it does not end where the batch ends")
+    return output
+
+
+def _compress_snappy(data: Buffer, level: int | None) -> bytes:
+    """Raw blocks in the framing of snappy-java, which is what Java clients expect."""
+    import cramjam
+
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_BLOCK_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
+    """Both forms that clients write: blocks in snappy-java's framing, and one bare block."""
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, limit_bytes)
+    if len(view) < len(_XERIAL_HEADER):
+        raise _malformed("snappy", "its header is cut short")
+    output = bytearray()
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        block_start = position + _BLOCK_LENGTH.size
+        if block_start > len(view):
+            raise _malformed("snappy", "a block length is cut short")
+        (length,) = _BLOCK_LENGTH.unpack_from(view, position)
+        position = block_start + length
+        if length < 0 or position > len(view):
+            raise _malformed("snappy", f"a block claims {length} bytes")
+        output += _decompress_snappy_block(view[block_start:position], limit_bytes - len(output))
+    return bytes(output)
+
+
+def _decompress_snappy_block(block: memoryview, limit_bytes: int) -> bytes:
+    import cramjam
+
+    try:
+        if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
+            raise _too_large("snappy", limit_bytes)
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise _malformed("snappy", error) from error
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    """Independent blocks without content checksum: Kafka's Java clients read no other frames."""
+    import cramjam
+
+    is_default = level is None or level == LZ4_DEFAULT_LEVEL
+    compressor = cramjam.lz4.Compressor(1 if is_default else level, content_checksum=False, block_linked=False)
+    compressor.compress(bytes(data))
+    return bytes(compressor.finish())
+
+
+def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
+    import cramjam
+
+    return _decompress_growing("lz4", cramjam.lz4.decompress_into, data, limit_bytes)
+
+
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.zstd.compress(data, ZSTD_DEFAULT_LEVEL if level is None else level))
+
+
+def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
+    import cramjam
+
+    return _decompress_growing("zstd", cramjam.zstd.decompress_into, data, limit_bytes)
+
+
+def _decompress_growing(
+    codec: str, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int
+) -> bytes:
+    """Frames need not say how much they hold: try with room for a guess, then with more, up to the limit."""
+    import cramjam
+
+    capacity = min(limit_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GUESSED_RATIO))
+    while True:
+        output = bytearray(capacity)
+        try:
+            return bytes(memoryview(output)[: decompress_into(data, output)])
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_TOO_SMALL not in str(error):
+                raise _malformed(codec, error) from error
+        if capacity >= limit_bytes:
+            raise _too_large(codec, limit_bytes)
+        capacity = min(limit_bytes, capacity * _GUESSED_RATIO)
+
+
+_COMPRESSORS: Final[dict[Codec, Callable[[Buffer, int | None], bytes]]] = {
+    Codec.NONE: _compress_none,
+    Codec.GZIP: _compress_gzip,
+    Codec.SNAPPY: _compress_snappy,
+    Codec.LZ4: _compress_lz4,
+    Codec.ZSTD: _compress_zstd,
+}
+
+_DECOMPRESSORS: Final[dict[Codec, Callable[[Buffer, int], bytes]]] = {
+    Codec.NONE: _decompress_none,
+    Codec.GZIP: _decompress_gzip,
+    Codec.SNAPPY: _decompress_snappy,
+    Codec.LZ4: _decompress_lz4,
+    Codec.ZSTD: _decompress_zstd,
+}

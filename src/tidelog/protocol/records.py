@@ -1,0 +1,354 @@
+"""What is inside a record batch: records, control records and the variable-length numbers they are written with.
+
+Malformed input raises CorruptMessage and nothing else, and never takes more memory than DECOMPRESSED_LIMIT_BYTES.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeAlias
+
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.compression import Codec, compress, decompress
+from tidelog.protocol.record_batch import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    assemble,
+    read_header,
+)
+from tidelog.types import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Buffer,
+)
+
+DECOMPRESSED_LIMIT_BYTES: Final = 128 * 1024 * 1024
+"""No batch may hold more than this, however small it is compressed."""
+
+SMALLEST_RECORD_BYTES: Final = 7
+"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
+
+_SMALLEST_HEADER_BYTES: Final = 2
+_INT64_LIMIT: Final = 1 << 63
+_CONTROL_KEY: Final = struct.Struct(">hh")
+_END_MARKER_VALUE: Final = struct.Struct(">hi")
+_CONTROL_VERSION: Final = 0
+
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class RawRecord(NamedTuple):
+    """Where a record lies in its payload, and the little that the broker itself asks of it."""
+
+    start: int
+    """The first byte of the length prefix."""
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    offset_position: int
+    """From here to `end` nothing depends on the batch's timestamps."""
+    key: bytes | None
+    value_position: int
+
+
+class ControlType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+
+
+class EndMarker(NamedTuple):
+    """The control record that ends a transaction in a partition."""
+
+    control_type: ControlType
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+
+
+def write_varint(output: bytearray, value: int) -> None:
+    """A zigzag number in groups of seven bits, for 32 and 64 bits alike."""
+    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    while rest > 0x7F:
+        output.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    output.append(rest)
+
+
+def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+    """The number at `position` and the position after it; IndexError past the end of the data."""
+    byte = data[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    raw, shift = byte & 0x7F, 7
+    while True:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            raise CorruptMessage(f"a variable-length number has more than {bits} bits")
+    if raw >> bits:
+        raise CorruptMessage(f"a variable-length number has more than {bits} bits")
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def payload_of(batch: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
+    """The records of a batch as they are written one after another, decompressed."""
+    if header.magic != MAGIC:
+        raise CorruptMessage(f"the batch has format version {header.magic}, not {MAGIC}")
+    if not HEADER_BYTES <= header.size_bytes <= len(batch):
+        raise CorruptMessage(f"the batch claims {header.size_bytes} bytes and has {len(batch)}")
+    return decompress(codec_of(header), memoryview(batch)[HEADER_BYTES : header.size_bytes], limit_bytes)
+
+
+def codec_of(header: BatchHeader) -> Codec:
+    try:
+        return Codec(header.compression)
+    except ValueError:
+        raise CorruptMessage(f"the batch has the unknown compression codec {header.compression}") from None
+
+
+def raw_records(payload: bytes, record_count: int) -> Iterator[RawRecord]:
+    """Walks exactly `record_count` records that fill `payload`, without looking at values and headers."""
+    if not 0 <= record_count * SMALLEST_RECORD_BYTES <= len(payload):
+        raise CorruptMessage(f"{len(payload)} bytes cannot hold {record_count} records")
+    position = 0
+    try:
+        for _ in range(record_count):
+            record = _raw_record(payload, position)
+            position = record.end
+            yield record
+    except IndexError:
+        raise CorruptMessage(f"the record at byte {position} reaches past the end of its batch") from None
+    if position != len(payload):
+        raise CorruptMessage(f"{len(payload) - position} bytes follow the last record of the batch")
+
+
+def _raw_record(payload: bytes, start: int) -> RawRecord:
+    length, position = read_varint(payload, start)
+    end = position + length
+    if length < SMALLEST_RECORD_BYTES - 1 or end > len(payload):
+        raise CorruptMessage(f"the record at byte {start} claims a length of {length} bytes")
+    timestamp_delta, offset_position = read_varint(payload, position + 1, 64)
+    offset_delta, position = read_varint(payload, offset_position)
+    key, value_position = _read_bytes(payload, position, end)
+    return RawRecord(start, end, timestamp_delta, offset_delta, offset_position, key, value_position)
+
+
+def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(payload, position)
+    if length < 0:
+        return None, position
+    following = position + length
+    if following > end:
+        raise CorruptMessage(f"a field of {length} bytes at byte {position} reaches past the end of its record")
+    return payload[position:following], following
+
+
+def is_tombstone(payload: bytes, record: RawRecord) -> bool:
+    """Whether the value is null, which in a compacted log deletes the key."""
+    try:
+        return read_varint(payload, record.value_position)[0] < 0
+    except IndexError:
+        raise CorruptMessage(f"the record at byte {record.start} has no value field") from None
+
+
+def records_of(batch: Buffer) -> Iterator[Record]:
+    """All records of one batch, with their own offsets and timestamps."""
+    if len(batch) < HEADER_BYTES:
+        raise CorruptMessage(f"{len(batch)} bytes are less than the header of a batch")
+    header = read_header(batch)
+    payload = payload_of(batch, header)
+    for raw in raw_records(payload, header.record_count):
+        yield _record(payload, raw, header)
+
+
+def _record(payload: bytes, raw: RawRecord, header: BatchHeader) -> Record:
+    if not 0 <= raw.offset_delta <= header.last_offset_delta:
+        raise CorruptMessage(f"offset delta {raw.offset_delta} is outside of its batch")
+    try:
+        value, position = _read_bytes(payload, raw.value_position, raw.end)
+        headers, position = _read_headers(payload, position, raw.end)
+    except IndexError:
+        raise CorruptMessage(f"the record at byte {raw.start} is cut short") from None
+    if position != raw.end:
+        raise CorruptMessage(f"the record at byte {raw.start} does not end where its length says")
+    return Record(header.base_offset + raw.offset_delta, timestamp_of(raw, header), raw.key, value, headers)
+
+
+def timestamp_of(raw: RawRecord, header: BatchHeader) -> int:
+    """Log append time is that of the whole batch and stands in its header only."""
+    if header.has_log_append_time:
+        return header.max_timestamp
+    timestamp = header.base_timestamp + raw.timestamp_delta
+    if not -_INT64_LIMIT <= timestamp < _INT64_LIMIT:
+        raise CorruptMessage(f"timestamp {timestamp} does not fit in 64 bits")
+    return timestamp
+
+
+def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int]:
+    count, position = read_varint(payload, position)
+    if count == 0:
+        return (), position
+    if not 0 < count * _SMALLEST_HEADER_BYTES <= end - position:
+        raise CorruptMessage(f"{end - position} bytes cannot hold {count} record headers")
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(payload, position, end)
+        value, position = _read_bytes(payload, position, end)
+        headers.append((_header_name(name), value))
+    return tuple(headers), position
+
+
+def _header_name(name: bytes | None) -> str:
+    if name is None:
+        raise CorruptMessage("a record header has no name")
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise CorruptMessage("the name of a record header is not UTF-8") from None
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    compression: Codec = Codec.NONE,
+    level: int | None = None,
+    base_offset: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    log_append_time_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """A batch of at least one record, in the order given; `base_offset` is that of the first record unless told."""
+    if base_offset is None:
+        base_offset = records[0].offset
+    base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+    max_timestamp = max(record.timestamp for record in records) if log_append_time_ms is None else log_append_time_ms
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=compression
+        | (TIMESTAMP_TYPE_BIT if log_append_time_ms is not None else 0)
+        | (TRANSACTIONAL_BIT if is_transactional else 0)
+        | (CONTROL_BIT if is_control else 0)
+        | (DELETE_HORIZON_BIT if delete_horizon_ms is not None else 0),
+        last_offset_delta=records[-1].offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    return assemble(header, compress(compression, _encode_records(records, base_offset, base_timestamp), level))
+
+
+def build_empty_batch(header: BatchHeader) -> bytearray:
+    """What the cleaner keeps of a batch without records: its offsets, and its producer's last sequence."""
+    attributes = header.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    return assemble(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+
+
+def _encode_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytearray:
+    output = bytearray()
+    for record in records:
+        body = bytearray(1)
+        write_varint(body, record.timestamp - base_timestamp)
+        write_varint(body, record.offset - base_offset)
+        _write_bytes(body, record.key)
+        _write_bytes(body, record.value)
+        write_varint(body, len(record.headers))
+        for name, value in record.headers:
+            _write_bytes(body, name.encode())
+            _write_bytes(body, value)
+        write_varint(output, len(body))
+        output += body
+    return output
+
+
+def _write_bytes(output: bytearray, value: bytes | None) -> None:
+    if value is None:
+        write_varint(output, -1)
+    else:
+        write_varint(output, len(value))
+        output += value
+
+
+def with_base_timestamp(
+    payload: bytes, records: Iterable[RawRecord], old_base_timestamp: int, new_base_timestamp: int
+) -> bytearray:
+    """The same records, written relative to another base timestamp."""
+    output = bytearray()
+    for record in records:
+        head = bytearray(1)
+        write_varint(head, old_base_timestamp + record.timestamp_delta - new_base_timestamp)
+        write_varint(output, len(head) + record.end - record.offset_position)
+        output += head
+        output += payload[record.offset_position : record.end]
+    return output
+
+
+def build_end_marker(
+    control_type: ControlType,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    key = _CONTROL_KEY.pack(_CONTROL_VERSION, control_type)
+    value = _END_MARKER_VALUE.pack(_CONTROL_VERSION, coordinator_epoch)
+    return build_batch(
+        [Record(base_offset, timestamp, key, value)],
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def read_end_marker(batch: Buffer) -> EndMarker | None:
+    """None for a control batch that ends no transaction: one that was cleaned empty, or of another type."""
+    for record in records_of(batch):
+        if record.key is None or record.value is None or len(record.key) < _CONTROL_KEY.size:
+            raise CorruptMessage("a control record needs a key of four bytes and a value")
+        _, control_type = _CONTROL_KEY.unpack_from(record.key)
+        if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+            return None
+        if len(record.value) < _END_MARKER_VALUE.size:
+            raise CorruptMessage("an end marker needs a value of six bytes")
+        _, coordinator_epoch = _END_MARKER_VALUE.unpack_from(record.value)
+        header = read_header(batch)
+        return EndMarker(ControlType(control_type), header.producer_id, header.producer_epoch, coordinator_epoch)
+    return None

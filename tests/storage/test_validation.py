@@ -1,0 +1,289 @@
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    MessageTooLarge,
+    UnsupportedCompressionType,
+)
+from tidelog.protocol.compression import Codec
+from tidelog.protocol.record_batch import HEADER, BatchHeader, crc_matches, read_header, seal
+from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker, records_of
+from tidelog.storage.validation import AppendOrigin, PreparedBatch, prepare
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+Change = Callable[[BatchHeader], BatchHeader]
+
+
+def records(count: int = 3, *, key: bytes | None = b"key", timestamp: int = NOW_MS - 10) -> list[Record]:
+    return [Record(i, timestamp + i, key, b"value %d" % i, (("h", b"1"),)) for i in range(count)]
+
+
+def prepared(
+    batch: bytes | bytearray, settings: TopicSettings | None = None, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> PreparedBatch:
+    return prepare(memoryview(bytearray(batch)), settings or TopicSettings(), NOW_MS, origin)
+
+
+def changed(batch: bytearray, **fields: int) -> bytearray:
+    """The batch with other header fields and a CRC that fits them."""
+    HEADER.pack_into(batch, 0, *read_header(batch)._replace(**fields))
+    seal(batch)
+    return batch
+
+
+def refusal(batch: bytes | bytearray, settings: TopicSettings | None = None) -> KafkaError:
+    with pytest.raises(KafkaError) as caught:
+        prepared(batch, settings)
+    return caught.value
+
+
+def test_an_ordinary_batch_is_kept_as_it_came() -> None:
+    batch = build_batch(records())
+    result = prepared(batch)
+    assert result == PreparedBatch(read_header(batch), memoryview(batch), -1)
+
+
+@pytest.mark.parametrize("size", [0, 1, 60])
+def test_less_than_a_header_is_no_batch(size: int) -> None:
+    assert type(refusal(build_batch(records())[:size])) is InvalidRecord
+
+
+@pytest.mark.parametrize("cut", [1, 10])
+def test_a_batch_cut_short_is_refused(cut: int) -> None:
+    assert type(refusal(build_batch(records())[:-cut])) is InvalidRecord
+
+
+def test_exactly_one_batch_is_accepted() -> None:
+    batch = build_batch(records())
+    assert "exactly one" in str(refusal(batch + batch))
+    assert type(refusal(batch + b"x")) is InvalidRecord
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_only_format_2_is_accepted(magic: int) -> None:
+    error = refusal(changed(build_batch(records()), magic=magic))
+    assert type(error) is InvalidRecord
+    assert "format version 2" in str(error)
+
+
+def test_the_base_offset_must_be_zero() -> None:
+    error = refusal(build_batch(records(), base_offset=-1))
+    assert type(error) is InvalidRecord
+    assert "base offset" in str(error)
+    moved = [record._replace(offset=record.offset + 7) for record in records()]
+    assert type(refusal(build_batch(moved))) is InvalidRecord
+
+
+def test_a_batch_may_be_as_large_as_the_setting_and_no_larger() -> None:
+    batch = build_batch(records())
+    prepared(batch, TopicSettings(max_message_bytes=len(batch)))
+    error = refusal(batch, TopicSettings(max_message_bytes=len(batch) - 1))
+    assert type(error) is MessageTooLarge
+    assert str(len(batch)) in str(error)
+
+
+@pytest.mark.parametrize("position", [21, 40, 61, -1])
+def test_damage_is_noticed(position: int) -> None:
+    batch = build_batch(records())
+    batch[position] ^= 0x10
+    assert type(refusal(batch)) is CorruptMessage
+
+
+def test_size_is_checked_before_the_crc_and_the_crc_before_the_content() -> None:
+    batch = build_batch(records(), is_control=True)
+    assert type(refusal(batch)) is InvalidRecord
+    batch[-1] ^= 1
+    assert type(refusal(batch)) is CorruptMessage
+    assert type(refusal(batch, TopicSettings(max_message_bytes=10))) is MessageTooLarge
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_an_unknown_codec_is_refused(codec: int) -> None:
+    assert type(refusal(changed(build_batch(records()), attributes=codec))) is UnsupportedCompressionType
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"record_count": 0, "last_offset_delta": -1},
+        {"record_count": -1, "last_offset_delta": -2},
+        {"record_count": 4},
+        {"record_count": 2},
+        {"last_offset_delta": 3},
+        {"last_offset_delta": -5},
+    ],
+)
+def test_the_number_of_records_must_fit_the_offsets(fields: dict[str, int]) -> None:
+    assert type(refusal(changed(build_batch(records()), **fields))) is InvalidRecord
+
+
+def test_clients_may_not_write_control_records() -> None:
+    marker = build_end_marker(
+        ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS
+    )
+    error = refusal(marker)
+    assert type(error) is InvalidRecord
+    assert "control" in str(error)
+    assert prepared(marker, origin=AppendOrigin.COORDINATOR).data == marker
+
+
+def test_a_producer_id_needs_a_sequence() -> None:
+    error = refusal(build_batch(records(), producer_id=5, producer_epoch=0))
+    assert type(error) is InvalidRecord
+    assert "sequence" in str(error)
+    prepared(build_batch(records(), producer_id=5, producer_epoch=0, base_sequence=0))
+
+
+@pytest.mark.parametrize("policy", [("compact",), ("compact", "delete"), ("delete", "compact")])
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_compacted_topic_needs_keys(policy: tuple[str, ...], codec: Codec) -> None:
+    settings = TopicSettings(cleanup_policy=policy)
+    prepared(build_batch(records(), compression=codec), settings)
+    without = records()
+    without[1] = without[1]._replace(key=None)
+    error = refusal(build_batch(without, compression=codec), settings)
+    assert isinstance(error, InvalidRecord)
+    assert [record_error.batch_index for record_error in error.record_errors] == [1]
+    assert "no key" in str(error)
+
+
+def test_coordinators_are_trusted_with_keys() -> None:
+    settings = TopicSettings(cleanup_policy=("compact",))
+    prepared(build_batch(records(key=None)), settings, AppendOrigin.COORDINATOR)
+
+
+def test_malformed_records_are_an_error_the_producer_does_not_retry() -> None:
+    batch = build_batch(records())
+    batch[61] = 0x7F
+    seal(batch)
+    prepared(batch)
+    error = refusal(batch, TopicSettings(cleanup_policy=("compact",)))
+    assert type(error) is InvalidRecord
+    assert not error.retriable
+
+
+def test_a_timestamp_may_not_be_too_far_in_the_future() -> None:
+    prepared(build_batch(records(1, timestamp=NOW_MS + HOUR_MS)))
+    error = refusal(build_batch(records(2, timestamp=NOW_MS + HOUR_MS)))
+    assert isinstance(error, InvalidTimestamp)
+    assert [record_error.batch_index for record_error in error.record_errors] == [1]
+    assert "message.timestamp.after.max.ms" in str(error)
+
+
+def test_a_header_that_claims_a_future_timestamp_is_refused() -> None:
+    batch = changed(build_batch(records()), max_timestamp=NOW_MS + HOUR_MS + 1)
+    assert type(refusal(batch)) is InvalidTimestamp
+
+
+def test_a_timestamp_may_not_be_too_far_in_the_past() -> None:
+    settings = TopicSettings(message_timestamp_before_max_ms=1000)
+    prepared(build_batch(records(timestamp=NOW_MS - 1000)), settings)
+    late = records()
+    late[2] = late[2]._replace(timestamp=NOW_MS - 1001)
+    error = refusal(build_batch(late), settings)
+    assert isinstance(error, InvalidTimestamp)
+    assert [record_error.batch_index for record_error in error.record_errors] == [2]
+    prepared(build_batch(late))
+
+
+def test_records_without_a_timestamp_are_accepted() -> None:
+    batch = build_batch([Record(0, -1, b"k", b"v")])
+    prepared(batch, TopicSettings(message_timestamp_before_max_ms=1000))
+
+
+def test_log_append_time_from_a_client_is_refused() -> None:
+    batch = build_batch(records(), log_append_time_ms=NOW_MS)
+    assert type(refusal(batch)) is InvalidTimestamp
+    assert type(refusal(batch, TopicSettings(message_timestamp_type="LogAppendTime"))) is InvalidTimestamp
+
+
+def test_log_append_time_is_stamped_on_the_batch() -> None:
+    settings = TopicSettings(message_timestamp_type="LogAppendTime")
+    batch = build_batch(records(timestamp=5))
+    result = prepared(batch, settings)
+    assert result.log_append_time_ms == NOW_MS
+    assert crc_matches(result.data, result.header)
+    assert result.header == read_header(result.data)
+    assert [record.timestamp for record in records_of(result.data)] == [NOW_MS] * 3
+    assert result.header.base_timestamp == 5
+
+
+def test_log_append_time_does_not_need_a_writable_buffer() -> None:
+    settings = TopicSettings(message_timestamp_type="LogAppendTime")
+    batch = memoryview(bytes(build_batch(records())))
+    assert prepare(batch, settings, NOW_MS, AppendOrigin.CLIENT).header.max_timestamp == NOW_MS
+
+
+def test_log_append_time_accepts_any_timestamp_of_the_producer() -> None:
+    settings = TopicSettings(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=0)
+    prepared(build_batch(records(timestamp=5)), settings)
+    prepared(build_batch(records(timestamp=NOW_MS * 2)), settings)
+
+
+@pytest.mark.parametrize("source", list(Codec))
+@pytest.mark.parametrize("target", list(Codec))
+def test_the_topic_may_want_another_codec(source: Codec, target: Codec) -> None:
+    original = build_batch(
+        records(100), compression=source, producer_id=9, producer_epoch=2, base_sequence=4, is_transactional=True
+    )
+    result = prepared(original, TopicSettings(compression_type=target.setting))
+    assert result.header.compression == target
+    assert crc_matches(result.data, result.header)
+    assert list(records_of(result.data)) == records(100)
+    kept = ("base_offset", "last_offset_delta", "producer_id", "base_sequence", "max_timestamp", "is_transactional")
+    assert all(getattr(result.header, name) == getattr(read_header(original), name) for name in kept)
+    if source is target:
+        assert result.data == original
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_the_codec_of_the_producer_is_kept_by_default(codec: Codec) -> None:
+    batch = build_batch(records(), compression=codec)
+    assert prepared(batch).data == batch
+
+
+def test_another_codec_and_log_append_time_go_together() -> None:
+    settings = TopicSettings(compression_type="zstd", message_timestamp_type="LogAppendTime")
+    result = prepared(build_batch(records()), settings)
+    assert result.header.compression == Codec.ZSTD
+    assert crc_matches(result.data, result.header)
+    assert [record.timestamp for record in records_of(result.data)] == [NOW_MS] * 3
+
+
+def test_control_batches_stay_uncompressed() -> None:
+    marker = build_end_marker(ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=1)
+    assert prepared(marker, TopicSettings(compression_type="gzip"), AppendOrigin.COORDINATOR).data == marker
+
+
+def test_a_batch_that_grows_beyond_the_limit_by_another_codec_is_refused() -> None:
+    batch = build_batch([Record(0, NOW_MS, b"k", bytes(10_000))], compression=Codec.ZSTD)
+    settings = TopicSettings(compression_type="uncompressed", max_message_bytes=1000)
+    assert type(refusal(batch, settings)) is MessageTooLarge
+
+
+def test_undecodable_compressed_data_is_refused_where_it_must_be_read() -> None:
+    batch = bytearray(build_batch(records(), compression=Codec.GZIP))
+    batch[61:71] = struct.pack(">10x")
+    seal(batch)
+    prepared(batch)
+    assert type(refusal(batch, TopicSettings(compression_type="lz4"))) is InvalidRecord
+
+
+def test_what_the_leader_sent_is_only_checked_for_damage() -> None:
+    moved = build_batch(records(key=None, timestamp=1), base_offset=-5)
+    settings = TopicSettings(
+        cleanup_policy=("compact",), max_message_bytes=10, compression_type="gzip", message_timestamp_before_max_ms=1
+    )
+    assert prepared(moved, settings, AppendOrigin.REPLICATION).data == moved
+    moved[-1] ^= 1
+    with pytest.raises(CorruptMessage):
+        prepared(moved, settings, AppendOrigin.REPLICATION)
