@@ -1,0 +1,3 @@
+from tidelog.protocol.errors import MalformedMessage, UnencodableMessage, UnknownApi
+
+__all__ = ["MalformedMessage", "UnencodableMessage", "UnknownApi"]

@@ -1,0 +1,19 @@
+"""What can be wrong with bytes from a peer, or with a message that is to become bytes."""
+
+
+class MalformedMessage(Exception):
+    """The peer sent bytes that are no message; its connection is closed."""
+
+
+class UnknownApi(Exception):
+    """The peer asked for an API that this broker does not have."""
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
+        super().__init__(f"unknown API api_key={api_key} api_version={api_version}")
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+
+
+class UnencodableMessage(ValueError):
+    """A value does not fit its field: a text longer than 32,767 bytes, a number out of range."""

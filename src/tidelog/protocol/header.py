@@ -1,0 +1,93 @@
+"""The headers in front of every request and response; their version follows from the API and its version."""
+
+import struct
+from typing import NamedTuple
+
+from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
+from tidelog.protocol.errors import MalformedMessage, UnknownApi
+from tidelog.protocol.fields import LAST_VERSION
+from tidelog.protocol.primitives import SHORT_LENGTH_END, TEXT_READERS, read_long_text, skip_tags, too_many_tags
+from tidelog.types import Buffer
+
+MAX_HEADER_TAGS = 127
+"""As many as their count in one byte can tell; no header has any today."""
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+_FIXED_PART = struct.Struct(">hhih")
+_FIXED_PART_BYTES = 10
+_CORRELATION_ID = struct.Struct(">i")
+_CORRELATION_ID_AND_NO_TAGS = struct.Struct(">ix")
+
+_unpack_fixed_part = _FIXED_PART.unpack_from
+_pack_correlation_id = _CORRELATION_ID.pack
+_pack_correlation_id_and_no_tags = _CORRELATION_ID_AND_NO_TAGS.pack
+_new_tuple = tuple.__new__
+
+_FLEXIBLE_FROM = {key: api.flexible_from for key, api in API_KEYS.items()}
+
+# A client that does not know the broker's versions yet must be able to read the answer: always header version 0.
+_RESPONSE_FLEXIBLE_FROM = _FLEXIBLE_FROM | {API_VERSIONS_KEY: LAST_VERSION + 1}
+
+
+def read_request_header(view: Buffer) -> tuple[RequestHeader, int]:
+    """The header and the position behind it; raises MalformedMessage, or UnknownApi where nothing after it is known."""
+    try:
+        api_key, api_version, correlation_id, length = _unpack_fixed_part(view, 0)
+        flexible_from = _FLEXIBLE_FROM.get(api_key)
+        if flexible_from is None:
+            raise UnknownApi(api_key, api_version, correlation_id)
+        # In both header versions the client id has a length of two bytes, unlike all other texts of flexible messages.
+        position = _FIXED_PART_BYTES
+        client_id: str | None
+        if 0 <= length < SHORT_LENGTH_END:
+            client_id = TEXT_READERS[length](view, position)[0].decode()
+            position += length
+        elif length < 0:
+            client_id = None
+        else:
+            client_id, position = read_long_text(view, position, length)
+        if api_version >= flexible_from:
+            tags = view[position]
+            position += 1
+            if tags:
+                position = _skip_tags(view, position, tags)
+        return _new_tuple(RequestHeader, (api_key, api_version, correlation_id, client_id)), position
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"request header: {error}") from None
+
+
+def _skip_tags(view: Buffer, position: int, count: int) -> int:
+    if count > MAX_HEADER_TAGS:
+        raise too_many_tags(count)
+    return skip_tags(view, position, count)
+
+
+def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
+    client = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(client)
+    tags = b"\0" if api_version >= _FLEXIBLE_FROM[api_key] else b""
+    return _FIXED_PART.pack(api_key, api_version, correlation_id, length) + client + tags
+
+
+def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    if api_version >= _RESPONSE_FLEXIBLE_FROM[api_key]:
+        return _pack_correlation_id_and_no_tags(correlation_id)
+    return _pack_correlation_id(correlation_id)
+
+
+def read_response_header(view: Buffer, api_key: int, api_version: int) -> tuple[int, int]:
+    """The correlation id and the position behind the header."""
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(view, 0)
+        if api_version < _RESPONSE_FLEXIBLE_FROM[api_key]:
+            return correlation_id, 4
+        return correlation_id, _skip_tags(view, 5, view[4])
+    except (struct.error, IndexError) as error:
+        raise MalformedMessage(f"response header: {error}") from None

@@ -1,0 +1,63 @@
+"""Produce: append record batches to partitions."""
+
+from tidelog.protocol.fields import array, int16, int32, int64, nested, record_batches, string, uuid
+from tidelog.protocol.structs import Request, Response, Struct
+from tidelog.types import Uuid
+
+
+class PartitionProduceData(Struct):
+    index: int = int32()
+    records: memoryview | None = record_batches(nullable="0+")
+
+
+class TopicProduceData(Struct):
+    name: str = string(versions="0-12")
+    topic_id: Uuid = uuid(versions="13+")
+    partition_data: list[PartitionProduceData] = array(PartitionProduceData)
+
+
+class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):
+    transactional_id: str | None = string(nullable="0+")
+    acks: int = int16()
+    timeout_ms: int = int32()
+    topic_data: list[TopicProduceData] = array(TopicProduceData)
+
+
+class BatchIndexAndErrorMessage(Struct):
+    batch_index: int = int32()
+    batch_index_error_message: str | None = string(nullable="0+")
+
+
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = int32(default=-1)
+    leader_epoch: int = int32(default=-1)
+
+
+class PartitionProduceResponse(Struct):
+    index: int = int32()
+    error_code: int = int16()
+    base_offset: int = int64()
+    log_append_time_ms: int = int64(default=-1)
+    log_start_offset: int = int64(versions="5+", default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, versions="8+")
+    error_message: str | None = string(versions="8+", nullable="8+")
+    current_leader: LeaderIdAndEpoch | None = nested(LeaderIdAndEpoch, versions="10+", tag=0)
+
+
+class TopicProduceResponse(Struct):
+    name: str = string(versions="0-12")
+    topic_id: Uuid = uuid(versions="13+")
+    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
+
+
+class NodeEndpoint(Struct):
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable="0+")
+
+
+class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
+    responses: list[TopicProduceResponse] = array(TopicProduceResponse)
+    throttle_time_ms: int = int32()
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, versions="10+", tag=0)
