@@ -55,7 +55,7 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _too_large(codec: str, limit_bytes: int) -> CorruptMessage:
-    return CorruptMessage(f"{codec} data decompresses to more than the limit of {limit_bytes} bytes")
+    return CorruptMessage(f"{codec} data decompresses to more than the {limit_bytes} bytes that its limit leaves")
 
 
 def _malformed(codec: str, why: object) -> CorruptMessage:
