@@ -1,0 +1,77 @@
+"""Our declarations against the definitions that Apache Kafka 4.3.0 prints of itself."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.setting import Setting, default_text, settings_of
+from tidelog.config.topic import TopicSettings
+
+DELIBERATE_DIFFERENCES = {
+    "broker.heartbeat.interval.ms": {"bounds"},
+    "broker.id": {"bounds"},
+    "broker.session.timeout.ms": {"bounds"},
+    "default.replication.factor": {"bounds"},
+    "listener.security.protocol.map": {"update"},
+    "listeners": {"update"},
+    "log.dir": {"default"},
+    "node.id": {"default", "bounds"},
+    "replica.high.watermark.checkpoint.interval.ms": {"bounds"},
+    "replica.lag.time.max.ms": {"bounds"},
+}
+"""Stricter than Kafka, or another default; everything else must be Kafka's."""
+
+OWN_SETTINGS = {"coordination.store"}
+KAFKA_3_9_SETTINGS = {"reserved.broker.max.id"}
+
+
+class Definition(NamedTuple):
+    level: str
+    name: str
+    type: str
+    default: str
+    bounds: str
+    update: str
+
+
+def kafka_definitions() -> list[Definition]:
+    lines = (Path(__file__).parent / "kafka_settings.txt").read_text().splitlines()
+    return [Definition(*line.split(" ")) for line in lines if not line.startswith("#")]
+
+
+def ours(definition: Definition) -> Setting:
+    declaring = TopicSettings if definition.level == "topic" else BrokerSettings
+    return settings_of(declaring)[definition.name]
+
+
+def bounds(known: Setting) -> str:
+    if known.one_of:
+        return f"[{',_'.join(known.one_of)}]"
+    if known.at_least is None:
+        return "-"
+    text = f"[{known.at_least},...,{known.at_most}]" if known.at_most is not None else f"[{known.at_least},...]"
+    return text if known.also_allowed is None else f"{text}_or_{known.also_allowed}"
+
+
+def differences(definition: Definition, known: Setting) -> set[str]:
+    found = {
+        "type": (definition.type, known.type.name),
+        "default": (definition.default, default_text(known) or "null"),
+        "bounds": (definition.bounds, bounds(known)),
+        "update": (definition.update, known.update.value if definition.level == "broker" else "-"),
+    }
+    return {aspect for aspect, (theirs, our) in found.items() if theirs != our}
+
+
+@pytest.mark.parametrize("definition", kafka_definitions(), ids=lambda found: f"{found.level}:{found.name}")
+def test_a_setting_has_the_type_default_bounds_and_update_mode_of_kafka(definition: Definition) -> None:
+    assert differences(definition, ours(definition)) == DELIBERATE_DIFFERENCES.get(definition.name, set())
+
+
+def test_every_declared_setting_was_compared() -> None:
+    compared = {(found.level, found.name) for found in kafka_definitions()}
+    declared = {("topic", name) for name in settings_of(TopicSettings)}
+    declared |= {("broker", name) for name in settings_of(BrokerSettings)}
+    assert declared - compared == {("broker", name) for name in OWN_SETTINGS | KAFKA_3_9_SETTINGS}

@@ -1,0 +1,140 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.listeners import Endpoint
+from tidelog.config.loading import SettingsError, load_broker_settings
+
+
+def mistakes(*overrides: str) -> list[str]:
+    with pytest.raises(SettingsError) as raised:
+        load_broker_settings(None, overrides)
+    assert str(raised.value) == "\n".join(raised.value.mistakes)
+    return raised.value.mistakes
+
+
+def test_without_file_and_flags_the_defaults_count() -> None:
+    assert load_broker_settings(None) == BrokerSettings()
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=3\nlog.dirs=/a, /b\n")
+    settings = load_broker_settings(str(file), ["num.partitions=5"])
+    assert settings.num_partitions == 5
+    assert settings.log_directories == ("/a", "/b")
+    assert settings.originals == {"num.partitions": "5", "log.dirs": "/a, /b"}
+
+
+def test_all_mistakes_of_a_file_and_the_flags_are_listed_at_once_with_their_places(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# comment\nlog.retention.hour=5\nnum.partitions=none\nzzz=1\n")
+    with pytest.raises(SettingsError) as raised:
+        load_broker_settings(str(file), ["log.segment.bytes=5", "oops", "broker.id=1", "node.id=2"])
+    assert raised.value.mistakes == [
+        "--set oops: expected key=value",
+        f"{file}:2: log.retention.hour: unknown setting; did you mean log.retention.hours?",
+        f"{file}:4: zzz: unknown setting",
+        f"{file}:3: num.partitions=none: not a number of type INT",
+        "--set: log.segment.bytes=5: value must be at least 1048576",
+        "--set: node.id: broker.id is 1, but node.id, which means the same, is 2",
+    ]
+
+
+def test_a_missing_file_is_one_clear_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none.properties: No such file or directory"):
+        load_broker_settings(str(tmp_path / "none.properties"))
+
+
+def test_a_file_that_is_not_text_is_one_clear_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SettingsError, match="not a text file in UTF-8"):
+        load_broker_settings(str(file))
+
+
+def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_broker_settings(
+            None, ["num.io.threads=8", "zookeeper.connect=x:2181", "listener.name.a.ssl.key.password=x"]
+        )
+    assert [record.getMessage() for record in caplog.records] == [
+        "setting is known to Kafka, without effect here: --set name=num.io.threads",
+        "setting is known to Kafka, without effect here: --set name=zookeeper.connect",
+        "setting is known to Kafka, without effect here: --set name=listener.name.a.ssl.key.password",
+    ]
+
+
+def test_an_authorizer_is_not_silently_left_out() -> None:
+    assert mistakes("authorizer.class.name=kafka.security.Authorizer") == [
+        "--set: authorizer.class.name: not supported; a broker without it would not be guarded"
+    ]
+
+
+def test_node_id_and_broker_id_are_one() -> None:
+    settings = load_broker_settings(None, ["node.id=7"])
+    assert (settings.broker_id, settings.node_id, settings.configured_broker_id) == (7, 7, 7)
+    assert load_broker_settings(None).configured_broker_id is None
+
+
+@pytest.mark.parametrize(
+    ("override", "mistake"),
+    [
+        ("log.retention.minutes=0", "log.retention.ms: must be unlimited (-1) or at least 1"),
+        ("log.roll.ms=0", "--set: log.roll.ms: must be at least 1"),
+        ("log.roll.jitter.ms=-1", "--set: log.roll.jitter.ms: must be at least 0"),
+        ("log.dir=", "log.dirs: at least one log directory must be given"),
+        ("listeners=", "--set: listeners: at least one listener must be given"),
+        ("listeners=9092", "--set: listeners: expected NAME://host:port, found '9092'"),
+        ("listeners=PLAINTEXT://a:99999", "--set: listeners: expected NAME://host:port, found 'PLAINTEXT://a:99999'"),
+        ("listeners=SSL://a:1", "--set: listeners: listener SSL asks for SSL; only PLAINTEXT is supported"),
+        ("listeners=X://a:1", "--set: listeners: listener.security.protocol.map has no protocol for listener X"),
+        (
+            "advertised.listeners=PLAINTEXT://0.0.0.0:1",
+            "--set: advertised.listeners: clients cannot connect to the address of all interfaces; name the machine",
+        ),
+        (
+            "queued.max.request.bytes=5",
+            "--set: queued.max.request.bytes: must be at least socket.request.max.bytes,"
+            " or the largest request could never be read",
+        ),
+        (
+            "broker.heartbeat.interval.ms=9000",
+            "--set: broker.heartbeat.interval.ms: must be less than broker.session.timeout.ms,"
+            " or the broker would lose its session",
+        ),
+    ],
+)
+def test_a_contradiction_is_a_mistake(override: str, mistake: str) -> None:
+    assert mistakes(override) == [mistake]
+
+
+def test_listeners_become_endpoints() -> None:
+    settings = load_broker_settings(
+        None,
+        [
+            "listeners=INSIDE://:9092,PLAINTEXT://[::1]:9093",
+            "listener.security.protocol.map=INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "advertised.listeners=INSIDE://broker.example:19092",
+        ],
+    )
+    assert settings.endpoints == (
+        Endpoint("INSIDE", "", 9092, "PLAINTEXT"),
+        Endpoint("PLAINTEXT", "::1", 9093, "PLAINTEXT"),
+    )
+    assert settings.advertised_endpoints == (Endpoint("INSIDE", "broker.example", 19092, "PLAINTEXT"),)
+    assert str(settings.endpoints[1]) == "PLAINTEXT://[::1]:9093"
+
+
+def test_the_listener_of_a_kraft_controller_is_left_out() -> None:
+    settings = load_broker_settings(
+        None, ["controller.listener.names=CONTROLLER", "listeners=PLAINTEXT://:9092,CONTROLLER://:9093"]
+    )
+    assert settings.listeners == ("PLAINTEXT://:9092",)
+
+
+def test_the_coordination_store_stands_in_the_first_log_directory_unless_named() -> None:
+    assert BrokerSettings(log_dirs=("/a", "/b")).coordination_store_path == "/a/coordination.sqlite"
+    assert BrokerSettings(coordination_store="/c.sqlite").coordination_store_path == "/c.sqlite"
