@@ -1,0 +1,46 @@
+"""What the operating system knows about a process: its CPU time and its memory."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of all threads so far."""
+    return parse_cpu_ticks(Path(f"/proc/{pid}/stat").read_text()) / CLOCK_TICKS_PER_SECOND
+
+
+def parse_cpu_ticks(stat: str) -> int:
+    # The name in parentheses may itself hold spaces and parentheses: count fields from its end.
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def resident_megabytes(pid: int) -> float:
+    return parse_resident_kilobytes(Path(f"/proc/{pid}/status").read_text()) * 1024 / 1e6
+
+
+def parse_resident_kilobytes(status: str) -> int:
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1])
+
+
+@dataclass
+class CpuMeter:
+    """CPU seconds that a process used while a block ran."""
+
+    pid: int
+    seconds: float = 0.0
+    elapsed_seconds: float = 0.0
+
+    def __enter__(self) -> "CpuMeter":
+        self._started = time.monotonic()
+        self._cpu_at_start = cpu_seconds(self.pid)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = cpu_seconds(self.pid) - self._cpu_at_start
+        self.elapsed_seconds = time.monotonic() - self._started

@@ -1,0 +1,132 @@
+"""Runs the benchmark: `python -m bench.run [--quick]`; results, page and plot are written at its end."""
+
+import argparse
+import dataclasses
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench import rdkafka, report, results
+from bench.measures import QUICK, Sizes, measures_for
+from bench.peers import PEERS, BrokerFailed
+from bench.report import number
+from bench.results import Results
+from bench.wire import RequestRefused
+from bench.workloads import Figures, Scenario, Session, scenarios
+from tools.apache_kafka import KafkaFailed, NotAvailable
+
+FAILURES = (rdkafka.ClientFailed, RequestRefused, BrokerFailed, KafkaFailed, OSError, TimeoutError)
+
+
+class Progress:
+    """One line per step: what runs, where, since when."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        self._started = time.monotonic()
+
+    def begin(self, round_number: int, peer: str, scenario: str, step: str) -> None:
+        where = f"round {round_number}/{self._rounds}  {peer:8} {scenario}: {step}"
+        print(f"{self.elapsed()}  {where} ... ", end="", flush=True)
+
+    def end(self, text: str) -> None:
+        print(text, flush=True)
+
+    def elapsed(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self._started), 60)
+        return f"{minutes:3}:{seconds:02}"
+
+
+def run_scenario(run: Results, scenario: Scenario, peer_name: str, round_number: int, progress: Progress) -> None:
+    """One scenario on one fresh broker; what fails is noted and ends the scenario, not the benchmark."""
+    with tempfile.TemporaryDirectory(prefix=f"bench-{peer_name}-") as directory:
+        peer = PEERS[peer_name](Path(directory))
+        step_title = "start"
+        progress.begin(round_number, peer_name, scenario.name, step_title)
+        try:
+            session = Session(peer, run.sizes, start_seconds=peer.start())
+            progress.end(f"{session.start_seconds:.2f} s")
+            for step in scenario.steps:
+                step_title = step.title
+                progress.begin(round_number, peer_name, scenario.name, step_title)
+                figures = step.work(session)
+                run.add(peer_name, dict(figures))
+                progress.end(describe(figures))
+        except FAILURES as error:
+            progress.end(f"FAILED: {error}")
+            first_line = str(error).partition("\n")[0]
+            run.failures.append(f"round {round_number}, {peer_name}, {scenario.name}, {step_title}: {first_line}")
+        finally:
+            peer.kill()
+
+
+def describe(figures: Figures) -> str:
+    return ", ".join(f"{measure} {number(value)}" for measure, value in figures.items()) or "done"
+
+
+def run_rounds(run: Results, peers: list[str], wanted: list[Scenario]) -> None:
+    progress = Progress(run.rounds)
+    for round_number in range(1, run.rounds + 1):
+        for scenario in wanted:
+            for peer in peers if round_number % 2 else reversed(peers):
+                run_scenario(run, scenario, peer, round_number, progress)
+        run.save()
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Compare Tidelog with Apache Kafka on this machine.")
+    parser.add_argument("--quick", action="store_true", help="one round with small sizes, under three minutes")
+    parser.add_argument("--rounds", type=int, help="three unless told otherwise")
+    parser.add_argument("--peers", default=",".join(PEERS), help="which brokers, separated by commas")
+    parser.add_argument("--scenarios", default="", help="only these scenarios, separated by commas")
+    parser.add_argument("--stored-gb", type=float, help="gigabytes stored for the start-up comparison")
+    parser.add_argument("--name", help="of the results file; only a run named 'full' makes docs/performance.md")
+    return parser.parse_args(arguments)
+
+
+def sizes_of(options: argparse.Namespace) -> Sizes:
+    sizes = QUICK if options.quick else Sizes()
+    if options.stored_gb is not None:
+        sizes = dataclasses.replace(sizes, stored_bytes=int(options.stored_gb * 1e9))
+    return sizes
+
+
+def main() -> int:
+    options = parse_arguments()
+    sizes = sizes_of(options)
+    names = set(filter(None, options.scenarios.split(",")))
+    wanted = [scenario for scenario in scenarios(sizes) if not names or scenario.name in names]
+    peers = options.peers.split(",")
+    name = options.name or ("quick" if options.quick else "partial" if names else "full")
+    run = Results(
+        name=name,
+        date=results.now(),
+        rounds=options.rounds or (1 if options.quick else 3),
+        sizes=sizes,
+        machine=results.describe_machine(),
+        peers={peer: PEERS[peer].title for peer in peers},
+    )
+    try:
+        rdkafka.ensure_built()
+        run_rounds(run, peers, wanted)
+    except (NotAvailable, rdkafka.ClientUnavailable) as error:
+        print(error, file=sys.stderr)
+        return 1
+    finish(run)
+    return 1 if run.failures else 0
+
+
+def finish(run: Results) -> None:
+    print("\n" + report.summary(run) + "\n")
+    for failure in run.failures:
+        print(f"failed: {failure}")
+    missed = [measure.title for measure in measures_for(run.sizes) if report.verdict(measure, run) == "**missed**"]
+    print(f"goals missed: {', '.join(missed) or 'none'}")
+    print(f"wrote {run.save().relative_to(report.REPOSITORY)}")
+    if run.name == "full":
+        report.write(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
