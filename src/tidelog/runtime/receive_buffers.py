@@ -25,12 +25,12 @@ class ReceiveBuffers:
     def __init__(self, max_held_bytes: int = -1) -> None:
         self._spare: list[bytearray] = []
         self._max_held_bytes = max_held_bytes
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._waiting: deque[Reader] = deque()
 
     @property
     def is_exhausted(self) -> bool:
-        return 0 < self._max_held_bytes <= self._held_bytes
+        return 0 < self._max_held_bytes <= self.held_bytes
 
     def take(self) -> bytearray:
         return self._spare.pop() if self._spare else bytearray(BUFFER_BYTES)
@@ -40,7 +40,7 @@ class ReceiveBuffers:
             self._spare.append(buffer)
 
     def note_held(self, change_bytes: int) -> None:
-        self._held_bytes += change_bytes
+        self.held_bytes += change_bytes
         if change_bytes < 0:
             while self._waiting and not self.is_exhausted:
                 self._waiting.popleft().resume_reading()

@@ -397,6 +397,11 @@ class SocketNetwork:
         self._receive_buffer_bytes = receive_buffer_bytes
         self._buffers = ReceiveBuffers(max_buffered_bytes)
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that connections in the middle of a frame hold."""
+        return self._buffers.held_bytes
+
     async def listen(self, host: str, port: int, accept: AcceptChannel) -> SocketListener:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

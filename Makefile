@@ -1,0 +1,71 @@
+# Everything a newcomer needs. `make run` and `make test` set up what they need themselves.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?= data
+QUICK ?=
+
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+RUNTIME := $(VENV)/.runtime-installed
+DEV := $(VENV)/.dev-installed
+
+.PHONY: help run install test check format bench compat docs lock clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+
+run: install ## Start a broker on 127.0.0.1:9092 with its data in ./data
+	@$(BIN)/tidelog broker --set log.dirs=$(DATA)/broker-0 --set listeners=PLAINTEXT://127.0.0.1:9092
+
+install: $(RUNTIME) ## Install what the broker needs into .venv; afterwards .venv/bin/tidelog works
+
+test: $(DEV) ## Run all tests
+	@$(BIN)/python -m pytest tests
+
+check: $(DEV) ## Formatting, lint, types and layers
+	@echo "==> ruff format" && $(BIN)/ruff format --check .
+	@echo "==> ruff check" && $(BIN)/ruff check .
+	@echo "==> mypy --strict" && $(BIN)/mypy
+	@echo "==> import-linter" && $(BIN)/lint-imports
+
+format: $(DEV) ## Format the code and apply safe fixes
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three minutes)
+	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
+
+compat: $(DEV) ## Drive the broker with every client we know, and check files with Kafka's own tools
+	@$(BIN)/python -m compat.run
+
+docs: $(DEV) ## Generate the reference pages again
+	@$(BIN)/python -m tools.settings_reference
+
+lock: $(DEV) ## Choose the pinned versions anew
+	@$(PIP) install uv
+	@for part in runtime dev; do \
+	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-emit-index-url --no-annotate $$(test $$part = dev && echo --extra dev) \
+	    pyproject.toml --output-file requirements/$$part.lock; \
+	done
+
+clean: ## Remove everything that was installed or cached; data stays
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Tidelog needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "==> making a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
+
+$(RUNTIME): requirements/runtime.lock pyproject.toml | $(VENV)/bin/python
+	@echo "==> installing what the broker needs"
+	@$(PIP) install --require-hashes -r requirements/runtime.lock
+	@$(PIP) install --no-deps --editable .
+	@touch $@
+
+$(DEV): $(RUNTIME) requirements/dev.lock
+	@echo "==> installing what tests and checks need"
+	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@

@@ -1,0 +1,68 @@
+"""The partitions that this broker hosts: a thin owner, which knows only where each of them is."""
+
+from collections.abc import Iterator
+
+from tidelog.errors import KafkaStorageError, UnknownTopicOrPartition
+from tidelog.replication.leader import PartitionLeader
+from tidelog.replication.partition import Partition
+from tidelog.runtime.purgatory import Purgatory
+from tidelog.storage.log_manager import LogManager
+from tidelog.types import TopicPartition, Uuid
+
+
+class ReplicaManager:
+    """A partition is online here, offline (its log directory failed), or not here at all."""
+
+    def __init__(self, logs: LogManager, fetches: Purgatory) -> None:
+        self._logs = logs
+        self._fetches = fetches
+        self._online: dict[TopicPartition, Partition] = {}
+        self._offline: set[TopicPartition] = set()
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._online.values())
+
+    @property
+    def offline_partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(self._offline)
+
+    def get(self, topic: str, partition: int) -> Partition:
+        found = self._online.get((topic, partition))  # type: ignore[call-overload]  # a tuple equals its named twin
+        if found is None:
+            raise self._absence(TopicPartition(topic, partition))
+        return found  # type: ignore[no-any-return]
+
+    def _absence(self, topic_partition: TopicPartition) -> KafkaStorageError | UnknownTopicOrPartition:
+        if topic_partition in self._offline:
+            return KafkaStorageError(f"the log directory of {topic_partition} is offline")
+        return UnknownTopicOrPartition(f"{topic_partition} is not on this broker")
+
+    def make_leader(self, topic_partition: TopicPartition, topic_id: Uuid, leader: PartitionLeader) -> None:
+        """Host the partition, with a new log if it has none."""
+        if topic_partition in self._offline:
+            return
+        partition = self._online.get(topic_partition)
+        if partition is None:
+            try:
+                log = self._logs.get(topic_partition) or self._logs.create(topic_partition, topic_id)
+            except KafkaStorageError:
+                self._offline.add(topic_partition)
+                return
+            partition = self._online[topic_partition] = Partition(topic_partition, topic_id, log, self._fetches)
+        partition.become_leader(leader)
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """R11: complete what waits, then drop the log."""
+        partition = self._online.pop(topic_partition, None)
+        self._offline.discard(topic_partition)
+        if partition is not None:
+            partition.resign()
+        self._logs.delete(topic_partition)
+
+    def take_offline(self, topic_partitions: set[TopicPartition]) -> None:
+        """R5: their log directory failed."""
+        for topic_partition in topic_partitions:
+            self._offline.add(topic_partition)
+            partition = self._online.pop(topic_partition, None)
+            if partition is not None:
+                partition.resign()

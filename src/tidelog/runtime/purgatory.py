@@ -1,0 +1,98 @@
+"""Operations that wait for a change or for their deadline, and end exactly once (R14).
+
+A key that may change (a partition's high watermark, say) owns `Watchers`. Changes made within one
+turn of the event loop are looked at together at its end, so that a burst of appends wakes a waiting
+fetch once, with all of the burst.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+from tidelog.runtime.deadlines import DeadlineKey, Deadlines
+
+
+class DelayedOperation(ABC):
+    """Waits until `is_satisfied`, or until its deadline."""
+
+    __slots__ = ("_deadline", "_purgatory", "_watched", "is_completed")
+
+    def __init__(self) -> None:
+        self.is_completed = False
+        self._watched: list[Watchers] = []
+        self._deadline: DeadlineKey | None = None
+        self._purgatory: Purgatory | None = None
+
+    @abstractmethod
+    def is_satisfied(self, changed: "Watchers") -> bool:
+        """Asked after each change that the operation watches, with the key that changed."""
+
+    @abstractmethod
+    def on_completed(self) -> None:
+        """Called once: satisfied, out of time or given up."""
+
+    def start(self, purgatory: "Purgatory", watched: list["Watchers"], deadline: DeadlineKey) -> None:
+        self._purgatory, self._watched, self._deadline = purgatory, watched, deadline
+        for watchers in watched:
+            watchers.operations[self] = None
+
+    def complete(self) -> None:
+        """End now, whatever the state; a second call has no effect."""
+        if self.is_completed:
+            return
+        self.abandon()
+        self.on_completed()
+
+    def abandon(self) -> None:
+        """Stop waiting and tell nobody: whoever asked has gone."""
+        if self.is_completed:
+            return
+        self.is_completed = True
+        for watchers in self._watched:
+            watchers.operations.pop(self, None)
+        if self._purgatory is not None and self._deadline is not None:
+            self._purgatory.forget(self._deadline)
+
+
+class Watchers:
+    """The operations that wait for one key."""
+
+    __slots__ = ("operations",)
+
+    def __init__(self) -> None:
+        self.operations: dict[DelayedOperation, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.operations)
+
+
+class Purgatory:
+    """Where delayed operations of one kind wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines) -> None:
+        self._loop = loop
+        self._deadlines = deadlines
+        self._changed: dict[Watchers, None] = {}
+        self.size = 0
+
+    def wait(self, operation: DelayedOperation, watched: Iterable[Watchers], timeout_s: float) -> None:
+        """The caller has just found the operation unsatisfied, in the same step."""
+        self.size += 1
+        operation.start(self, list(watched), self._deadlines.add(timeout_s, operation.complete))
+
+    def forget(self, deadline: DeadlineKey) -> None:
+        self.size -= 1
+        self._deadlines.cancel(deadline)
+
+    def changed(self, watchers: Watchers) -> None:
+        """The key changed: ask those who wait for it, at the end of this turn of the loop."""
+        if not self._changed:
+            self._loop.call_soon(self._ask)
+        self._changed[watchers] = None
+
+    def _ask(self) -> None:
+        changed, self._changed = self._changed, {}
+        for watchers in changed:
+            for operation in list(watchers.operations):
+                if not operation.is_completed and operation.is_satisfied(watchers):
+                    operation.complete()

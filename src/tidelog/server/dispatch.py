@@ -1,0 +1,95 @@
+"""From a frame to its handler: the API table of the broker."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
+from tidelog.protocol.codec import decoder, encoder
+from tidelog.protocol.header import read_request_header, response_header
+from tidelog.protocol.structs import Message
+from tidelog.runtime.network import FramePart
+from tidelog.server.outcome import Outcome
+
+if TYPE_CHECKING:
+    from tidelog.server.connection import Connection
+    from tidelog.server.services import Services
+
+
+class UnsupportedRequest(Exception):
+    """An API or version that this broker did not advertise."""
+
+
+class Call:
+    """What a handler may want to know about its request besides the content."""
+
+    __slots__ = ("client_id", "connection", "correlation_id", "services", "version")
+
+    def __init__(
+        self, services: "Services", connection: "Connection", version: int, correlation_id: int, client_id: str | None
+    ) -> None:
+        self.services = services
+        self.connection = connection
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+
+
+class Route:
+    """One version of one API, with its compiled codec. Made when first asked for."""
+
+    __slots__ = ("_decode", "_encode", "_handle", "api_key", "name", "version")
+
+    def __init__(self, api_key: int, version: int) -> None:
+        api = API_KEYS[api_key]
+        self.api_key = api_key
+        self.version = version
+        self.name = api.name
+        self._decode = decoder(api.request, version)
+        self._encode = encoder(api.response, version)
+        name = api.request.__module__.rpartition(".")[2]  # one file per API, named alike in messages and handlers
+        self._handle = getattr(import_module(f"tidelog.server.handlers.{name}"), f"handle_{name}")
+
+    def start(self, frame: memoryview, position: int, call: Call) -> Outcome:
+        request, _ = self._decode(frame, position)
+        outcome: Outcome = self._handle(request, call)
+        return outcome
+
+    def encode(self, response: Message, call: Call) -> list[FramePart]:
+        parts: list[FramePart] = [response_header(self.api_key, self.version, call.correlation_id)]
+        self._encode(response, parts.append)
+        return parts
+
+
+class UnsupportedApiVersionsRoute(Route):
+    """A client newer than us asks ApiVersions in a version we lack: it is told ours, in the form of version 0."""
+
+    def start(self, frame: memoryview, position: int, call: Call) -> Outcome:
+        from tidelog.server.handlers.api_versions import unsupported_version_response
+
+        return unsupported_version_response()
+
+
+class Dispatcher:
+    """Finds the route of each request."""
+
+    def __init__(self, services: "Services") -> None:
+        self._services = services
+        self._routes: dict[tuple[int, int], Route] = {}
+
+    def start(self, frame: memoryview, connection: "Connection") -> tuple[Route, Call, Outcome]:
+        """Decode the request and begin it. What can be done at once is done when this returns."""
+        header, position = read_request_header(frame)
+        key = (header.api_key, header.api_version)
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = self._find_route(*key)
+        call = Call(self._services, connection, route.version, header.correlation_id, header.client_id)
+        return route, call, route.start(frame, position, call)
+
+    def _find_route(self, api_key: int, version: int) -> Route:
+        api = API_KEYS.get(api_key)
+        if api is not None and version in api.versions:
+            return Route(api_key, version)
+        if api_key == API_VERSIONS_KEY:
+            return UnsupportedApiVersionsRoute(api_key, 0)
+        raise UnsupportedRequest(f"api key {api_key} version {version} is not supported by this broker")

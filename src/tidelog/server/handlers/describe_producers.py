@@ -1,0 +1,45 @@
+"""DescribeProducers: who has written to a partition lately, and what each of them may write next."""
+
+from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from tidelog.server.dispatch import Call
+
+
+def handle_describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name, partitions=[_describe(topic.name, index, call) for index in topic.partition_indexes]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(topic: str, index: int, call: Call) -> PartitionResponse:
+    try:
+        partition = call.services.replicas.get(topic, index)
+        partition.require_leader()
+    except KafkaError as error:
+        return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
+    return PartitionResponse(
+        partition_index=index,
+        error_code=NO_ERROR,
+        active_producers=[
+            ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_first_offset,
+            )
+            for producer in partition.log.producers
+        ],
+    )

@@ -1,0 +1,87 @@
+"""ListOffsets: the offset that belongs to a timestamp, or to one of the special places of a partition."""
+
+import asyncio
+from collections import Counter
+
+from tidelog.errors import NO_ERROR, InvalidRequest, KafkaError, UnsupportedVersion
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tidelog.replication.partition import Partition
+from tidelog.server.dispatch import Call
+from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+SUPPORTED_FROM_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+DEBUGGING_CONSUMER = -2
+"""Reads past the high watermark."""
+
+
+async def handle_list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    asked = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = [
+            _answer(request, call, topic.name, wanted, is_repeated=asked[topic.name, wanted.partition_index] > 1)
+            for wanted in topic.partitions
+        ]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=await asyncio.gather(*answers)))
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _answer(
+    request: ListOffsetsRequest, call: Call, topic: str, wanted: ListOffsetsPartition, *, is_repeated: bool
+) -> ListOffsetsPartitionResponse:
+    try:
+        if is_repeated:
+            raise InvalidRequest("a partition may be named once in a request")
+        if call.version < SUPPORTED_FROM_VERSION.get(wanted.timestamp, 0):
+            raise UnsupportedVersion
+        partition = call.services.replicas.get(topic, wanted.partition_index)
+        partition.require_leader(wanted.current_leader_epoch)
+        timestamp, offset, epoch = await _look_up(partition, request, wanted.timestamp, call)
+    except KafkaError as error:
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=NO_ERROR,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=epoch,
+    )
+
+
+async def _look_up(
+    partition: Partition, request: ListOffsetsRequest, timestamp: int, call: Call
+) -> tuple[int, int, int]:
+    """Timestamp, offset and leader epoch of what was asked for; -1 for what there is not."""
+    log = partition.log
+    end = (
+        log.log_end_offset
+        if request.replica_id == DEBUGGING_CONSUMER
+        else partition.readable_end(request.isolation_level)
+    )
+    if timestamp == LATEST:
+        return NO_TIMESTAMP, end, partition.require_leader().leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return NO_TIMESTAMP, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH  # nothing is kept anywhere but here
+    if timestamp == MAX_TIMESTAMP:
+        found = await call.services.workers.run(log.find_max_timestamp)
+    else:
+        found = await call.services.workers.run(log.find_by_timestamp, timestamp)
+    if found is None or found.offset >= end:
+        return NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH
+    return found.timestamp, found.offset, log.leader_epochs.epoch_at(found.offset)

@@ -1,0 +1,185 @@
+"""Produce: append one batch to each of some partitions, and answer as `acks` asks for."""
+
+from tidelog.cluster.topic_names import is_internal
+from tidelog.errors import (
+    NO_ERROR,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTopic,
+    InvalidTxnState,
+    KafkaError,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnsupportedCompressionType,
+)
+from tidelog.protocol.compression import Codec
+from tidelog.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tidelog.protocol.record_batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
+from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.runtime.purgatory import DelayedOperation, Watchers
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+
+TOPIC_IDS_FROM_VERSION = 13
+ZSTD_FROM_VERSION = 7
+ACKS_ALLOWED = (0, 1, ACKS_ALL)
+LOW_ATTRIBUTES_BYTE = 22
+
+
+def handle_produce(request: ProduceRequest, call: Call) -> ProduceResponse | Deferred[ProduceResponse] | None:
+    response = ProduceResponse(responses=[])
+    waits: list[_Wait] = []
+    for topic in request.topic_data:
+        name = topic.name if call.version < TOPIC_IDS_FROM_VERSION else None
+        answers = [_append(call, request, name, topic.topic_id, partition, waits) for partition in topic.partition_data]
+        response.responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+    if request.acks == 0:
+        _close_if_failed(response, call)
+        return None
+    if not waits or all(wait.is_over() for wait in waits):
+        _finish(waits)
+        return response
+    return _wait_for_replication(request, response, waits, call)
+
+
+class _Wait:
+    """An acks=all append that counts once the high watermark has passed it (R14)."""
+
+    __slots__ = ("answer", "end_offset", "leader_epoch", "partition")
+
+    def __init__(self, partition: Partition, end_offset: int, answer: PartitionProduceResponse) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.require_leader().leader_epoch
+        self.end_offset = end_offset
+        self.answer = answer
+
+    def is_over(self) -> bool:
+        return not self.is_still_leader() or self.partition.log.high_watermark >= self.end_offset
+
+    def is_still_leader(self) -> bool:
+        leader = self.partition.leader
+        return leader is not None and leader.leader_epoch == self.leader_epoch
+
+    def failure(self) -> KafkaError | None:
+        if not self.is_still_leader():
+            return NotLeaderOrFollower()
+        if self.partition.log.high_watermark < self.end_offset:
+            return RequestTimedOut("the in-sync replicas did not confirm the write in time")
+        try:
+            self.partition.require_leader().require_enough_in_sync(self.partition.log.settings.min_insync_replicas)
+        except KafkaError as error:
+            return NotEnoughReplicasAfterAppend(error.message)
+        return None
+
+
+def _append(
+    call: Call,
+    request: ProduceRequest,
+    topic: str | None,
+    topic_id: bytes,
+    data: PartitionProduceData,
+    waits: list[_Wait],
+) -> PartitionProduceResponse:
+    acks = request.acks
+    try:
+        if topic is None:
+            topic = call.services.cluster.topic_name(topic_id)
+        if acks not in ACKS_ALLOWED:
+            raise InvalidRequiredAcks(f"acks={acks}; allowed are 0, 1 and -1")
+        batch = data.records
+        if batch is None or len(batch) < HEADER_BYTES:
+            raise InvalidRecord("a produce request carries exactly one record batch per partition")
+        if is_internal(topic):
+            raise InvalidTopic(f"{topic} is internal: only brokers write to it")
+        _check_attributes(batch[LOW_ATTRIBUTES_BYTE], call.version)
+        partition = call.services.replicas.get(topic, data.index)
+        result = partition.append_as_leader(batch, acks)
+    except KafkaError as error:
+        return _failed(data.index, error)
+    answer = PartitionProduceResponse(
+        index=data.index,
+        error_code=NO_ERROR,
+        base_offset=result.first_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+    )
+    if acks == ACKS_ALL:
+        waits.append(_Wait(partition, result.last_offset + 1, answer))
+    return answer
+
+
+def _check_attributes(attributes: int, version: int) -> None:
+    if version < ZSTD_FROM_VERSION and attributes & COMPRESSION_MASK == Codec.ZSTD:
+        raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {version}")
+    if attributes & TRANSACTIONAL_BIT:
+        raise InvalidTxnState("this broker has no transaction coordinator: the transaction was never begun")
+
+
+def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        error_message=error.message,
+        current_leader=LeaderIdAndEpoch() if isinstance(error, NotLeaderOrFollower) else None,
+    )
+
+
+def _close_if_failed(response: ProduceResponse, call: Call) -> None:
+    """A client that asked for no answer learns of a failure by losing its connection."""
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code != NO_ERROR:
+                call.connection.channel.close(f"acks=0 and the append failed: {partition.error_message}")
+                return
+
+
+def _finish(waits: list[_Wait]) -> None:
+    for wait in waits:
+        error = wait.failure()
+        if error is not None:
+            wait.answer.error_code = error.code
+            wait.answer.error_message = error.message
+            wait.answer.base_offset = -1
+
+
+class DelayedProduce(DelayedOperation):
+    """Holds the answer back until every append in it is replicated, or cannot be any more."""
+
+    __slots__ = ("_deferred", "_response", "_waits")
+
+    def __init__(self, waits: list[_Wait], response: ProduceResponse, deferred: Deferred[ProduceResponse]) -> None:
+        super().__init__()
+        self._waits = waits
+        self._response = response
+        self._deferred = deferred
+
+    def is_satisfied(self, changed: Watchers) -> bool:
+        return all(wait.is_over() for wait in self._waits)
+
+    def on_completed(self) -> None:
+        _finish(self._waits)
+        self._deferred.resolve(self._response)
+
+
+def _wait_for_replication(
+    request: ProduceRequest, response: ProduceResponse, waits: list[_Wait], call: Call
+) -> Deferred[ProduceResponse]:
+    deferred: Deferred[ProduceResponse] = Deferred()
+    operation = DelayedProduce(waits, response, deferred)
+    deferred.on_abandoned = operation.abandon
+    watched = [wait.partition.watchers for wait in waits]
+    call.services.purgatory.wait(operation, watched, request.timeout_ms / 1000)
+    return deferred

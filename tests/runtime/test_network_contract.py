@@ -1,0 +1,299 @@
+"""What every network has to do, in sockets and in memory."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog.runtime.disk import FileSlice, SystemDisk
+from tidelog.runtime.memory_network import MemoryNetwork
+from tidelog.runtime.network import Channel, FrameReceiver, Network
+from tidelog.runtime.socket_network import SocketNetwork
+
+MAX_FRAME_BYTES = 10_000_000
+
+NETWORKS: list[Callable[[], Network]] = [lambda: SocketNetwork(MAX_FRAME_BYTES), MemoryNetwork]
+
+
+@pytest.fixture(params=NETWORKS, ids=["sockets", "memory"])
+def network(request: pytest.FixtureRequest) -> Network:
+    made: Network = request.param()
+    return made
+
+
+class Recorder:
+    """Keeps what it receives; answers with what `reply` says."""
+
+    def __init__(self, channel: Channel, reply: Callable[[bytes], list[bytes]] = lambda frame: []) -> None:
+        self.channel = channel
+        self.frames: list[bytes] = []
+        self.wake_ups = 0
+        self.closed_because: str | None = None
+        self.changed = asyncio.Event()
+        self._reply = reply
+
+    def on_frame(self, frame: memoryview) -> None:
+        self.frames.append(bytes(frame))
+        for answer in self._reply(bytes(frame)):
+            self.channel.send([answer])
+
+    def on_frames_done(self) -> None:
+        self.wake_ups += 1
+        self.channel.flush()
+        self.changed.set()
+
+    def on_drained(self) -> None:
+        self.changed.set()
+
+    def on_closed(self, reason: str) -> None:
+        self.closed_because = reason
+        self.changed.set()
+
+    async def until(self, condition: Callable[["Recorder"], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition(self):
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Pair:
+    """A client and a server that are connected."""
+
+    server: Recorder
+    client: Recorder
+
+    async def connect(self, network: Network, reply: Callable[[bytes], list[bytes]] = lambda frame: []) -> "Pair":
+        self.accepted = asyncio.Event()
+
+        def accept(channel: Channel) -> FrameReceiver:
+            self.server = Recorder(channel, reply)
+            self.accepted.set()
+            return self.server
+
+        def attach(channel: Channel) -> FrameReceiver:
+            self.client = Recorder(channel)
+            return self.client
+
+        self.listener = await network.listen("127.0.0.1", 0, accept)
+        await network.connect("127.0.0.1", self.listener.port, attach)
+        await asyncio.wait_for(self.accepted.wait(), 5)
+        return self
+
+    def close(self) -> None:
+        self.client.channel.close("test over")
+        self.server.channel.close("test over")
+        self.listener.close()
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scenario)
+
+
+def test_frames_arrive_whole_and_in_order(network: Network) -> None:
+    async def scenario() -> None:
+        pair = await Pair().connect(network)
+        sent = [bytes([index % 251]) * size for index, size in enumerate([0, 1, 3, 4, 5, 70_000, 0, 2_500_000, 17])]
+        for frame in sent:
+            pair.client.channel.send([frame[:2], frame[2:]])
+        pair.client.channel.flush()
+        await pair.server.until(lambda server: len(server.frames) == len(sent))
+        assert pair.server.frames == sent
+        pair.close()
+
+    run(scenario())
+
+
+def test_many_small_frames_share_a_wake_up(network: Network) -> None:
+    async def scenario() -> None:
+        pair = await Pair().connect(network)
+        for index in range(1000):
+            pair.client.channel.send([b"%d" % index])
+        pair.client.channel.flush()
+        await pair.server.until(lambda server: len(server.frames) == 1000)
+        assert pair.server.frames == [b"%d" % index for index in range(1000)]
+        assert pair.server.wake_ups < 100
+        pair.close()
+
+    run(scenario())
+
+
+def test_an_answer_can_be_a_slice_of_a_file(network: Network, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        pair = await Pair().connect(network)
+        content = bytes(range(256)) * 20_000
+        (tmp_path / "data").write_bytes(content)
+        file = SystemDisk().open(str(tmp_path / "data"), "read")
+        for position, length in [(0, 10), (5, 1_000_000), (100, 4_000_000)]:
+            pair.server.channel.send([b"head", FileSlice(file, position, length), b"tail"])
+        pair.server.channel.flush()
+        await pair.client.until(lambda client: len(client.frames) == 3)
+        assert pair.client.frames == [
+            b"head" + content[position : position + length] + b"tail"
+            for position, length in [(0, 10), (5, 1_000_000), (100, 4_000_000)]
+        ]
+        pair.close()
+
+    run(scenario())
+
+
+def test_a_paused_reader_receives_nothing_until_it_resumes(network: Network) -> None:
+    async def scenario() -> None:
+        pair = await Pair().connect(network)
+        pair.server.channel.pause_reading()
+        pair.client.channel.send([b"x"])
+        pair.client.channel.flush()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert pair.server.frames == []
+        pair.server.channel.resume_reading()
+        await pair.server.until(lambda server: server.frames == [b"x"])
+        pair.close()
+
+    run(scenario())
+
+
+def test_both_ends_learn_of_a_close(network: Network) -> None:
+    async def scenario() -> None:
+        pair = await Pair().connect(network)
+        pair.server.channel.close("enough")
+        await pair.client.until(lambda client: client.closed_because is not None)
+        assert pair.server.closed_because == "enough"
+        assert pair.client.closed_because == "closed by the peer"
+        pair.close()
+
+    run(scenario())
+
+
+def test_a_connection_can_be_turned_away(network: Network) -> None:
+    async def scenario() -> None:
+        client: list[Recorder] = []
+
+        def attach(channel: Channel) -> FrameReceiver:
+            client.append(Recorder(channel))
+            return client[0]
+
+        listener = await network.listen("127.0.0.1", 0, lambda channel: None)
+        await network.connect("127.0.0.1", listener.port, attach)
+        await client[0].until(lambda recorder: recorder.closed_because is not None)
+        listener.close()
+
+    run(scenario())
+
+
+def test_nobody_listening_is_a_refusal(network: Network) -> None:
+    async def scenario() -> None:
+        listener = await network.listen("127.0.0.1", 0, lambda channel: None)
+        listener.close()
+        with pytest.raises(ConnectionRefusedError):
+            await network.connect("127.0.0.1", listener.port, Recorder)
+
+    run(scenario())
+
+
+def test_two_listeners_cannot_share_a_port(network: Network) -> None:
+    async def scenario() -> None:
+        listener = await network.listen("127.0.0.1", 0, lambda channel: None)
+        with pytest.raises(OSError, match="in use"):
+            await network.listen("127.0.0.1", listener.port, lambda channel: None)
+        listener.close()
+
+    run(scenario())
+
+
+# -- what only sockets can do wrong
+
+
+async def _raw_connection(listener_port: int) -> asyncio.StreamWriter:
+    _, writer = await asyncio.open_connection("127.0.0.1", listener_port)
+    return writer
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", (MAX_FRAME_BYTES + 1).to_bytes(4, "big")])
+def test_a_frame_above_the_limit_closes_its_connection(length: bytes) -> None:
+    async def scenario() -> None:
+        pair = Pair()
+        await pair.connect(SocketNetwork(MAX_FRAME_BYTES))
+        pair.accepted.clear()
+        writer = await _raw_connection(pair.listener.port)
+        await pair.accepted.wait()
+        writer.write(length + b"some bytes")
+        await pair.server.until(lambda server: server.closed_because is not None)
+        assert "announced a frame" in (pair.server.closed_because or "")
+        writer.close()
+        pair.close()
+
+    run(scenario())
+
+
+def test_a_frame_that_arrives_byte_by_byte_is_one_frame() -> None:
+    async def scenario() -> None:
+        pair = Pair()
+        await pair.connect(SocketNetwork(MAX_FRAME_BYTES))
+        pair.accepted.clear()
+        writer = await _raw_connection(pair.listener.port)
+        await pair.accepted.wait()
+        body = bytes(range(200))
+        for byte in len(body).to_bytes(4, "big") + body + (3).to_bytes(4, "big") + b"abc":
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+        await pair.server.until(lambda server: len(server.frames) == 2)
+        assert pair.server.frames == [body, b"abc"]
+        writer.close()
+        pair.close()
+
+    run(scenario())
+
+
+def test_announced_but_unsent_bytes_cost_no_memory() -> None:
+    async def scenario() -> None:
+        network = SocketNetwork(MAX_FRAME_BYTES)
+        pair = Pair()
+        await pair.connect(network)
+        writers = []
+        for _ in range(50):
+            pair.accepted.clear()
+            writers.append(await _raw_connection(pair.listener.port))
+            await pair.accepted.wait()
+            writers[-1].write(MAX_FRAME_BYTES.to_bytes(4, "big") + b"x" * 100)
+            await writers[-1].drain()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert network.held_bytes == 0  # a hundred bytes each, kept aside without a buffer
+        for writer in writers:
+            writer.close()
+        pair.close()
+
+    run(scenario())
+
+
+def test_queued_bytes_above_the_limit_make_new_frames_wait() -> None:
+    async def scenario() -> None:
+        network = SocketNetwork(MAX_FRAME_BYTES, max_buffered_bytes=1)
+        pair = Pair()
+        await pair.connect(network)
+        first = pair.server
+        half = b"x" * 500_000
+        pair.accepted.clear()
+        writer = await _raw_connection(pair.listener.port)
+        await pair.accepted.wait()
+        slow = pair.server
+        writer.write((1_000_000).to_bytes(4, "big") + half)
+        await writer.drain()
+        async with asyncio.timeout(5):
+            while network.held_bytes == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        pair.client.channel.send([b"small"])
+        pair.client.channel.flush()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert first.frames == []
+        writer.write(half)
+        await slow.until(lambda server: len(server.frames) == 1)
+        await first.until(lambda server: server.frames == [b"small"])
+        writer.close()
+        pair.close()
+
+    run(scenario())
