@@ -1,0 +1,351 @@
+"""What log compaction decides: which part of a log is worth cleaning, and what of it stays. No I/O in here.
+
+Compaction keeps the latest record of every key, in its place and with its offset. Tombstones and the end markers of
+transactions go last, when readers had delete.retention.ms to see them (KIP-534).
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.compression import compress
+from tidelog.protocol.record_batch import DELETE_HORIZON_BIT, BatchHeader, assemble, crc_matches
+from tidelog.protocol.records import (
+    ControlType,
+    RawRecord,
+    build_empty_batch,
+    codec_of,
+    is_tombstone,
+    payload_of,
+    raw_records,
+    read_end_marker,
+    timestamp_of,
+    with_base_timestamp,
+)
+from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.types import Buffer
+
+MAX_OFFSET_RANGE: Final = 2**31 - 1
+"""Indexes hold offsets relative to the segment's base in 32 bits."""
+
+BYTES_PER_KEY: Final = 200
+"""What a key costs in the offset map: a hash of 16 bytes, an offset and their share of the table, as Python has it."""
+
+_HASH_BYTES: Final = 16
+
+
+class SegmentFacts(NamedTuple):
+    """What the choice needs to know of a segment."""
+
+    base_offset: int
+    size_bytes: int
+    largest_timestamp: int
+    first_timestamp: int
+
+
+class LogFacts(NamedTuple):
+    """What the choice needs to know of a log; the last segment is the active one."""
+
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    segments: Sequence[SegmentFacts]
+
+
+class CleanableRange(NamedTuple):
+    """Clean up to `first_dirty_offset`, to be cleaned from there to `first_uncleanable_offset`."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    is_overdue: bool
+    """Whether a record has waited longer than max.compaction.lag.ms."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        total_bytes = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total_bytes if total_bytes else 0.0
+
+    def is_due(self, settings: TopicSettings) -> bool:
+        if self.cleanable_bytes == 0:
+            return False
+        return self.is_overdue or self.dirty_ratio > settings.min_cleanable_dirty_ratio
+
+
+def cleanable_range(log: LogFacts, clean_until: int | None, settings: TopicSettings, now_ms: int) -> CleanableRange:
+    """`clean_until` is the checkpoint of the last cleaning. What may be cleaned ends with a segment."""
+    first_dirty_offset = _first_dirty_offset(log, clean_until)
+    limit = max(first_dirty_offset, _first_uncleanable_offset(log, first_dirty_offset, settings, now_ms))
+    clean: list[SegmentFacts] = []
+    dirty: list[SegmentFacts] = []
+    first_uncleanable_offset = log.segments[-1].base_offset
+    for segment, end_offset in reversed(_sealed_with_ends(log)):
+        if end_offset > limit:
+            first_uncleanable_offset = segment.base_offset
+        (dirty if end_offset > first_dirty_offset else clean).append(segment)
+    oldest = min((segment.first_timestamp for segment in dirty if segment.first_timestamp > 0), default=now_ms)
+    return CleanableRange(
+        first_dirty_offset,
+        first_uncleanable_offset,
+        clean_bytes=sum(segment.size_bytes for segment in clean),
+        cleanable_bytes=sum(segment.size_bytes for segment in dirty if segment.base_offset < first_uncleanable_offset),
+        is_overdue=now_ms - oldest > settings.max_compaction_lag_ms,
+    )
+
+
+def _sealed_with_ends(log: LogFacts) -> list[tuple[SegmentFacts, int]]:
+    """All segments but the active one, each with the offset where the next one begins."""
+    return [(segment, following.base_offset) for segment, following in pairwise(log.segments)]
+
+
+def _first_dirty_offset(log: LogFacts, clean_until: int | None) -> int:
+    """A checkpoint outside of the log tells nothing: then everything counts as dirty."""
+    if clean_until is None or not log.log_start_offset <= clean_until <= log.log_end_offset:
+        return log.log_start_offset
+    return clean_until
+
+
+def _first_uncleanable_offset(log: LogFacts, first_dirty_offset: int, settings: TopicSettings, now_ms: int) -> int:
+    """Never the active segment, nor undecided transactions, nor what min.compaction.lag.ms protects."""
+    limits = [log.last_stable_offset, log.segments[-1].base_offset]
+    if settings.min_compaction_lag_ms > 0:
+        limits += [
+            segment.base_offset
+            for segment, end in _sealed_with_ends(log)
+            if end > first_dirty_offset and segment.largest_timestamp > now_ms - settings.min_compaction_lag_ms
+        ]
+    return min(limits)
+
+
+class GroupableSegment(NamedTuple):
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    offset_index_bytes: int
+    time_index_bytes: int
+
+
+def group_segments(segments: Sequence[GroupableSegment], settings: TopicSettings) -> list[list[GroupableSegment]]:
+    """Neighbours that together fit into one segment become one, so that cleaning does not leave many small files."""
+    groups: list[list[GroupableSegment]] = []
+    for segment in segments:
+        if groups and _fits([*groups[-1], segment], settings):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return groups
+
+
+def _fits(group: Sequence[GroupableSegment], settings: TopicSettings) -> bool:
+    last = group[-1]
+    return (
+        sum(segment.size_bytes for segment in group) <= settings.segment_bytes
+        and sum(segment.offset_index_bytes for segment in group) <= settings.segment_index_bytes
+        and sum(segment.time_index_bytes for segment in group) <= settings.segment_index_bytes
+        and (last.size_bytes == 0 or last.end_offset - 1 - group[0].base_offset <= MAX_OFFSET_RANGE)
+    )
+
+
+class OffsetMap:
+    """The latest offset of every key in the dirty part of a log, within a bound of memory."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = max(1, limit_bytes // BYTES_PER_KEY)
+        self._offsets: dict[bytes, int] = {}
+        self.end_offset = -1
+        """The map tells about everything before it."""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._offsets) >= self._limit
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def put(self, key: bytes, offset: int) -> None:
+        self._offsets[_key_hash(key)] = offset
+
+    def latest_offset(self, key: bytes) -> int:
+        return self._offsets.get(_key_hash(key), -1)
+
+    def covers_up_to(self, end_offset: int) -> None:
+        self.end_offset = max(self.end_offset, end_offset)
+
+
+def _key_hash(key: bytes) -> bytes:
+    """Short keys stand for themselves: a hash has 16 bytes, so that the two are never taken for each other.
+
+    A hash that nobody can find collisions for: with another a writer could make other keys' records vanish.
+    """
+    return key if len(key) < _HASH_BYTES else hashlib.blake2b(key, digest_size=_HASH_BYTES).digest()
+
+
+class TransactionTracker:
+    """Follows transactions along the log: whose records are aborted, and whose end marker is no longer needed."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._waiting: list[tuple[int, int, AbortedTransaction]] = []
+        for transaction in aborted:
+            heappush(self._waiting, (transaction.first_offset, transaction.last_offset, transaction))
+        self._aborting: dict[int, AbortedTransaction] = {}
+        self._aborting_with_records: set[int] = set()
+        self._committing_with_records: set[int] = set()
+        self.still_needed: list[AbortedTransaction] = []
+        """Aborted transactions of which batches or the marker stay: the index of the cleaned segment."""
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """To be called for every batch of records, in the order of the log."""
+        self._start_transactions_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborting:
+            self._aborting_with_records.add(header.producer_id)
+            return True
+        self._committing_with_records.add(header.producer_id)
+        return False
+
+    def is_marker_of_nothing(self, header: BatchHeader, batch: Buffer) -> bool:
+        """To be called for every control batch: whether no batch of its transaction was met before it."""
+        self._start_transactions_up_to(header.last_offset)
+        if header.record_count == 0:
+            return True
+        marker = read_end_marker(batch)
+        if marker is None:
+            return False
+        if marker.control_type is ControlType.COMMIT:
+            had_records = header.producer_id in self._committing_with_records
+            self._committing_with_records.discard(header.producer_id)
+            return not had_records
+        return self._end_aborted(header.producer_id)
+
+    def _end_aborted(self, producer_id: int) -> bool:
+        transaction = self._aborting.pop(producer_id, None)
+        if transaction is None or producer_id not in self._aborting_with_records:
+            return True
+        self._aborting_with_records.discard(producer_id)
+        self.still_needed.append(transaction)
+        return False
+
+    def _start_transactions_up_to(self, offset: int) -> None:
+        while self._waiting and self._waiting[0][0] <= offset:
+            transaction = heappop(self._waiting)[2]
+            self._aborting.setdefault(transaction.producer_id, transaction)
+
+
+def map_batch(
+    offset_map: OffsetMap, transactions: TransactionTracker, header: BatchHeader, batch: Buffer, first_offset: int
+) -> bool:
+    """Enter the keys of a batch, as far as it lies at or after `first_offset`; False if the map is full."""
+    if offset_map.is_full:
+        return False
+    if header.is_control:
+        transactions.is_marker_of_nothing(header, batch)
+    elif not transactions.is_aborted(header):
+        check_crc(batch, header)
+        for record in raw_records(payload_of(batch, header), header.record_count):
+            offset = header.base_offset + record.offset_delta
+            if record.key is not None and offset >= first_offset:
+                offset_map.put(record.key, offset)
+    offset_map.covers_up_to(header.end_offset)
+    return True
+
+
+def check_crc(batch: Buffer, header: BatchHeader) -> None:
+    """What is damaged must not be written anew with a CRC that says it is sound."""
+    if not crc_matches(batch, header):
+        raise CorruptMessage(f"the batch at offset {header.base_offset} fails its CRC")
+
+
+class LastOfProducer(NamedTuple):
+    """The batch by which a producer's state can be told again after a restart."""
+
+    last_offset: int | None
+    """Of its last batch of records; None if only an end marker of its epoch is left."""
+    epoch: int
+
+
+class BatchFilter:
+    """Decides, batch by batch in the order of the log, what stays and how it is written."""
+
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        transactions: TransactionTracker,
+        producers: Mapping[int, LastOfProducer],
+        *,
+        round_end_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._map = offset_map
+        self._transactions = transactions
+        self._producers = producers
+        self._round_end_offset = round_end_offset
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+
+    def retained(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
+        """The batch to write in place of `batch`; None if nothing of it stays."""
+        check_crc(batch, header)
+        is_needless = (
+            self._transactions.is_marker_of_nothing(header, batch)
+            if header.is_control
+            else self._transactions.is_aborted(header)
+        )
+        if is_needless and (not header.is_control or self._is_past_horizon(header)):
+            return self._without_records(header)
+        payload = payload_of(batch, header)
+        records = list(raw_records(payload, header.record_count))
+        kept = records if header.is_control else [r for r in records if self._stays(header, payload, r)]
+        if not kept:
+            return self._without_records(header)
+        has_tombstones = any(is_tombstone(payload, record) for record in kept)
+        needs_horizon = (is_needless or has_tombstones) and header.delete_horizon_ms is None
+        if len(kept) == len(records) and not needs_horizon:
+            return batch
+        return self._rewritten(header, payload, kept, needs_horizon)
+
+    def _is_past_horizon(self, header: BatchHeader) -> bool:
+        horizon_ms = header.delete_horizon_ms
+        return horizon_ms is not None and horizon_ms <= self._now_ms
+
+    def _without_records(self, header: BatchHeader) -> bytearray | None:
+        """A producer's last batch and the last one of the round stay as headers, for their sequence and offset."""
+        if self._is_last_of_its_producer(header) or header.end_offset == self._round_end_offset:
+            return build_empty_batch(header)
+        return None
+
+    def _is_last_of_its_producer(self, header: BatchHeader) -> bool:
+        last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        if last.last_offset is not None:
+            return header.last_offset == last.last_offset
+        return header.is_control and header.producer_epoch == last.epoch
+
+    def _stays(self, header: BatchHeader, payload: bytes, record: RawRecord) -> bool:
+        offset = header.base_offset + record.offset_delta
+        if offset >= self._map.end_offset:
+            return True
+        if record.key is None or offset < self._map.latest_offset(record.key):
+            return False
+        return not (self._is_past_horizon(header) and is_tombstone(payload, record))
+
+    def _rewritten(
+        self, header: BatchHeader, payload: bytes, kept: Sequence[RawRecord], needs_horizon: bool
+    ) -> bytearray:
+        """Base and last offset stay as they were, and with them the producer's sequence."""
+        if not header.has_log_append_time:
+            header = header._replace(max_timestamp=max(timestamp_of(record, header) for record in kept))
+        if needs_horizon:
+            horizon_ms = self._now_ms + self._delete_retention_ms
+            written = with_base_timestamp(payload, kept, header.base_timestamp, horizon_ms)
+            header = header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
+        else:
+            written = bytearray().join(payload[record.start : record.end] for record in kept)
+        return assemble(header._replace(record_count=len(kept)), compress(codec_of(header), written))
