@@ -1,0 +1,73 @@
+"""What every store does alike: single operations as transactions of one, and callbacks on the event loop."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from tidelog.store.interface import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    Node,
+    NoNode,
+    Operation,
+    Result,
+    Set,
+    Watch,
+    WatchEvent,
+)
+from tidelog.store.tree import StoredNode
+from tidelog.store.watches import WatchedAspect, Watches
+
+
+def deliver_soon(watch: Watch, event: WatchEvent) -> None:
+    asyncio.get_running_loop().call_soon(watch, event)
+
+
+class BaseStore(ABC):
+    def __init__(self) -> None:
+        self.watches = Watches(deliver_soon)
+        self._session_end_callbacks: list[Callable[[], None]] = []
+
+    @abstractmethod
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]: ...
+
+    def on_session_end(self, callback: Callable[[], None]) -> None:
+        self._session_end_callbacks.append(callback)
+
+    def session_ended(self) -> None:
+        """Tell those who asked, each once."""
+        callbacks, self._session_end_callbacks = self._session_end_callbacks, []
+        for callback in callbacks:
+            asyncio.get_running_loop().call_soon(callback)
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
+        assert isinstance(created, str)
+        return created
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Node:
+        (node,) = await self.multi([Set(path, data, version)])
+        assert isinstance(node, Node)
+        return node
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([Delete(path, version)])
+
+    def _seen_with_data(self, path: str, node: StoredNode | None, watch: Watch | None) -> Node | None:
+        if watch is not None:
+            self.watches.add(WatchedAspect.DATA, path, watch, node)
+        return None if node is None else node.as_node()
+
+    def _seen_existing(self, path: str, node: StoredNode | None, watch: Watch | None) -> Node:
+        if node is None:
+            raise NoNode(path)
+        if watch is not None:
+            self.watches.add(WatchedAspect.DATA, path, watch, node)
+        return node.as_node()
+
+    def _seen_with_children(self, path: str, node: StoredNode | None, watch: Watch | None) -> None:
+        if node is None:
+            raise NoNode(path)
+        if watch is not None:
+            self.watches.add(WatchedAspect.CHILDREN, path, watch, node)

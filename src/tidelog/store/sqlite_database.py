@@ -1,0 +1,171 @@
+"""The nodes and sessions in an SQLite file: blocking calls, for a worker thread, one at a time."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tidelog.store.interface import NO_OWNER, Operation, Result, SessionExpired, StoreUnavailable, WatchEvent
+from tidelog.store.tree import ROOT, ROOT_NODE, StoredNode, parent_of, perform, remove_owned
+
+SCHEMA_VERSION = 1
+LOCK_WAIT_SECONDS = 5.0
+
+_SCHEMA = f"""
+CREATE TABLE node (
+    path TEXT PRIMARY KEY,
+    parent TEXT NOT NULL,
+    data BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    created_id INTEGER NOT NULL,
+    modified_id INTEGER NOT NULL,
+    owner INTEGER NOT NULL,
+    child_version INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX node_by_parent ON node (parent);
+CREATE INDEX node_by_owner ON node (owner) WHERE owner != {NO_OWNER};
+CREATE TABLE session (id INTEGER PRIMARY KEY, lease_end_ms INTEGER NOT NULL);
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO counter VALUES ('transaction_id', 0), ('session_id', {NO_OWNER});
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+_FIND = "SELECT data, version, created_id, modified_id, owner, child_version FROM node WHERE path = ?"
+_PUT = "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Session(NamedTuple):
+    id: int
+    lease_end_ms: int
+
+
+class Written(NamedTuple):
+    results: list[Result]
+    events: list[WatchEvent]
+
+
+class Database:
+    """One connection. Times are those of the machine's monotonic clock, which all its processes share."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with _storage_errors(path):
+            self._connection = sqlite3.connect(
+                path, timeout=LOCK_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._make_schema()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def find(self, path: str) -> StoredNode | None:
+        row = self._connection.execute(_FIND, (path,)).fetchone()
+        return None if row is None else StoredNode(*row)
+
+    def put(self, path: str, node: StoredNode) -> None:
+        parent = "" if path == ROOT else parent_of(path)
+        fields = (node.data, node.version, node.created_id, node.modified_id, node.owner, node.child_version)
+        self._connection.execute(_PUT, (path, parent, *fields))
+
+    def remove(self, path: str) -> None:
+        self._connection.execute("DELETE FROM node WHERE path = ?", (path,))
+
+    def has_children(self, path: str) -> bool:
+        return self._connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone() is not None
+
+    def read(self, session_id: int, paths: Sequence[str]) -> list[StoredNode | None]:
+        """The nodes as of one moment."""
+        with self._transaction("DEFERRED"):
+            self._require_session(session_id)
+            return [self.find(path) for path in paths]
+
+    def read_with_children(self, session_id: int, path: str) -> tuple[StoredNode | None, list[str]]:
+        with self._transaction("DEFERRED"):
+            self._require_session(session_id)
+            rows = self._connection.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
+            return self.find(path), [child.rpartition("/")[2] for (child,) in rows]
+
+    def write(self, session_id: int, operations: Sequence[Operation]) -> Written:
+        """All of the operations or none, and none for a session that has ended."""
+        with self._transaction("IMMEDIATE"):
+            self._require_session(session_id)
+            outcome = perform(self, operations, session_id, self._next("transaction_id"))
+            return Written(outcome.results, outcome.events)
+
+    def data_version(self) -> int:
+        """Another number whenever another connection has committed something."""
+        with _storage_errors(self.path):
+            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def open_session(self, lease_end_ms: int, take_lock: Callable[[int], None]) -> int:
+        """The lock is taken before anybody can see the session, so that it never looks dead."""
+        with self._transaction("IMMEDIATE"):
+            session_id = self._next("session_id")
+            take_lock(session_id)
+            self._connection.execute("INSERT INTO session VALUES (?, ?)", (session_id, lease_end_ms))
+            return session_id
+
+    def renew_session(self, session_id: int, lease_end_ms: int) -> None:
+        # A lease that is lost in a crash of the machine is worth nothing: no need to wait for the disk.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            with self._transaction("IMMEDIATE"):
+                self._require_session(session_id)
+                self._connection.execute("UPDATE session SET lease_end_ms = ? WHERE id = ?", (lease_end_ms, session_id))
+        finally:
+            self._connection.execute("PRAGMA synchronous = FULL")
+
+    def end_session(self, session_id: int) -> list[WatchEvent]:
+        with self._transaction("IMMEDIATE"):
+            self._next("transaction_id")
+            rows = self._connection.execute("SELECT path FROM node WHERE owner = ?", (session_id,)).fetchall()
+            events = remove_owned(self, [path for (path,) in rows])
+            self._connection.execute("DELETE FROM session WHERE id = ?", (session_id,))
+            return events
+
+    def sessions(self) -> list[Session]:
+        with _storage_errors(self.path):
+            return [Session(*row) for row in self._connection.execute("SELECT id, lease_end_ms FROM session")]
+
+    def _require_session(self, session_id: int) -> None:
+        if self._connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is None:
+            raise SessionExpired
+
+    def _next(self, counter: str) -> int:
+        statement = "UPDATE counter SET value = value + 1 WHERE name = ? RETURNING value"
+        return int(self._connection.execute(statement, (counter,)).fetchone()[0])
+
+    def _make_schema(self) -> None:
+        if self._user_version() == 0:
+            with self._transaction("IMMEDIATE"):
+                if self._user_version() == 0:
+                    for statement in filter(str.strip, _SCHEMA.split(";")):
+                        self._connection.execute(statement)
+                    self.put(ROOT, ROOT_NODE)
+        if self._user_version() != SCHEMA_VERSION:
+            raise StoreUnavailable(self.path, "written by a newer version of this program")
+
+    def _user_version(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Iterator[None]:
+        with _storage_errors(self.path):
+            self._connection.execute(f"BEGIN {kind}")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+@contextmanager
+def _storage_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreUnavailable(path, str(error)) from error

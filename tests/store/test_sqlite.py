@@ -1,0 +1,180 @@
+"""What only the SQLite store must do: leases, files, other processes."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.store.stores import SqliteStores
+from tidelog.runtime.clock import SystemClock
+from tidelog.runtime.disk import SystemDisk
+from tidelog.runtime.workers import ThreadWorkers
+from tidelog.store.interface import Create, SessionExpired, StoreUnavailable, WatchEvent, WatchKind
+from tidelog.store.sqlite import SqliteStore
+
+
+def test_nodes_survive_the_end_of_all_sessions(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stores = SqliteStores(tmp_path)
+        first = await stores.open()
+        await first.create("/a", b"kept")
+        await first.close()
+        second = await stores.open()
+        assert (await second.get("/a")).data == b"kept"
+        await second.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_closed_session_leaves_no_lock_file(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await SqliteStores(tmp_path).open()
+        assert "coordination.sqlite.session-1.lock" in names(tmp_path)
+        await store.close()
+
+    asyncio.run(scenario())
+    assert names(tmp_path) == ["coordination.sqlite"]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_process_that_hangs_loses_its_session_when_the_lease_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stores = SqliteStores(tmp_path)
+        hanging, other = await stores.open(), await stores.open()
+        await hanging.create("/alive", ephemeral=True)
+        for _ in range(4):
+            stores.clock.advance(2000)
+            await other.poll()
+        assert await other.exists("/alive") is not None
+        stores.clock.advance(2000)
+        await other.poll()
+        assert await other.exists("/alive") is None
+        ended: list[str] = []
+        hanging.on_session_end(lambda: ended.append("ended"))
+        assert not hanging.is_session_alive
+        with pytest.raises(SessionExpired):
+            await hanging.create("/late")
+        await hanging.poll()
+        await asyncio.sleep(0)
+        assert ended == ["ended"]
+        assert await other.exists("/late") is None
+        await stores.close()
+
+    asyncio.run(scenario())
+
+
+def test_polling_renews_the_lease(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stores = SqliteStores(tmp_path)
+        store = await stores.open()
+        await store.create("/alive", ephemeral=True)
+        for _ in range(20):
+            stores.clock.advance(2000)
+            await store.poll()
+        assert store.is_session_alive
+        assert await store.exists("/alive") is not None
+        await stores.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_new_start_finds_the_nodes_of_its_dead_predecessor_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stores = SqliteStores(tmp_path)
+        first = await stores.open()
+        await first.create("/alive", ephemeral=True)
+        await stores.kill(first)
+        second = await stores.open()
+        assert await second.exists("/alive") is None
+        await stores.close()
+
+    asyncio.run(scenario())
+
+
+CHILD = """
+import asyncio, sys
+from tidelog.runtime.clock import SystemClock
+from tidelog.runtime.disk import SystemDisk
+from tidelog.runtime.workers import InlineWorkers
+from tidelog.store.sqlite import SqliteStore
+
+async def main():
+    store = await SqliteStore.open(sys.argv[1], SystemDisk(), SystemClock(), InlineWorkers())
+    await store.create("/alive", ephemeral=True)
+    print("ready", flush=True)
+    await store.run()
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_process_is_noticed_by_another_that_runs(tmp_path: Path) -> None:
+    path = str(tmp_path / "coordination.sqlite")
+
+    async def scenario() -> WatchEvent:
+        workers = ThreadWorkers("store", 1)
+        store = await SqliteStore.open(path, SystemDisk(), SystemClock(), workers)
+        heard: asyncio.Future[WatchEvent] = asyncio.get_running_loop().create_future()
+        await store.get("/alive", heard.set_result)
+        running = asyncio.create_task(store.run())
+        os.kill(child.pid, signal.SIGKILL)
+        try:
+            return await asyncio.wait_for(heard, 5)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await store.close()
+            workers.close()
+
+    with subprocess.Popen([sys.executable, "-c", CHILD, path], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        assert asyncio.run(scenario()) == WatchEvent(WatchKind.DELETED, "/alive")
+
+
+def test_calls_at_the_same_time_take_turns(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        workers = ThreadWorkers("store", 4)
+        store = await SqliteStore.open(str(tmp_path / "store"), SystemDisk(), SystemClock(), workers)
+        await asyncio.gather(*(store.create(f"/n{number}") for number in range(50)))
+        assert len(await store.children("/")) == 50
+        await store.close()
+        workers.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path)
+    Path(stores.path).write_bytes(b"this is not a database, but long enough to be taken for one" * 100)
+
+    async def scenario() -> None:
+        with pytest.raises(StoreUnavailable, match="file is not a database"):
+            await stores.open()
+
+    asyncio.run(scenario())
+
+
+def test_opening_and_reading_thousands_of_nodes_is_quick(tmp_path: Path) -> None:
+    async def scenario() -> float:
+        stores = SqliteStores(tmp_path)
+        store = await stores.open()
+        paths = [f"/n{number}" for number in range(4000)]
+        await store.multi([Create(path, b"x" * 100) for path in paths])
+        await store.close()
+        clock = SystemClock()
+        started = clock.monotonic()
+        again = await stores.open()
+        assert None not in await again.get_many(paths)
+        elapsed = clock.monotonic() - started
+        await again.close()
+        return elapsed
+
+    assert asyncio.run(scenario()) < 1.0
