@@ -7,6 +7,7 @@ left out.
 
 import struct
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from tidelog.protocol import primitives
@@ -168,6 +169,9 @@ class EncoderWriter:
 
     def _is_present(self, field: Field, value: str) -> str:
         """A tagged field is on the wire only if it differs from its default."""
+        if isinstance(field.type, Nested):
+            default = self.source.constant(f"default_{field.name}", _default_struct(field.type.struct))
+            return f"({value}.{field.name} is not None and {value}.{field.name} != {default})"
         if field.default is None:
             return f"{value}.{field.name} is not None"
         if field.default is EMPTY_ARRAY:
@@ -194,3 +198,8 @@ class EncoderWriter:
         else:
             self._value(field.type, value, nullable=self.version in field.nullable)
         self._write_run()
+
+
+@cache
+def _default_struct(struct_class: type[Struct]) -> Struct:
+    return struct_class()

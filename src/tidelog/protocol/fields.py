@@ -137,7 +137,7 @@ def array(
 
 
 def nested(struct: type[T], *, versions: str = "0+", nullable: str = "none", tag: int | None = None) -> T | None:
-    """One struct. A tagged one is None where it is not on the wire; any other has to be nullable."""
+    """One struct, or None. A tagged one is sent only if something in it differs from its default."""
     return _field(Nested(struct), None, None, versions, nullable, tag)  # type: ignore[no-any-return]
 
 
