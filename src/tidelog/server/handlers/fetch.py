@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
-from tidelog.errors import FetchSessionIdNotFound, KafkaError, NotLeaderOrFollower
+from tidelog.errors import FetchSessionIdNotFound, KafkaError, NotLeaderOrFollower, OffsetOutOfRange
 from tidelog.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -19,6 +19,8 @@ from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.dispatch import Call
 from tidelog.server.outcome import Deferred
 from tidelog.server.services import Services
+from tidelog.storage.segment import NotCached
+from tidelog.types import NO_LEADER_EPOCH
 
 TOPIC_IDS_FROM_VERSION = 13
 NO_SESSION = 0
@@ -31,7 +33,10 @@ def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
     if request.session_id != NO_SESSION:
         return FetchResponse(error_code=FetchSessionIdNotFound.code)
     fetch = Fetch(request, call)
-    response = fetch.read()
+    try:
+        response = fetch.read()
+    except NotCached:
+        return _read_in_worker(fetch)
     if fetch.is_answerable(request):
         return _with_warm_files(response, fetch.slices, call.services)
     deferred: Deferred[FetchResponse] = Deferred()
@@ -60,6 +65,7 @@ class Fetch:
             (topic, [self._find(request, call, topic.topic, topic.topic_id, wanted) for wanted in topic.partitions])
             for topic in request.topics
         ]
+        self._may_block = False
         self.bytes_read = 0
         self.has_news = False  # an error or a diverging epoch: nothing to wait for
         self.slices: list[FileSlice] = []
@@ -93,7 +99,9 @@ class Fetch:
                     return len(data.records or b"")
         return 0
 
-    def read(self) -> FetchResponse:
+    def read(self, *, may_block: bool = False) -> FetchResponse:
+        """Raises NotCached where it would have to wait for a disk and may not."""
+        self._may_block = may_block
         self.bytes_read, self.has_news, self.slices, self.sizes = 0, False, [], {}
         return FetchResponse(
             session_id=NO_SESSION,
@@ -141,7 +149,9 @@ class Fetch:
             return data
         end = partition.readable_end(self._isolation_level)
         limit = min(request.partition_max_bytes, room)
-        found = log.read(request.fetch_offset, limit, end, at_least_one_batch=is_first)
+        found = log.read(
+            request.fetch_offset, limit, end, at_least_one_batch=is_first, may_block=self._may_block
+        )
         if self._isolation_level == READ_COMMITTED:
             data.aborted_transactions = []
         if found.slice is not None:
@@ -158,7 +168,9 @@ def _divergence(partition: Partition, request: FetchPartition) -> EpochEndOffset
     """KIP-595: the reader's last epoch ended, here, before the offset it asks for."""
     if request.last_fetched_epoch < 0:
         return None
-    epoch, end_offset = partition.log.leader_epochs.end_offset_for(request.last_fetched_epoch)
+    epoch, end_offset = partition.log.end_offset_for_epoch(request.last_fetched_epoch)
+    if epoch == NO_LEADER_EPOCH:
+        raise OffsetOutOfRange(f"leader epoch {request.last_fetched_epoch} is newer than all that is known here")
     if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
@@ -193,15 +205,18 @@ class DelayedFetch(DelayedOperation):
             return True
         try:
             readable = self._fetch.readable_bytes(changed)
-        except KafkaError:
+        except (KafkaError, NotCached):
             return True
         self._available += readable - self._seen.get(changed, 0)
         self._seen[changed] = readable
         return self._available >= self._min_bytes
 
     def on_completed(self) -> None:
-        response = self._fetch.read()
-        outcome = _with_warm_files(response, self._fetch.slices, self._fetch.services)
+        outcome: FetchResponse | Coroutine[Any, Any, FetchResponse]
+        try:
+            outcome = _with_warm_files(self._fetch.read(), self._fetch.slices, self._fetch.services)
+        except NotCached:
+            outcome = _read_in_worker(self._fetch)
         if isinstance(outcome, FetchResponse):
             self._deferred.resolve(outcome)
         else:
@@ -223,3 +238,9 @@ async def _warm(response: FetchResponse, cold: list[FileSlice], services: Servic
     for part in cold:
         await services.workers.run(part.read)
     return response
+
+
+async def _read_in_worker(fetch: Fetch) -> FetchResponse:
+    """Even finding the place would have waited. What is there is answered, be it less than asked for."""
+    response = await fetch.services.workers.run(fetch.read, may_block=True)
+    return await _warm(response, fetch.slices, fetch.services)

@@ -26,7 +26,7 @@ def _end_of_epoch(topic: str, wanted: OffsetForLeaderPartition, call: Call) -> E
     try:
         partition = call.services.replicas.get(topic, wanted.partition)
         partition.require_leader(wanted.current_leader_epoch)
-        epoch, end_offset = partition.log.leader_epochs.end_offset_for(wanted.leader_epoch)
+        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
     return EpochEndOffset(partition=wanted.partition, error_code=NO_ERROR, leader_epoch=epoch, end_offset=end_offset)
