@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from tidelog.types import Buffer
 
-OpenMode = Literal["read", "append", "create"]
-"""read: must exist; append: made if missing, written at its end; create: made anew, emptied if it exists."""
+OpenMode = Literal["read", "update", "append", "create"]
+"""read: must exist; update: must exist, written at its end; append: as update, but made if missing;
+create: made anew, emptied if it exists."""
 
 CACHE_PROBE_BYTES = 64 * 1024
 """Distance of the probes that tell whether a range is in the page cache: a read-ahead brings at least as much."""
@@ -192,6 +193,7 @@ class SystemLock:
 
 _OPEN_FLAGS: dict[OpenMode, int] = {
     "read": os.O_RDONLY,
+    "update": os.O_RDWR | os.O_APPEND,
     "append": os.O_RDWR | os.O_CREAT | os.O_APPEND,
     "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND,
 }

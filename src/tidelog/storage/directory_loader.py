@@ -1,0 +1,103 @@
+"""Loading all logs of one log dir, by its checkpoints."""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tidelog.config.topic import TopicSettings
+from tidelog.runtime.disk import DirectoryEntry
+from tidelog.storage.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    DamagedCheckpoint,
+    read_offsets,
+)
+from tidelog.storage.loader import Checkpointed, load_log
+from tidelog.storage.log import Log
+from tidelog.storage.log_directory import LogDirectory
+from tidelog.storage.partition_names import (
+    CLUSTER_METADATA_NAME,
+    DELETION_SUFFIX,
+    FUTURE_SUFFIX,
+    STRAY_SUFFIX,
+    parse_partition_name,
+)
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_EVERY = 1_000
+
+
+class LoadedDirectory(NamedTuple):
+    directory: LogDirectory
+    logs: list[Log]
+    doomed_paths: list[str]
+    """Partitions whose deletion a stop interrupted."""
+
+
+def load_directory(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:
+    """Blocking, for a worker. An I/O error takes the directory offline, and it has no logs then."""
+    try:
+        return _load(directory, topic_settings)
+    except OSError as error:
+        directory.fail(error)
+        return LoadedDirectory(directory, [], [])
+
+
+def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:
+    clock = directory.context.clock
+    started = clock.monotonic()
+    is_clean = directory.take_clean_shutdown_marker()
+    recovery_points = _offsets(directory, RECOVERY_POINTS)
+    high_watermarks = _offsets(directory, HIGH_WATERMARKS)
+    log_start_offsets = _offsets(directory, LOG_START_OFFSETS)
+    partitions, doomed_paths = _sort_out(directory, directory.context.disk.list_directory(directory.path))
+    logger.info(
+        "loading logs path=%s partitions=%d last_stop=%s",
+        directory.path,
+        len(partitions),
+        "clean" if is_clean else "unclean",
+    )
+    logs = []
+    for topic_partition in partitions:
+        checkpointed = Checkpointed(
+            is_clean,
+            recovery_points.get(topic_partition),
+            high_watermarks.get(topic_partition),
+            log_start_offsets.get(topic_partition),
+        )
+        settings = topic_settings(topic_partition.topic)
+        logs.append(load_log(directory, directory.file(str(topic_partition)), topic_partition, settings, checkpointed))
+        if len(logs) % PROGRESS_EVERY == 0:
+            logger.info("loading logs path=%s loaded=%d of=%d", directory.path, len(logs), len(partitions))
+    elapsed_ms = int((clock.monotonic() - started) * 1000)
+    logger.info("loaded logs path=%s partitions=%d elapsed_ms=%d", directory.path, len(logs), elapsed_ms)
+    return LoadedDirectory(directory, logs, doomed_paths)
+
+
+def _offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
+    try:
+        return read_offsets(directory.context.disk, directory.file(name))
+    except DamagedCheckpoint as error:
+        logger.warning("damaged checkpoint is rebuilt from the logs error=%s", error)
+        return {}
+
+
+def _sort_out(directory: LogDirectory, entries: list[DirectoryEntry]) -> tuple[list[TopicPartition], list[str]]:
+    """The partitions, and the paths of deleted ones; everything else is left alone."""
+    partitions, doomed_paths = [], []
+    for entry in entries:
+        if not entry.is_directory:
+            continue
+        topic_partition = parse_partition_name(entry.name)
+        if entry.name.endswith(DELETION_SUFFIX):
+            doomed_paths.append(directory.file(entry.name))
+        elif entry.name == CLUSTER_METADATA_NAME or entry.name.endswith((FUTURE_SUFFIX, STRAY_SUFFIX)):
+            logger.info("directory is left alone path=%s", directory.file(entry.name))
+        elif topic_partition is None or str(topic_partition) != entry.name:
+            logger.warning("not the directory of a partition, left alone path=%s", directory.file(entry.name))
+        else:
+            partitions.append(topic_partition)
+    return sorted(partitions), doomed_paths

@@ -1,0 +1,86 @@
+"""Which leader epoch started at which offset (R3): what followers reconcile by."""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """Epochs and their start offsets, both growing; kept in memory, written by the owner when `is_changed`."""
+
+    __slots__ = ("_starts", "is_changed", "latest_epoch")
+
+    def __init__(self, starts: list[EpochStart] | None = None) -> None:
+        self._starts: list[EpochStart] = []
+        self.latest_epoch = NO_LEADER_EPOCH
+        for start in starts or []:
+            self.assign(*start)
+        self.is_changed = False
+
+    @property
+    def starts(self) -> tuple[EpochStart, ...]:
+        return tuple(self._starts)
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` starts here. An epoch that is known already, or older than the latest, changes nothing.
+
+        Earlier epochs that would start at or after this offset hold no records, and are forgotten.
+        """
+        if epoch <= self.latest_epoch or epoch < 0:
+            return
+        while self._starts and self._starts[-1].start_offset >= start_offset:
+            self._starts.pop()
+        self._starts.append(EpochStart(epoch, start_offset))
+        self._changed()
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
+        """The largest known epoch not above the one asked for, and where it ends; (-1, -1) if there is none."""
+        if epoch < 0 or not self._starts:
+            return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
+        if epoch == self.latest_epoch:
+            return EpochStart(epoch, log_end_offset)
+        following = bisect_right(self._starts, epoch, key=lambda start: start.epoch)
+        if following == len(self._starts):
+            # Newer than everything known here: the asker is ahead of this replica.
+            return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
+        if following == 0:
+            # Older than everything known: it ended, at the latest, where the first known epoch starts.
+            return EpochStart(epoch, self._starts[0].start_offset)
+        return EpochStart(self._starts[following - 1].epoch, self._starts[following].start_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which the record at `offset` was written, as far as known."""
+        following = bisect_right(self._starts, offset, key=lambda start: start.start_offset)
+        return self._starts[following - 1].epoch if following else NO_LEADER_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log ends here now: epochs that start at or after its end are gone."""
+        while self._starts and self._starts[-1].start_offset >= end_offset:
+            self._starts.pop()
+            self._changed()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log starts here now: the epoch that covers the start stays, and starts no earlier."""
+        following = bisect_right(self._starts, start_offset, key=lambda start: start.start_offset)
+        if following == 0:
+            return
+        covering = self._starts[following - 1]
+        if following == 1 and covering.start_offset == start_offset:
+            return
+        self._starts[:following] = [EpochStart(covering.epoch, start_offset)]
+        self._changed()
+
+    def clear(self) -> None:
+        if self._starts:
+            self._starts.clear()
+            self._changed()
+
+    def _changed(self) -> None:
+        self.latest_epoch = self._starts[-1].epoch if self._starts else NO_LEADER_EPOCH
+        self.is_changed = True

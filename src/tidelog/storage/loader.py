@@ -1,0 +1,216 @@
+"""Opening the log of one partition: at once after a clean stop, with recovery after a crash (R6)."""
+
+import logging
+from bisect import bisect_right
+from dataclasses import dataclass
+from operator import attrgetter
+
+from tidelog.config.topic import TopicSettings
+from tidelog.storage.checkpoints import LEADER_EPOCHS, DamagedCheckpoint, read_epochs
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.log import Log
+from tidelog.storage.log_directory import LogDirectory
+from tidelog.storage.partition_files import PartitionFiles, tidy_and_list
+from tidelog.storage.partition_metadata import read_topic_id, write_topic_id
+from tidelog.storage.producer_snapshots import ProducerSnapshots, replay_segments
+from tidelog.storage.producer_state import ProducerStates
+from tidelog.storage.recovery import rebuild_leader_epochs, recover_segment
+from tidelog.storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment
+from tidelog.types import TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """What the checkpoints of the log dir say of one partition; None where they say nothing."""
+
+    is_clean: bool
+    recovery_point: int | None = None
+    high_watermark: int | None = None
+    log_start_offset: int | None = None
+
+
+def create_log(
+    directory: LogDirectory,
+    path: str,
+    topic_partition: TopicPartition,
+    topic_id: Uuid | None,
+    settings: TopicSettings,
+) -> Log:
+    """A new, empty log. OSErrors are the caller's."""
+    context = directory.context
+    context.disk.make_directory(path)
+    if topic_id is not None:
+        write_topic_id(context.disk, path, topic_id)
+    segment = Segment.create(context.disk, context.cache, path, 0, now_ms=context.clock.now_ms())
+    return Log(
+        topic_partition,
+        topic_id,
+        settings,
+        directory,
+        path,
+        [segment],
+        log_start_offset=0,
+        log_end_offset=0,
+        high_watermark=0,
+        recovery_point=0,
+        leader_epochs=LeaderEpochs(),
+        producers=ProducerStates(),
+        snapshots=ProducerSnapshots(context.disk, path),
+    )
+
+
+def load_log(
+    directory: LogDirectory,
+    path: str,
+    topic_partition: TopicPartition,
+    settings: TopicSettings,
+    checkpointed: Checkpointed,
+) -> Log:
+    """The log as it stands in `path`; after an unclean stop whatever is damaged has been cut. Blocking."""
+    loading = _Loading(directory, path, settings, checkpointed)
+    return loading.load(topic_partition)
+
+
+class _Loading:
+    def __init__(self, directory: LogDirectory, path: str, settings: TopicSettings, checkpointed: Checkpointed) -> None:
+        self.directory = directory
+        self.disk = directory.context.disk
+        self.path = path
+        self.settings = settings
+        self.checkpointed = checkpointed
+        self.files: PartitionFiles = tidy_and_list(directory, path)
+        self.segments = self.files.segments
+        self.snapshots = ProducerSnapshots(self.disk, path, self.files.snapshot_offsets)
+        self.producers = ProducerStates()
+        self.leader_epochs = LeaderEpochs()
+
+    def load(self, topic_partition: TopicPartition) -> Log:
+        if not self.segments:
+            self.segments.append(self._new_segment(self.checkpointed.log_start_offset or 0))
+        self._load_leader_epochs()
+        is_intact = self.checkpointed.is_clean and self._has_all_indexes()
+        end_offset = self._open_cleanly() if is_intact else self._recover()
+        self.leader_epochs.truncate_from_end(end_offset)
+        log = self._log(topic_partition, end_offset)
+        if self._log_start_offset() > end_offset:
+            # What was between was never synced; the log goes on where its readers were told it starts.
+            log.truncate_fully_and_start_at(self._log_start_offset())
+        return log
+
+    def _log(self, topic_partition: TopicPartition, end_offset: int) -> Log:
+        log_start_offset = min(self._log_start_offset(), end_offset)
+        self.leader_epochs.truncate_from_start(log_start_offset)
+        high_watermark = self.checkpointed.high_watermark
+        return Log(
+            topic_partition,
+            read_topic_id(self.disk, self.path) if self.files.has_topic_id else None,
+            self.settings,
+            self.directory,
+            self.path,
+            self.segments,
+            log_start_offset=log_start_offset,
+            log_end_offset=end_offset,
+            high_watermark=log_start_offset if high_watermark is None else high_watermark,
+            recovery_point=min(self.checkpointed.recovery_point or 0, end_offset),
+            leader_epochs=self.leader_epochs,
+            producers=self.producers,
+            snapshots=self.snapshots,
+        )
+
+    def _log_start_offset(self) -> int:
+        return max(self.checkpointed.log_start_offset or 0, self.segments[0].base_offset)
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        context = self.directory.context
+        return Segment.create(self.disk, context.cache, self.path, base_offset, now_ms=context.clock.now_ms())
+
+    def _load_leader_epochs(self) -> None:
+        if not self.files.has_leader_epochs:
+            return
+        path = f"{self.path}/{LEADER_EPOCHS}"
+        try:
+            self.leader_epochs = LeaderEpochs(read_epochs(self.disk, path))
+        except DamagedCheckpoint as error:
+            logger.warning("damaged checkpoint is rebuilt from the log error=%s", error)
+            rebuild_leader_epochs(self.segments, self.leader_epochs)
+
+    def _has_all_indexes(self) -> bool:
+        return all(
+            segment.size_bytes == 0 or (segment.offset_index.has_file and segment.time_index.has_file)
+            for segment in self.segments
+        )
+
+    # ---- after a clean stop
+
+    def _open_cleanly(self) -> int:
+        """No log data is read: the recovery point that was written last is the end of the log."""
+        end_offset = self._clean_end_offset()
+        if self.snapshots.offsets:
+            self.snapshots.remove_after(end_offset)
+            self.snapshots.restore(self.producers, self.segments[0].base_offset)
+            if self.producers.end_offset < end_offset:
+                replay_segments(self.producers, self.segments, end_offset)
+        self.producers.end_offset = end_offset
+        return end_offset
+
+    def _clean_end_offset(self) -> int:
+        active, recovery_point = self.segments[-1], self.checkpointed.recovery_point
+        if recovery_point is not None:
+            if active.size_bytes == 0 and recovery_point == active.base_offset:
+                return recovery_point
+            if active.size_bytes > 0 and recovery_point > active.base_offset:
+                return recovery_point
+        return active.find_end_offset()
+
+    # ---- after a crash
+
+    def _recover(self) -> int:
+        recovery_point = self.checkpointed.recovery_point or 0
+        first = max(bisect_right(self.segments, recovery_point, key=_BASE_OFFSET) - 1, 0)
+        first = min(first, self._first_without_indexes())
+        self._restore_producers(self.segments[first].base_offset)
+        end_offset = self.segments[first].base_offset
+        # A truncation may have been lost on its way to the checkpoint: what is read again tells its epochs itself.
+        self.leader_epochs.truncate_from_end(end_offset)
+        for number in range(first, len(self.segments)):
+            segment = self.segments[number]
+            end_offset = max(end_offset, segment.base_offset)
+            recovered = recover_segment(segment, end_offset, self.settings, self.leader_epochs, self.producers)
+            end_offset = recovered.end_offset
+            if recovered.is_damaged:
+                self._remove_segments_after(number)
+                break
+            if number + 1 < len(self.segments):
+                self.snapshots.take(self.producers, self.segments[number + 1].base_offset)
+        self.producers.end_offset = end_offset
+        return end_offset
+
+    def _first_without_indexes(self) -> int:
+        for number, segment in enumerate(self.segments):
+            if segment.size_bytes and not (segment.offset_index.has_file and segment.time_index.has_file):
+                return number
+        return len(self.segments) - 1
+
+    def _restore_producers(self, offset: int) -> None:
+        self.snapshots.remove_after(offset)
+        self.snapshots.remove_strays(self.segments)
+        self.snapshots.restore(self.producers, self.segments[0].base_offset)
+        if self.producers.end_offset < offset:
+            replay_segments(self.producers, self.segments, offset)
+
+    def _remove_segments_after(self, number: int) -> None:
+        """As Kafka does: what follows a damaged batch cannot be trusted to follow it."""
+        for segment in self.segments[number + 1 :]:
+            logger.warning(
+                "removed a segment behind a damaged one path=%s removed_bytes=%d",
+                segment.path(LOG_SUFFIX),
+                segment.size_bytes,
+            )
+            segment.let_go()
+            for suffix in SEGMENT_SUFFIXES:
+                self.disk.remove(segment.path(suffix))
+        del self.segments[number + 1 :]

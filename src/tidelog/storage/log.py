@@ -1,0 +1,761 @@
+"""The log of one replica (R1 to R5): segments of batches, appended at the end and read from any offset.
+
+All changes happen on the event loop and none of them waits for a disk: appends and index entries go to the page
+cache, `flush` syncs in a worker. `read`, `find_by_timestamp` and `find_max_timestamp` may run in a worker too.
+"""
+
+import logging
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    KafkaError,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    RecordListTooLarge,
+)
+from tidelog.protocol.record_batch import BatchHeader, crc_matches, split_batches
+from tidelog.protocol.records import EndMarker, read_end_marker
+from tidelog.runtime.disk import FileSlice
+from tidelog.storage import retention, timestamps
+from tidelog.storage.checkpoints import LEADER_EPOCHS, write_epochs
+from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
+from tidelog.storage.log_directory import LogDirectory
+from tidelog.storage.partition_metadata import write_topic_id
+from tidelog.storage.producer_snapshots import ProducerSnapshots
+from tidelog.storage.producer_state import ProducerStates, RememberedBatch
+from tidelog.storage.segment import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, NEVER, NOT_LOADED, NotCached, Segment
+from tidelog.storage.timestamps import TimestampAndOffset
+from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.storage.validation import AppendOrigin, prepare
+from tidelog.types import NO_TIMESTAMP, Buffer, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED_TAIL_BATCHES: Final = 256
+"""So many of the last batches are found without index or file: tail readers and high watermarks live there."""
+
+_PLACE: Final = struct.Struct(">qii")
+"""Base offset, length and leader epoch: the start of a batch, outside of its CRC."""
+
+_BASE_OFFSET: Final = attrgetter("base_offset")
+
+
+class AppendResult(NamedTuple):
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 unless the topic stamps its records."""
+    log_start_offset: int
+    is_duplicate: bool = False
+
+
+class LogRead(NamedTuple):
+    slice: FileSlice | None
+    """Bytes in one segment file, from the start of a batch; None if there is nothing to read below the end."""
+    log_start_offset: int
+
+
+class UnexpectedAppendOffset(KafkaError):
+    """A leader's batch does not continue the log."""
+
+
+class PendingDeletion(NamedTuple):
+    due_ms: int
+    paths: list[str]
+
+
+class Log:
+    __slots__ = (
+        "_first_unstable_offset",
+        "_roll_check_bytes",
+        "_segment_bytes",
+        "_settings",
+        "_tail_offsets",
+        "_tail_positions",
+        "_truncations",
+        "cleaned_until",
+        "directory",
+        "high_watermark",
+        "is_deleted",
+        "last_flush_ms",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "on_roll",
+        "path",
+        "pending_deletions",
+        "producers",
+        "recovery_point",
+        "segments",
+        "snapshots",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid | None,
+        settings: TopicSettings,
+        directory: LogDirectory,
+        path: str,
+        segments: list[Segment],
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        high_watermark: int,
+        recovery_point: int,
+        leader_epochs: LeaderEpochs,
+        producers: ProducerStates,
+        snapshots: ProducerSnapshots,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.path = path
+        self.segments = segments
+        """Oldest first; a change replaces the list, so that a reader in a worker keeps the one it started with."""
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
+        self.recovery_point = recovery_point
+        self.leader_epochs = leader_epochs
+        self.producers = producers
+        self.snapshots = snapshots
+        self.pending_deletions: list[PendingDeletion] = []
+        self.on_roll: Callable[[Log], None] | None = None
+        self.last_flush_ms = directory.context.clock.now_ms()
+        self._tail_offsets: list[int] = []
+        self._tail_positions: list[int] = []
+        self._truncations = 0
+        self.cleaned_until: int | None = None
+        """How far compaction has come; the cleaner sets it, truncation takes it back."""
+        producers.on_high_watermark(self.high_watermark)
+        self._first_unstable_offset = producers.first_unstable_offset()
+        self.is_deleted = False
+        self.settings = settings
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"
+
+    # ---- settings and sizes
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: TopicSettings) -> None:
+        self._settings = settings
+        self._segment_bytes = settings.segment_bytes
+        most_entries = min(settings.segment_index_bytes // 8, settings.segment_index_bytes // 12 - 1)
+        # An index cannot be full before so many bytes were written: below, no append need look at it.
+        self._roll_check_bytes = min(settings.segment_bytes, max(most_entries, 0) * settings.index_interval_bytes)
+        self.segments[-1].roll_after_timestamp = NOT_LOADED
+
+    @property
+    def active_segment(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self._first_unstable_offset
+        if unstable is None or unstable > self.high_watermark:
+            return self.high_watermark
+        return unstable
+
+    def assign_topic_id(self, topic_id: Uuid) -> None:
+        """Note the id of the topic; for logs from before topics had ids."""
+        self._check_online()
+        try:
+            write_topic_id(self.directory.context.disk, self.path, topic_id)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.topic_id = topic_id
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochStart:
+        """The largest known epoch not above `epoch`, and where it ends (R3)."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def _check_online(self) -> None:
+        if not self.directory.is_online:
+            raise self.directory.offline_error()
+
+    def _failed(self, error: OSError) -> KafkaStorageError:
+        """What to raise after an I/O error: the directory goes offline (R5), unless the log was deleted meanwhile."""
+        if self.is_deleted:
+            return KafkaStorageError(f"the log of {self.topic_partition} was deleted")
+        return self.directory.fail(error)
+
+    # ---- appending as leader
+
+    def append_as_leader(
+        self, batch: memoryview, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendResult:
+        """Append one batch, giving it its offsets in place; on any KafkaError nothing has changed.
+
+        The high watermark does not move: the leader of the partition decides on it.
+        """
+        if not self.directory.is_online:
+            raise self.directory.offline_error()
+        now_ms = self.directory.context.clock.now_ms()
+        header, data, log_append_time_ms = prepare(batch, self._settings, now_ms, origin)
+        length, max_timestamp, producer_id = header[1], header[8], header[9]
+        marker = None
+        if producer_id >= 0:
+            duplicate, marker = self._check_producer(header, data, origin)
+            if duplicate is not None:
+                return self._duplicate(duplicate)
+        size_bytes = length + 12
+        first_offset = self.log_end_offset
+        last_offset = first_offset + header[6]
+        segment = self.segments[-1]
+        try:
+            if (
+                segment.size_bytes + size_bytes > self._roll_check_bytes
+                or max_timestamp > segment.roll_after_timestamp
+                or now_ms > segment.roll_after_clock_ms
+                or last_offset > segment.last_possible_offset
+            ):
+                segment = self._segment_for(size_bytes, last_offset, max_timestamp, now_ms)
+            _PLACE.pack_into(data, 0, first_offset, length, leader_epoch)
+            position = segment.size_bytes
+            segment.append(data, size_bytes, last_offset, max_timestamp, self._settings.index_interval_bytes)
+            if leader_epoch != self.leader_epochs.latest_epoch:
+                self.leader_epochs.assign(leader_epoch, first_offset)
+            self._remember_tail(first_offset, position)
+            self.log_end_offset = last_offset + 1
+            if producer_id >= 0:
+                self._note_producer(header, marker, first_offset)
+        except OSError as error:
+            raise self._failed(error) from error
+        return AppendResult(first_offset, last_offset, log_append_time_ms, self.log_start_offset)
+
+    def _check_producer(
+        self, header: BatchHeader, batch: Buffer, origin: AppendOrigin
+    ) -> tuple[RememberedBatch | None, EndMarker | None]:
+        duplicate = self.producers.check(header, origin)
+        if not header.is_control:
+            return duplicate, None
+        marker = read_end_marker(batch)
+        if marker is not None and origin is not AppendOrigin.REPLICATION:
+            self.producers.check_end_marker(header, marker)
+        return duplicate, marker
+
+    def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
+        has_append_time = self._settings.message_timestamp_type == "LogAppendTime"
+        return AppendResult(
+            earlier.first_offset,
+            earlier.last_offset,
+            earlier.timestamp if has_append_time else NO_TIMESTAMP,
+            self.log_start_offset,
+            is_duplicate=True,
+        )
+
+    def _note_producer(self, header: BatchHeader, marker: EndMarker | None, first_offset: int) -> None:
+        if not header.is_control:
+            self.producers.update(header, first_offset)
+        elif marker is not None:
+            aborted = self.producers.end_transaction(header, marker, first_offset)
+            if aborted is not None:
+                self.segments[-1].add_transaction(aborted)
+        if header.is_transactional:
+            self._first_unstable_offset = self.producers.first_unstable_offset()
+
+    def _remember_tail(self, first_offset: int, position: int) -> None:
+        offsets = self._tail_offsets
+        offsets.append(first_offset)
+        self._tail_positions.append(position)
+        if len(offsets) > REMEMBERED_TAIL_BATCHES:
+            # Both lists are replaced, not cut: a reader in a worker may hold the old ones.
+            half = REMEMBERED_TAIL_BATCHES // 2
+            self._tail_offsets, self._tail_positions = offsets[half:], self._tail_positions[half:]
+
+    def _forget_tail(self) -> None:
+        self._tail_offsets, self._tail_positions = [], []
+
+    # ---- appending as follower
+
+    def append_as_follower(self, batches: Buffer) -> AppendResult | None:
+        """Append what the leader sent, offsets and epochs as they are (R28); None if there is no whole batch.
+
+        On any KafkaError nothing has changed.
+        """
+        self._check_online()
+        checked = self._checked_batches(batches)
+        if not checked:
+            return None
+        first = checked[0][0]
+        try:
+            if first.base_offset < self.log_end_offset:
+                self._start_inside(first)
+            now_ms = self.directory.context.clock.now_ms()
+            for header, batch in checked:
+                self._append_given(header, batch, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+        return AppendResult(first.base_offset, checked[-1][0].last_offset, NO_TIMESTAMP, self.log_start_offset)
+
+    def _checked_batches(self, batches: Buffer) -> list[tuple[BatchHeader, memoryview]]:
+        checked: list[tuple[BatchHeader, memoryview]] = []
+        expected = self.log_end_offset
+        for header, batch in split_batches(batches):
+            if header.magic != 2 or header.last_offset_delta < 0:
+                raise InvalidRecord(f"the leader sent a batch of format {header.magic} at offset {header.base_offset}")
+            if not crc_matches(batch, header):
+                raise CorruptMessage(f"{self.topic_partition}: the batch at offset {header.base_offset} fails its CRC")
+            if header.base_offset < expected and (checked or not self._can_start_inside(header)):
+                raise UnexpectedAppendOffset(
+                    f"{self.topic_partition}: the leader sent offset {header.base_offset}, expected {expected}"
+                )
+            checked.append((header, batch))
+            expected = header.end_offset
+        return checked
+
+    def _can_start_inside(self, header: BatchHeader) -> bool:
+        """A log that is empty may be given the batch in the middle of which it starts (KAFKA-6975)."""
+        return self.log_end_offset == self.log_start_offset and header.end_offset > self.log_end_offset
+
+    def _start_inside(self, header: BatchHeader) -> None:
+        log_start_offset = self.log_start_offset
+        self._start_over_at(header.base_offset)
+        self.log_start_offset = self.high_watermark = log_start_offset
+
+    def _append_given(self, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
+        segment = self.segments[-1]
+        if (
+            segment.size_bytes + len(batch) > self._roll_check_bytes
+            or header.max_timestamp > segment.roll_after_timestamp
+            or now_ms > segment.roll_after_clock_ms
+            or header.last_offset > segment.last_possible_offset
+        ):
+            segment = self._segment_for(
+                len(batch), header.last_offset, header.max_timestamp, now_ms, new_base_offset=header.base_offset
+            )
+        position = segment.size_bytes
+        segment.append(batch, len(batch), header.last_offset, header.max_timestamp, self._settings.index_interval_bytes)
+        self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+        self._remember_tail(header.base_offset, position)
+        self.log_end_offset = header.end_offset
+        if header.producer_id >= 0:
+            marker = read_end_marker(batch) if header.is_control else None
+            self._note_producer(header, marker, header.base_offset)
+
+    # ---- rolling
+
+    def _segment_for(
+        self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, new_base_offset: int | None = None
+    ) -> Segment:
+        """The segment that takes a batch of this size and end, a new one if the last one is full or old."""
+        if size_bytes > self._segment_bytes and new_base_offset is None:
+            raise RecordListTooLarge(
+                f"a batch of {size_bytes} bytes is larger than a segment of {self._segment_bytes} (segment.bytes)"
+            )
+        segment = self.segments[-1]
+        if segment.roll_after_timestamp == NOT_LOADED:
+            self._set_roll_limits(segment, max_timestamp)
+        if self._is_full(segment, size_bytes, last_offset, max_timestamp, now_ms):
+            segment = self.roll(new_base_offset)
+            self._set_roll_limits(segment, max_timestamp)
+        return segment
+
+    def _is_full(self, segment: Segment, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        if segment.size_bytes == 0:
+            return last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+        return (
+            segment.size_bytes + size_bytes > self._segment_bytes
+            or max_timestamp > segment.roll_after_timestamp
+            or now_ms > segment.roll_after_clock_ms
+            or last_offset > segment.last_possible_offset
+            or segment.offset_index.count >= self._settings.segment_index_bytes // 8
+            or segment.time_index.count >= self._settings.segment_index_bytes // 12 - 1
+        )
+
+    def _set_roll_limits(self, segment: Segment, max_timestamp: int) -> None:
+        """A segment's age counts from its first batch's timestamp, or from its making if that has none."""
+        segment.load_max_timestamp()
+        first_timestamp = segment.first_timestamp() if segment.size_bytes else max_timestamp
+        most_ms = self._settings.segment_ms - self._jitter_ms()
+        if first_timestamp >= 0:
+            segment.roll_after_timestamp = min(first_timestamp + most_ms, NEVER)
+            segment.roll_after_clock_ms = NEVER
+        else:
+            segment.roll_after_timestamp = NEVER
+            segment.roll_after_clock_ms = min(segment.created_ms + most_ms, NEVER)
+
+    def _jitter_ms(self) -> int:
+        limit = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
+        return self.directory.context.randomness.below(limit) if limit > 0 else 0
+
+    def roll(self, new_base_offset: int | None = None) -> Segment:
+        """Seal the last segment and start a new one at the end of the log."""
+        self._check_online()
+        context = self.directory.context
+        base_offset = self.log_end_offset if new_base_offset is None else new_base_offset
+        old = self.segments[-1]
+        try:
+            if old.size_bytes == 0:
+                return self._replace_empty_segment(base_offset)
+            old.modified_ms = context.clock.now_ms()
+            old.seal()
+            self.snapshots.take(self.producers, self.log_end_offset)
+            segment = Segment.create(context.disk, context.cache, self.path, base_offset, now_ms=context.clock.now_ms())
+        except OSError as error:
+            raise self._failed(error) from error
+        self.segments = [*self.segments, segment]
+        self._forget_tail()
+        if self.on_roll is not None:
+            self.on_roll(self)
+        return segment
+
+    def _replace_empty_segment(self, base_offset: int) -> Segment:
+        old = self.segments[-1]
+        if old.base_offset == base_offset:
+            return old
+        context = self.directory.context
+        segment = Segment.create(context.disk, context.cache, self.path, base_offset, now_ms=context.clock.now_ms())
+        self.segments = [*self.segments[:-1], segment]
+        self._delete_files([old])
+        self._forget_tail()
+        return segment
+
+    # ---- watermarks
+
+    def raise_high_watermark(self, offset: int) -> bool:
+        """Everything below `offset` is committed, as far as this log holds it (R4); whether it moved."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        if self._first_unstable_offset is not None:
+            self.producers.on_high_watermark(offset)
+            self._first_unstable_offset = self.producers.first_unstable_offset()
+        return True
+
+    def advance_log_start_offset(self, offset: int) -> bool:
+        """Records below `offset` are gone for readers; whether it moved. It may lie inside a batch."""
+        self._check_online()
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition}: log start {offset} would pass the high watermark {self.high_watermark}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.leader_epochs.truncate_from_start(offset)
+        return True
+
+    # ---- reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        *,
+        at_least_one_batch: bool = True,
+        may_block: bool = True,
+    ) -> LogRead:
+        """The bytes of the batches from the one with `offset` up to `end_offset`, of one segment, never decoded.
+
+        `end_offset` is the high watermark, the last stable offset or the log end offset. At most `max_bytes`, but
+        at least the first batch if so asked. With `may_block=False` it raises NotCached instead of waiting for the
+        disk: run it again in a worker then. Whether the slice itself is cached, the slice's file can tell.
+        """
+        if not self.directory.is_online:
+            raise self.directory.offline_error()
+        if offset < self.log_start_offset or offset > self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition}: offset {offset} is outside of"
+                f" [{self.log_start_offset}, {self.log_end_offset}]"
+            )
+        if offset >= end_offset:
+            return LogRead(None, self.log_start_offset)
+        segments = self.segments
+        try:
+            return self._read(offset, max_bytes, end_offset, at_least_one_batch, may_block)
+        except FileNotFoundError as error:
+            if self.segments is segments:
+                raise self._failed(error) from error
+            # Deleted under a reader in a worker: look again.
+            return self.read(offset, max_bytes, end_offset, at_least_one_batch=at_least_one_batch, may_block=may_block)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _read(self, offset: int, max_bytes: int, end_offset: int, at_least_one_batch: bool, may_block: bool) -> LogRead:
+        segments, offsets, positions = self.segments, self._tail_offsets, self._tail_positions
+        if offsets and offset >= offsets[0]:
+            segment = segments[-1]
+            start = positions[bisect_right(offsets, offset) - 1]
+        else:
+            found = self._find(segments, offset, may_block)
+            if found is None:
+                return LogRead(None, self.log_start_offset)
+            segment, start = found
+        if end_offset >= self.log_end_offset or segment is not segments[-1]:
+            end = self._end_in_sealed(segments, segment, end_offset, may_block)
+        else:
+            end = self._end_in_active(segment, end_offset, may_block)
+        length = end - start
+        if length > max_bytes:
+            length = _cut(segment, start, max_bytes, length, at_least_one_batch, may_block)
+        if length <= 0:
+            return LogRead(None, self.log_start_offset)
+        return LogRead(FileSlice(segment.file, start, length), self.log_start_offset)
+
+    def _find(self, segments: list[Segment], offset: int, may_block: bool) -> tuple[Segment, int] | None:
+        number = max(bisect_right(segments, offset, key=_BASE_OFFSET) - 1, 0)
+        for segment in segments[number:]:
+            place = segment.find_batch(offset, may_block=may_block)
+            if place is not None:
+                return segment, place.position
+        return None
+
+    def _end_in_sealed(self, segments: list[Segment], segment: Segment, end_offset: int, may_block: bool) -> int:
+        """Where a reader must stop in a segment that is read to its end, unless `end_offset` lies inside of it."""
+        if segment is segments[-1]:
+            return segment.size_bytes
+        following = segments[bisect_right(segments, segment.base_offset, key=_BASE_OFFSET)]
+        if end_offset >= following.base_offset:
+            return segment.size_bytes
+        return _position_of(segment, end_offset, may_block)
+
+    def _end_in_active(self, segment: Segment, end_offset: int, may_block: bool) -> int:
+        offsets, positions = self._tail_offsets, self._tail_positions
+        if offsets and end_offset >= offsets[0]:
+            number = bisect_left(offsets, end_offset)
+            return positions[number] if number < len(positions) else segment.size_bytes
+        return _position_of(segment, end_offset, may_block)
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in [first_offset, end_offset)."""
+        self._check_online()
+        segments = self.segments
+        number = max(bisect_right(segments, first_offset, key=_BASE_OFFSET) - 1, 0)
+        found = []
+        for segment in segments[number:]:
+            for transaction in segment.transactions():
+                if transaction.last_offset >= first_offset and transaction.first_offset < end_offset:
+                    found.append(transaction)
+                if transaction.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    def find_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record with this timestamp or a later one. Blocking: for a worker."""
+        self._check_online()
+        try:
+            return timestamps.find_by_timestamp(self.segments, timestamp, self.log_start_offset)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def find_max_timestamp(self) -> TimestampAndOffset | None:
+        """The first record with the largest timestamp of all. Blocking: for a worker."""
+        self._check_online()
+        try:
+            return timestamps.find_max_timestamp(self.segments)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    # ---- truncation
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget everything from `offset` on; a batch that holds it goes whole."""
+        self._check_online()
+        self.leader_epochs.truncate_from_end(offset)
+        if offset >= self.log_end_offset:
+            return
+        logger.info("truncating log partition=%s from=%d to=%d", self.topic_partition, self.log_end_offset, offset)
+        try:
+            self._truncate_to(offset)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _truncate_to(self, offset: int) -> None:
+        kept = [segment for segment in self.segments if segment.base_offset <= offset]
+        if not kept:
+            self._start_over_at(offset)
+            return
+        removed = self.segments[len(kept) :]
+        segment = kept[-1]
+        place = segment.find_batch(offset)
+        end_offset = offset if place is None else min(place.base_offset, offset)
+        if end_offset < self.log_start_offset:
+            # The log starts inside the batch that goes: nothing readable is left.
+            self._start_over_at(min(self.log_start_offset, offset))
+            return
+        self.segments = kept
+        self._delete_files(removed)
+        segment.truncate(segment.size_bytes if place is None else place.position, end_offset)
+        self._end_at(end_offset)
+        self._reload_producers()
+
+    def _end_at(self, offset: int) -> None:
+        self._truncations += 1
+        if self.cleaned_until is not None:
+            self.cleaned_until = min(self.cleaned_until, offset)
+        self._forget_tail()
+        self.log_end_offset = offset
+        self.leader_epochs.truncate_from_end(offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def _reload_producers(self) -> None:
+        self.snapshots.rebuild(self.producers, self.segments, self.log_end_offset)
+        self.producers.on_high_watermark(self.high_watermark)
+        self._first_unstable_offset = self.producers.first_unstable_offset()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; log start, high watermark and end become `offset` together (R4)."""
+        self._check_online()
+        logger.info("dropping the whole log partition=%s new_start=%d", self.topic_partition, offset)
+        try:
+            self._start_over_at(offset)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _start_over_at(self, offset: int) -> None:
+        context = self.directory.context
+        self._delete_files(self.segments)
+        segment = Segment.create(context.disk, context.cache, self.path, offset, now_ms=context.clock.now_ms())
+        self.segments = [segment]
+        self.leader_epochs.clear()
+        self.snapshots.remove_all()
+        self.producers.clear(offset)
+        self._first_unstable_offset = None
+        self._end_at(offset)
+        self.log_start_offset = self.high_watermark = offset
+        self.recovery_point = min(self.recovery_point, offset)
+
+    # ---- retention
+
+    def delete_old_segments(self, now_ms: int) -> list[Segment]:
+        """Apply retention by time, size and log start (R4: never past the high watermark); what was deleted."""
+        self._check_online()
+        try:
+            doomed = retention.expired_segments(self, now_ms)
+            if not doomed:
+                return []
+            if len(doomed) == len(self.segments):
+                self.roll()
+            self._remove_segments(doomed)
+        except OSError as error:
+            raise self._failed(error) from error
+        return doomed
+
+    def _remove_segments(self, doomed: list[Segment]) -> None:
+        self.segments = self.segments[len(doomed) :]
+        self._delete_files(doomed)
+        new_start = self.segments[0].base_offset
+        self.snapshots.remove_before(new_start)
+        if new_start > self.log_start_offset:
+            self.log_start_offset = new_start
+            self.leader_epochs.truncate_from_start(new_start)
+
+    def replace_segments(self, old: list[Segment], new: list[Segment]) -> None:
+        """Put compacted segments in the place of the ones they were made from, in one step.
+
+        The new ones carry the `.swap` suffix and are whole; a crash in between completes the swap at the next start.
+        """
+        self._check_online()
+        try:
+            first = self.segments.index(old[0])
+            segments = [*self.segments[:first], *new, *self.segments[first + len(old) :]]
+            self._delete_files(old)
+            for segment in new:
+                segment.change_suffix("")
+            self.segments = segments
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _delete_files(self, segments: list[Segment]) -> None:
+        """Rename at once; the files go later, in a worker, since readers may still be sending from them."""
+        due_ms = self.directory.context.clock.now_ms() + self._settings.file_delete_delay_ms
+        for segment in segments:
+            self.pending_deletions.append(PendingDeletion(due_ms, segment.change_suffix(DELETED_SUFFIX)))
+
+    # ---- flushing and closing
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    async def flush(self) -> None:
+        """Sync everything written so far; the recovery point then moves up to it."""
+        self._check_online()
+        end_offset, truncations = self.log_end_offset, self._truncations
+        segments = self.segments
+        unflushed = segments[max(bisect_right(segments, self.recovery_point, key=_BASE_OFFSET) - 1, 0) :]
+        try:
+            if end_offset > self.recovery_point:
+                for segment in unflushed:
+                    segment.write_indexes()
+                await self.directory.context.workers.run(_sync, unflushed)
+            await self.write_leader_epochs()
+        except OSError as error:
+            if self._truncations == truncations and segments[0] is self.segments[0]:
+                raise self._failed(error) from error
+            return  # what was to be synced has been deleted meanwhile
+        self.last_flush_ms = self.directory.context.clock.now_ms()
+        if self._truncations == truncations:
+            self.recovery_point = max(self.recovery_point, end_offset)
+
+    async def write_leader_epochs(self) -> None:
+        if self.leader_epochs.is_changed:
+            self.leader_epochs.is_changed = False
+            context = self.directory.context
+            path, starts = f"{self.path}/{LEADER_EPOCHS}", self.leader_epochs.starts
+            await context.workers.run(write_epochs, context.disk, path, starts)
+
+    async def close(self) -> None:
+        """Bring everything to the disk for a clean stop; KafkaStorageError if the directory fails."""
+        self._check_online()
+        try:
+            self.segments[-1].seal()
+            self.snapshots.take_at_close(self.producers, self.log_end_offset)
+        except OSError as error:
+            raise self._failed(error) from error
+        await self.flush()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Free descriptors and cached indexes."""
+        for segment in self.segments:
+            segment.let_go()
+
+
+def _sync(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.sync()
+
+
+def _position_of(segment: Segment, offset: int, may_block: bool) -> int:
+    place = segment.find_batch(offset, may_block=may_block)
+    return segment.size_bytes if place is None else place.position
+
+
+def _cut(segment: Segment, start: int, max_bytes: int, length: int, at_least_one_batch: bool, may_block: bool) -> int:
+    """How much of `length` bytes to give when only `max_bytes` are asked for: whole batches, if the index knows."""
+    boundary = segment.last_batch_start_before(start + max_bytes, may_block=may_block)
+    if boundary > start:
+        return boundary - start
+    if not may_block and not segment.file.is_cached(start, 64):
+        raise NotCached
+    first = next(segment.batch_places(start, may_block=may_block), None)
+    if first is None:
+        return 0
+    if first.size_bytes > max_bytes and not at_least_one_batch:
+        return 0
+    return min(max(first.size_bytes, max_bytes), length)

@@ -1,0 +1,168 @@
+"""One directory of log.dirs: its lock, its identity, its clean-shutdown marker, and whether it still works (R5, R6)."""
+
+import errno
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidelog.config.properties import parse_properties
+from tidelog.errors import KafkaStorageError
+from tidelog.runtime.clock import Clock
+from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
+from tidelog.runtime.randomness import Randomness
+from tidelog.runtime.workers import Workers
+from tidelog.storage.segment_cache import SegmentCache
+from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+
+NO_BROKER_EPOCH = -1
+
+
+class StorageSetupError(Exception):
+    """A log dir cannot be used as it is; the message is a sentence for whoever starts the broker."""
+
+
+class LogDirectoryInUse(StorageSetupError):
+    """Another process works on the log dir."""
+
+
+class ForeignLogDirectory(StorageSetupError):
+    """The log dir belongs to another cluster or another broker."""
+
+
+class DuplicateLog(StorageSetupError):
+    """Two log dirs hold the same partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageContext:
+    """What every part of the storage works with."""
+
+    disk: Disk
+    clock: Clock
+    workers: Workers
+    randomness: Randomness
+    cache: SegmentCache = field(default_factory=SegmentCache)
+
+
+class LogDirectory:
+    """A directory of logs. The first I/O error takes it offline until the broker starts anew."""
+
+    __slots__ = ("_lock", "cluster_id", "context", "error", "is_online", "logs", "on_failure", "path")
+
+    def __init__(
+        self, path: str, context: StorageContext, on_failure: Callable[["LogDirectory"], None] | None = None
+    ) -> None:
+        self.path = path
+        self.context = context
+        self.is_online = True
+        self.error: OSError | None = None
+        self.on_failure = on_failure
+        self.cluster_id: str | None = None
+        self.logs: dict[TopicPartition, Log] = {}
+        self._lock: Lock | None = None
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({self.path!r}, {'online' if self.is_online else 'offline'})"
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def fail(self, error: OSError) -> KafkaStorageError:
+        """Take the directory offline, say so once, and give the error to raise."""
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            # The process is short of descriptors; the disk is well.
+            return KafkaStorageError(f"no descriptor left to open a file in {self.path}: {error}")
+        if self.is_online:
+            self.is_online = False
+            self.error = error
+            logger.error("log dir is offline path=%s error=%s", self.path, error)
+            if self.on_failure is not None:
+                self.on_failure(self)
+        return self.offline_error()
+
+    def offline_error(self) -> KafkaStorageError:
+        return KafkaStorageError(f"log dir {self.path} is offline: {self.error}")
+
+    def acquire(self) -> None:
+        """Make the directory if it is missing, and lock it against other processes."""
+        self.context.disk.make_directory(self.path)
+        try:
+            self._lock = self.context.disk.lock(self.file(LOCK_FILE))
+        except DirectoryInUse:
+            raise LogDirectoryInUse(f"log dir {self.path} is in use by another process") from None
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # ---- whose it is
+
+    def check_identity(self, cluster_id: str | None, broker_id: int) -> None:
+        """Refuse a directory of another cluster or broker; changes nothing."""
+        properties = self._read_properties()
+        self._check_property(properties, ("cluster.id",), cluster_id)
+        self._check_property(properties, ("broker.id", "node.id"), str(broker_id))
+        self.cluster_id = properties.get("cluster.id", cluster_id)
+
+    def _check_property(self, properties: dict[str, str], names: tuple[str, ...], expected: str | None) -> None:
+        for name in names:
+            found = properties.get(name)
+            if expected is not None and found is not None and found != expected:
+                raise ForeignLogDirectory(
+                    f"log dir {self.path} belongs to {name}={found} and this broker has {name}={expected}"
+                    f" ({META_PROPERTIES})"
+                )
+
+    def write_identity(self, cluster_id: str | None, broker_id: int) -> None:
+        """Complete meta.properties; what it says already stays, also what only Kafka knows."""
+        known = self._read_properties()
+        properties = dict(known) or {"version": "0"}
+        if cluster_id is not None:
+            properties.setdefault("cluster.id", cluster_id)
+        properties.setdefault("node.id" if properties.get("version") == "1" else "broker.id", str(broker_id))
+        self.cluster_id = properties.get("cluster.id")
+        if properties != known:
+            text = "".join(f"{key}={value}\n" for key, value in properties.items())
+            self.context.disk.write_file_atomically(self.file(META_PROPERTIES), text.encode())
+
+    def _read_properties(self) -> dict[str, str]:
+        try:
+            text = self.context.disk.read_file(self.file(META_PROPERTIES)).decode("latin-1")
+        except FileNotFoundError:
+            return {}
+        return {entry.key: entry.value for entry in parse_properties(text)}
+
+    # ---- clean shutdown
+
+    def take_clean_shutdown_marker(self) -> bool:
+        """Whether the last stop was clean. The marker is gone at once: a crash from here on is a crash (R6)."""
+        disk, path = self.context.disk, self.file(CLEAN_SHUTDOWN_MARKER)
+        if not disk.exists(path):
+            return False
+        disk.remove(path)
+        disk.sync_directory(self.path)
+        return True
+
+    def write_clean_shutdown_marker(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        self.context.disk.write_file_atomically(self.file(CLEAN_SHUTDOWN_MARKER), marker.encode())
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(log.size_bytes for log in self.logs.values())
+
+    def space(self) -> tuple[int, int]:
+        """Total and usable bytes of the volume."""
+        return self.context.disk.space(self.path)

@@ -1,0 +1,366 @@
+"""All logs of a broker: opening and closing them, and the work that goes on behind them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple, Never, ParamSpec
+
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import KafkaStorageError
+from tidelog.runtime.clock import Clock
+from tidelog.runtime.disk import Disk
+from tidelog.runtime.randomness import Randomness, SystemRandomness
+from tidelog.runtime.workers import Workers
+from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, write_offsets
+from tidelog.storage.directory_loader import LoadedDirectory, load_directory
+from tidelog.storage.loader import create_log
+from tidelog.storage.log import Log
+from tidelog.storage.log_directory import DuplicateLog, LogDirectory, StorageContext, StorageSetupError
+from tidelog.storage.partition_names import deletion_name, partition_name
+from tidelog.storage.segment_cache import SegmentCache
+from tidelog.types import TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+OfflineCallback = Callable[[LogDirectory, set[TopicPartition]], None]
+
+DELETION_INTERVAL_MS = 5_000
+
+LONGEST_SLEEP_MS = 24 * 60 * 60 * 1000
+"""Some intervals mean "never" by being longer than a timer can count; a job once a day does not hurt."""
+
+
+class _DoomedDirectory(NamedTuple):
+    due_ms: int
+    directory: LogDirectory
+    path: str
+
+
+class LogManager:
+    """The logs in all log dirs. One object per broker; every method belongs on the event loop."""
+
+    def __init__(self, settings: BrokerSettings, context: StorageContext, directories: list[LogDirectory]) -> None:
+        self.settings = settings
+        self.directories = directories
+        self.on_directory_offline: list[OfflineCallback] = []
+        self._context = context
+        self._logs: dict[TopicPartition, Log] = {}
+        self._doomed: list[_DoomedDirectory] = []
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._rolled: set[Log] = set()
+        self._has_rolled = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        for directory in directories:
+            directory.on_failure = self._announce_failure
+
+    # ---- opening
+
+    @classmethod
+    async def open(
+        cls,
+        settings: BrokerSettings,
+        topic_settings: Callable[[str], TopicSettings],
+        disk: Disk,
+        clock: Clock,
+        workers: Workers,
+        cluster_id: str | None,
+        broker_id: int,
+        *,
+        randomness: Randomness | None = None,
+        cache: SegmentCache | None = None,
+    ) -> "LogManager":
+        """Lock, check and load all log dirs. StorageSetupError if one belongs to others; nothing has changed then.
+
+        A log dir that cannot be read is offline from the start; at least one must work.
+        """
+        context = StorageContext(disk, clock, workers, randomness or SystemRandomness(), cache or SegmentCache())
+        directories = [LogDirectory(path, context) for path in settings.log_directories]
+        try:
+            for directory in directories:
+                _guarded(directory, directory.acquire)
+            for directory in directories:
+                _guarded(directory, directory.check_identity, cluster_id, broker_id)
+            _check_one_cluster(directories)
+            _check_one_is_online(directories)
+            for directory in directories:
+                _guarded(directory, directory.write_identity, cluster_id, broker_id)
+            loaded = [
+                await workers.run(load_directory, directory, topic_settings)
+                for directory in directories
+                if directory.is_online
+            ]
+            manager = cls(settings, context, directories)
+            manager._take_over(loaded)
+            _check_one_is_online(directories)
+        except BaseException:
+            for directory in directories:
+                directory.release()
+            raise
+        return manager
+
+    def _take_over(self, loaded: Iterable[LoadedDirectory]) -> None:
+        for directory in loaded:
+            for log in directory.logs:
+                other = self._logs.get(log.topic_partition)
+                if other is not None:
+                    raise DuplicateLog(
+                        f"partition {log.topic_partition} is in two log dirs: {other.path} and {log.path};"
+                        " move one of them away"
+                    )
+                self._adopt(log)
+            now_ms = self._context.clock.now_ms()
+            self._doomed += [_DoomedDirectory(now_ms, directory.directory, path) for path in directory.doomed_paths]
+
+    def _adopt(self, log: Log) -> None:
+        self._logs[log.topic_partition] = log
+        log.directory.logs[log.topic_partition] = log
+        log.on_roll = self._note_roll
+
+    @property
+    def cluster_id(self) -> str | None:
+        """As meta.properties says; None if no log dir knows one."""
+        return next((directory.cluster_id for directory in self.directories if directory.cluster_id), None)
+
+    # ---- the logs
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        return self._logs
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        return self._logs.get(topic_partition)
+
+    def create(self, topic_partition: TopicPartition, topic_id: Uuid | None, settings: TopicSettings) -> Log:
+        """A new log in the log dir with the fewest partitions; the existing one if there is one."""
+        known = self._logs.get(topic_partition)
+        if known is not None:
+            return known
+        online = [directory for directory in self.directories if directory.is_online]
+        if not online:
+            raise KafkaStorageError("all log dirs are offline")
+        directory = min(online, key=lambda candidate: len(candidate.logs))
+        path = directory.file(partition_name(topic_partition))
+        try:
+            log = create_log(directory, path, topic_partition, topic_id, settings)
+        except OSError as error:
+            raise directory.fail(error) from error
+        self._adopt(log)
+        return log
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Rename the partition's directory at once; its files go later, in a worker."""
+        log = self._logs.pop(topic_partition, None)
+        if log is None:
+            return
+        directory = log.directory
+        directory.logs.pop(topic_partition, None)
+        self._rolled.discard(log)
+        log.is_deleted = True
+        log.let_go()
+        if not directory.is_online:
+            return
+        path = directory.file(deletion_name(topic_partition, self._context.randomness.bytes(16).hex()))
+        try:
+            self._context.disk.rename(log.path, path)
+        except OSError as error:
+            raise directory.fail(error) from error
+        due_ms = self._context.clock.now_ms() + self.settings.log_segment_delete_delay_ms
+        self._doomed.append(_DoomedDirectory(due_ms, directory, path))
+
+    def _online_logs(self) -> list[Log]:
+        return [log for log in self._logs.values() if log.directory.is_online]
+
+    # ---- failures
+
+    def _announce_failure(self, directory: LogDirectory) -> None:
+        """May be called in a worker; the callbacks run on the loop."""
+        self._loop.call_soon_threadsafe(self._tell_offline, directory)
+
+    def _tell_offline(self, directory: LogDirectory) -> None:
+        partitions = set(directory.logs)
+        for callback in self.on_directory_offline:
+            callback(directory, partitions)
+
+    @property
+    def are_all_directories_offline(self) -> bool:
+        return not any(directory.is_online for directory in self.directories)
+
+    # ---- the work behind
+
+    async def run(self) -> Never:
+        """Retention, flushing, checkpoints and deletions, each in its interval, until cancelled."""
+        settings = self.settings
+        jobs: list[tuple[Callable[[], Awaitable[None]], int]] = [
+            (self.checkpoint_high_watermarks, settings.replica_high_watermark_checkpoint_interval_ms),
+            (self.checkpoint_recovery_points, settings.log_flush_offset_checkpoint_interval_ms),
+            (self.checkpoint_log_start_offsets, settings.log_flush_start_offset_checkpoint_interval_ms),
+            (self.flush_due_logs, settings.log_flush_scheduler_interval_ms),
+            (self.enforce_retention, settings.log_retention_check_interval_ms),
+            (self.expire_producers, settings.producer_id_expiration_check_interval_ms),
+            (self.remove_doomed_files, DELETION_INTERVAL_MS),
+        ]
+        async with asyncio.TaskGroup() as group:
+            for job, interval_ms in jobs:
+                group.create_task(_repeat(job, interval_ms))
+            group.create_task(self._flush_rolled_logs())
+        raise AssertionError("the background jobs never end by themselves")
+
+    def _note_roll(self, log: Log) -> None:
+        self._rolled.add(log)
+        self._has_rolled.set()
+
+    async def _flush_rolled_logs(self) -> Never:
+        while True:
+            await self._has_rolled.wait()
+            self._has_rolled.clear()
+            while self._rolled:
+                await _flush_quietly(self._rolled.pop())
+
+    async def flush_due_logs(self) -> None:
+        """Those whose topic asks for it by flush.ms or flush.messages."""
+        now_ms = self._context.clock.now_ms()
+        for log in self._online_logs():
+            is_due = now_ms - log.last_flush_ms >= log.settings.flush_ms
+            if log.unflushed_messages and (is_due or log.unflushed_messages >= log.settings.flush_messages):
+                await _flush_quietly(log)
+
+    async def enforce_retention(self) -> None:
+        now_ms = self._context.clock.now_ms()
+        for log in self._online_logs():
+            if not log.directory.is_online or log.is_deleted:
+                continue
+            try:
+                doomed = log.delete_old_segments(now_ms)
+            except KafkaStorageError:
+                continue  # said already, when the directory went offline
+            if doomed:
+                logger.info(
+                    "deleted old segments partition=%s segments=%d log_start=%d",
+                    log.topic_partition,
+                    len(doomed),
+                    log.log_start_offset,
+                )
+            await asyncio.sleep(0)
+
+    async def expire_producers(self) -> None:
+        now_ms = self._context.clock.now_ms()
+        for log in self._online_logs():
+            log.producers.remove_expired(now_ms, self.settings.producer_id_expiration_ms)
+
+    async def remove_doomed_files(self) -> None:
+        """Files of deleted segments and partitions whose delay is over."""
+        now_ms = self._context.clock.now_ms()
+        for log in self._online_logs():
+            if log.pending_deletions:
+                due = [pending for pending in log.pending_deletions if pending.due_ms <= now_ms]
+                log.pending_deletions = [pending for pending in log.pending_deletions if pending.due_ms > now_ms]
+                paths = [path for pending in due for path in pending.paths]
+                await self._in_directory(log.directory, _remove_files, self._context.disk, paths)
+        due_directories = [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]
+        self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
+        for doomed in due_directories:
+            await self._in_directory(doomed.directory, self._context.disk.remove_tree, doomed.path)
+
+    # ---- checkpoints
+
+    async def checkpoint_high_watermarks(self) -> None:
+        await self._checkpoint(HIGH_WATERMARKS, lambda log: log.high_watermark)
+
+    async def checkpoint_recovery_points(self) -> None:
+        await self._checkpoint(RECOVERY_POINTS, lambda log: log.recovery_point)
+
+    async def checkpoint_log_start_offsets(self) -> None:
+        """Only where it says more than the name of the first segment."""
+        await self._checkpoint(
+            LOG_START_OFFSETS,
+            lambda log: log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None,
+        )
+
+    async def _checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> None:
+        """Write the checkpoint in every log dir where it changed since it was last written."""
+        for directory in self.directories:
+            offsets = {}
+            for topic_partition, log in directory.logs.items():
+                offset = offset_of(log)
+                if offset is not None:
+                    offsets[topic_partition] = offset
+            path = directory.file(name)
+            is_changed = self._written.get(path) != offsets
+            if is_changed and await self._in_directory(directory, write_offsets, self._context.disk, path, offsets):
+                self._written[path] = offsets
+
+    async def _in_directory(
+        self, directory: LogDirectory, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs
+    ) -> bool:
+        """Run blocking work in a worker; an I/O error takes the directory offline. Whether it was done."""
+        if not directory.is_online:
+            return False
+        try:
+            await self._context.workers.run(work, *args, **kwargs)
+        except OSError as error:
+            directory.fail(error)
+            return False
+        return True
+
+    # ---- closing
+
+    async def close(self) -> None:
+        """Flush all logs, write all checkpoints and, in every log dir that works, the clean-shutdown marker (R6)."""
+        for log in self._online_logs():
+            try:
+                await log.close()
+            except KafkaStorageError as error:
+                logger.warning("log could not be closed cleanly partition=%s error=%s", log.topic_partition, error)
+        await self.checkpoint_recovery_points()
+        await self.checkpoint_log_start_offsets()
+        await self.checkpoint_high_watermarks()
+        for directory in self.directories:
+            if await self._in_directory(directory, directory.write_clean_shutdown_marker):
+                logger.info("closed log dir path=%s partitions=%d", directory.path, len(directory.logs))
+            directory.release()
+
+
+async def _repeat(job: Callable[[], Awaitable[None]], interval_ms: int) -> Never:
+    while True:
+        await asyncio.sleep(min(interval_ms, LONGEST_SLEEP_MS) / 1000)
+        await job()
+
+
+async def _flush_quietly(log: Log) -> None:
+    """A failure has taken the directory offline and was said; others go on."""
+    if log.is_deleted:
+        return
+    try:
+        await log.flush()
+    except KafkaStorageError as error:
+        logger.debug("flush failed partition=%s error=%s", log.topic_partition, error)
+
+
+def _remove_files(disk: Disk, paths: list[str]) -> None:
+    for path in paths:
+        disk.remove(path)
+
+
+def _guarded(directory: LogDirectory, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """A directory that fails while it is opened is offline; the others go on (R5)."""
+    if directory.is_online:
+        try:
+            step(*args, **kwargs)
+        except OSError as error:
+            directory.fail(error)
+
+
+def _check_one_cluster(directories: list[LogDirectory]) -> None:
+    known = {directory.cluster_id: directory.path for directory in directories if directory.cluster_id}
+    if len(known) > 1:
+        listed = ", ".join(f"{path} of {cluster_id}" for cluster_id, path in known.items())
+        raise StorageSetupError(f"the log dirs belong to different clusters: {listed}")
+
+
+def _check_one_is_online(directories: list[LogDirectory]) -> None:
+    if not any(directory.is_online for directory in directories):
+        reasons = "; ".join(f"{directory.path}: {directory.error}" for directory in directories)
+        raise StorageSetupError(f"no log dir can be used: {reasons}")

@@ -1,0 +1,126 @@
+"""What stands in a partition's directory when the broker starts, and tidying up what a crash left there."""
+
+import logging
+from dataclasses import dataclass, field
+
+from tidelog.runtime.disk import DirectoryEntry, Disk
+from tidelog.storage.checkpoints import LEADER_EPOCHS
+from tidelog.storage.log_directory import LogDirectory
+from tidelog.storage.partition_metadata import PARTITION_METADATA
+from tidelog.storage.producer_snapshots import SNAPSHOT_SUFFIX
+from tidelog.storage.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+    segment_path,
+)
+
+logger = logging.getLogger(__name__)
+
+_TEMPORARY_SUFFIX = ".tmp"
+_LEFTOVERS = (DELETED_SUFFIX, CLEANED_SUFFIX, _TEMPORARY_SUFFIX)
+_OFFSET_DIGITS = 20
+
+
+@dataclass(slots=True)
+class PartitionFiles:
+    segments: list[Segment] = field(default_factory=list)
+    snapshot_offsets: list[int] = field(default_factory=list)
+    has_leader_epochs: bool = False
+    has_topic_id: bool = False
+
+
+def tidy_and_list(directory: LogDirectory, path: str) -> PartitionFiles:
+    """Finish or undo what was interrupted, then list what the log consists of."""
+    disk = directory.context.disk
+    entries = disk.list_directory(path)
+    names = {entry.name for entry in entries}
+    if any(name.endswith((*_LEFTOVERS, SWAP_SUFFIX)) for name in names):
+        _remove_leftovers(disk, path, names)
+        _complete_swaps(directory, path, disk.list_directory(path))
+        entries = disk.list_directory(path)
+    return _list(directory, path, entries)
+
+
+def _remove_leftovers(disk: Disk, path: str, names: set[str]) -> None:
+    for name in names:
+        if name.endswith(_LEFTOVERS):
+            disk.remove(f"{path}/{name}")
+
+
+def _complete_swaps(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> None:
+    """A compacted segment that was whole when the broker died takes the place of those it was made from."""
+    disk = directory.context.disk
+    sizes = {entry.name: entry.size for entry in entries}
+    for name in sorted(sizes):
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            base_offset = int(name[:_OFFSET_DIGITS])
+            _remove_replaced(directory, path, base_offset, sizes)
+            logger.info("completing an interrupted compaction path=%s/%s", path, name)
+    for name in sizes:
+        if name.endswith(SWAP_SUFFIX):
+            disk.rename(f"{path}/{name}", f"{path}/{name.removesuffix(SWAP_SUFFIX)}")
+
+
+def _remove_replaced(directory: LogDirectory, path: str, base_offset: int, sizes: dict[str, int]) -> None:
+    context = directory.context
+    name = f"{base_offset:0{_OFFSET_DIGITS}d}"
+    swap = Segment(
+        context.disk,
+        context.cache,
+        path,
+        base_offset,
+        now_ms=0,
+        size_bytes=sizes[name + LOG_SUFFIX + SWAP_SUFFIX],
+        offset_index_bytes=sizes.get(name + OFFSET_INDEX_SUFFIX + SWAP_SUFFIX),
+        extra_suffix=SWAP_SUFFIX,
+    )
+    end_offset = swap.find_end_offset()
+    swap.let_go()
+    for other in sizes:
+        if other.endswith(LOG_SUFFIX) and base_offset <= int(other[:_OFFSET_DIGITS]) < max(end_offset, base_offset + 1):
+            for suffix in SEGMENT_SUFFIXES:
+                context.disk.remove(segment_path(path, int(other[:_OFFSET_DIGITS]), suffix))
+
+
+def _list(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> PartitionFiles:
+    files = PartitionFiles()
+    by_name = {entry.name: entry for entry in entries}
+    context = directory.context
+    for name, entry in by_name.items():
+        if name.endswith(LOG_SUFFIX) and name[:_OFFSET_DIGITS].isdigit():
+            files.segments.append(_segment(directory, path, name.removesuffix(LOG_SUFFIX), by_name))
+        elif name.endswith(SNAPSHOT_SUFFIX) and name[:_OFFSET_DIGITS].isdigit():
+            files.snapshot_offsets.append(int(name[:_OFFSET_DIGITS]))
+        elif name == LEADER_EPOCHS:
+            files.has_leader_epochs = True
+        elif name == PARTITION_METADATA:
+            files.has_topic_id = True
+        elif name.endswith(SEGMENT_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in by_name:
+            logger.warning("index without its log file is removed path=%s/%s", path, entry.name)
+            context.disk.remove(f"{path}/{name}")
+    files.segments.sort(key=lambda segment: segment.base_offset)
+    return files
+
+
+def _segment(directory: LogDirectory, path: str, name: str, by_name: dict[str, DirectoryEntry]) -> Segment:
+    offset_index = by_name.get(name + OFFSET_INDEX_SUFFIX)
+    time_index = by_name.get(name + TIME_INDEX_SUFFIX)
+    log_file = by_name[name + LOG_SUFFIX]
+    return Segment(
+        directory.context.disk,
+        directory.context.cache,
+        path,
+        int(name),
+        now_ms=log_file.modified_ms,
+        size_bytes=log_file.size,
+        offset_index_bytes=None if offset_index is None else offset_index.size,
+        time_index_bytes=None if time_index is None else time_index.size,
+        has_transactions=name + TRANSACTION_INDEX_SUFFIX in by_name,
+    )

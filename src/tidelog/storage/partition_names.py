@@ -1,0 +1,29 @@
+"""How the directories of partitions are named, and what other names in a log dir mean."""
+
+from tidelog.types import TopicPartition
+
+DELETION_SUFFIX = "-delete"
+FUTURE_SUFFIX = "-future"
+STRAY_SUFFIX = "-stray"
+LONGEST_NAME = 255
+
+CLUSTER_METADATA_NAME = "__cluster_metadata-0"
+"""The log of a KRaft controller that once shared the directory."""
+
+
+def partition_name(topic_partition: TopicPartition) -> str:
+    return f"{topic_partition.topic}-{topic_partition.partition}"
+
+
+def deletion_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The topic is shortened where the file system would not take the name."""
+    end = f"-{topic_partition.partition}.{unique}{DELETION_SUFFIX}"
+    return topic_partition.topic[: LONGEST_NAME - len(end)] + end
+
+
+def parse_partition_name(name: str) -> TopicPartition | None:
+    """None if it is not the name of a partition's directory."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not partition.isascii() or not partition.isdigit():
+        return None
+    return TopicPartition(topic, int(partition))

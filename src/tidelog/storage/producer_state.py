@@ -1,0 +1,290 @@
+"""What a partition remembers of its producers: the last five batches, open transactions, the last stable offset."""
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import crc32c
+
+from tidelog.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader
+from tidelog.protocol.records import ControlType, EndMarker
+from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.storage.validation import AppendOrigin
+from tidelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+
+REMEMBERED_BATCHES = 5
+"""A producer may have five requests in flight, and so repeat any of the last five batches."""
+
+NO_COORDINATOR_EPOCH = -1
+
+SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEADER = struct.Struct(">hIi")
+_SNAPSHOT_CRC_START = 6
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class DamagedSnapshot(Exception):
+    """A producer snapshot cannot be read."""
+
+
+class RememberedBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class ProducerState:
+    """One producer, as far as its batches are in this log."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_PRODUCER_EPOCH
+        self.batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.last_timestamp = NO_TIMESTAMP
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        self.transaction_first_offset = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> RememberedBatch | None:
+        if epoch != self.epoch:
+            return None
+        for batch in self.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+    def take_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+
+
+class ProducerStates:
+    """All producers of one partition.
+
+    `check` decides on a batch before it is appended and changes nothing; `update` follows once it was.
+    """
+
+    __slots__ = ("_open_transactions", "_unreplicated", "by_id", "end_offset")
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self.by_id: dict[int, ProducerState] = {}
+        self.end_offset = end_offset
+        """Everything before it has been taken into account, as far as transactional and idempotent batches go."""
+        self._open_transactions: dict[int, int] = {}
+        self._unreplicated: list[CompletedTransaction] = []
+
+    # ---- before an append
+
+    def check(self, header: BatchHeader, origin: AppendOrigin) -> RememberedBatch | None:
+        """Refuse the batch, or give the earlier one that it repeats, or None if it may be appended."""
+        state = self.by_id.get(header.producer_id)
+        if state is None:
+            return None
+        if header.is_control:
+            self._check_epoch(state, header)
+            return None
+        if origin is AppendOrigin.CLIENT:
+            duplicate = state.find_duplicate(header.producer_epoch, header.base_sequence, header.last_sequence)
+            if duplicate is not None:
+                return duplicate
+        self._check_epoch(state, header)
+        if origin is AppendOrigin.CLIENT:
+            self._check_sequence(state, header)
+        if state.transaction_first_offset != NO_OFFSET and not header.is_transactional:
+            raise InvalidTxnState(
+                f"producer {header.producer_id} has an open transaction here and sent a batch outside of it"
+            )
+        return None
+
+    def check_end_marker(self, header: BatchHeader, marker: EndMarker) -> None:
+        state = self.by_id.get(header.producer_id)
+        if state is not None and marker.coordinator_epoch < state.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"marker of producer {header.producer_id} from coordinator epoch {marker.coordinator_epoch},"
+                f" epoch {state.coordinator_epoch} has written here already"
+            )
+
+    def _check_epoch(self, state: ProducerState, header: BatchHeader) -> None:
+        if header.producer_epoch < state.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} sent epoch {header.producer_epoch}, epoch {state.epoch} has taken over"
+            )
+
+    def _check_sequence(self, state: ProducerState, header: BatchHeader) -> None:
+        if header.producer_epoch != state.epoch:
+            if header.base_sequence != 0 and state.epoch != NO_PRODUCER_EPOCH:
+                raise OutOfOrderSequenceNumber(
+                    f"producer {header.producer_id} starts epoch {header.producer_epoch}"
+                    f" with sequence {header.base_sequence} instead of 0"
+                )
+            return
+        expected = (state.last_sequence + 1) & MAX_SEQUENCE
+        if header.base_sequence != expected:
+            raise OutOfOrderSequenceNumber(
+                f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence},"
+                f" expected {expected}"
+            )
+
+    # ---- after an append
+
+    def update(self, header: BatchHeader, first_offset: int) -> None:
+        """A batch of records was appended at `first_offset`."""
+        state = self._state(header.producer_id)
+        state.take_epoch(header.producer_epoch)
+        last_offset = first_offset + header.last_offset_delta
+        if header.base_sequence >= 0:
+            state.batches.append(
+                RememberedBatch(
+                    header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp
+                )
+            )
+        state.last_timestamp = header.max_timestamp
+        if header.is_transactional and state.transaction_first_offset == NO_OFFSET:
+            state.transaction_first_offset = first_offset
+            self._open_transactions[header.producer_id] = first_offset
+
+    def end_transaction(self, header: BatchHeader, marker: EndMarker, offset: int) -> AbortedTransaction | None:
+        """A marker was appended at `offset`; gives the entry for the transaction index if it aborts anything."""
+        state = self._state(header.producer_id)
+        state.take_epoch(header.producer_epoch)
+        state.coordinator_epoch = marker.coordinator_epoch
+        state.last_timestamp = header.max_timestamp
+        first_offset = state.transaction_first_offset
+        if first_offset == NO_OFFSET:
+            return None
+        state.transaction_first_offset = NO_OFFSET
+        self._open_transactions.pop(header.producer_id, None)
+        completed = CompletedTransaction(header.producer_id, first_offset, offset)
+        self._unreplicated.append(completed)
+        if marker.control_type is ControlType.COMMIT:
+            return None
+        undecided = min(self._open_transactions.values(), default=offset + 1)
+        return AbortedTransaction(header.producer_id, first_offset, offset, min(undecided, offset + 1))
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Transactions whose marker is below it are decided for good."""
+        if self._unreplicated:
+            self._unreplicated = [done for done in self._unreplicated if done.last_offset >= high_watermark]
+
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction starts that is open, or whose marker is not yet committed."""
+        if not self._open_transactions and not self._unreplicated:
+            return None
+        starts = [*self._open_transactions.values(), *(done.first_offset for done in self._unreplicated)]
+        return min(starts)
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        for state in list(self.by_id.values()):
+            if state.transaction_first_offset == NO_OFFSET and now_ms - state.last_timestamp >= expiration_ms:
+                del self.by_id[state.producer_id]
+
+    def clear(self, end_offset: int) -> None:
+        self.by_id.clear()
+        self._open_transactions.clear()
+        self._unreplicated.clear()
+        self.end_offset = end_offset
+
+    def _state(self, producer_id: int) -> ProducerState:
+        state = self.by_id.get(producer_id)
+        if state is None:
+            state = self.by_id[producer_id] = ProducerState(producer_id)
+        return state
+
+    # ---- snapshots
+
+    def snapshot(self) -> bytes:
+        entries = b"".join(_snapshot_entry(state) for state in self.by_id.values())
+        body = struct.pack(">i", len(self.by_id)) + entries
+        return struct.pack(">hI", SNAPSHOT_VERSION, crc32c.crc32c(body)) + body
+
+    def restore(self, snapshot: bytes, end_offset: int) -> None:
+        """Take over what a snapshot holds; DamagedSnapshot, and nothing changed, if it cannot be read."""
+        states = list(_snapshot_states(snapshot))
+        self.clear(end_offset)
+        for state in states:
+            self.by_id[state.producer_id] = state
+            if state.transaction_first_offset != NO_OFFSET:
+                self._open_transactions[state.producer_id] = state.transaction_first_offset
+
+
+def _snapshot_entry(state: ProducerState) -> bytes:
+    last = state.batches[-1] if state.batches else None
+    return _SNAPSHOT_ENTRY.pack(
+        state.producer_id,
+        state.epoch,
+        last.last_sequence if last else NO_SEQUENCE,
+        last.last_offset if last else NO_OFFSET,
+        last.last_offset - last.first_offset if last else 0,
+        state.last_timestamp,
+        state.coordinator_epoch,
+        state.transaction_first_offset,
+    )
+
+
+def _snapshot_states(snapshot: bytes) -> Iterator[ProducerState]:
+    if len(snapshot) < _SNAPSHOT_HEADER.size:
+        raise DamagedSnapshot(f"{len(snapshot)} bytes are less than a header")
+    version, crc, count = _SNAPSHOT_HEADER.unpack_from(snapshot)
+    if version != SNAPSHOT_VERSION:
+        raise DamagedSnapshot(f"version {version} is unknown")
+    if crc32c.crc32c(memoryview(snapshot)[_SNAPSHOT_CRC_START:]) != crc:
+        raise DamagedSnapshot("its CRC does not match")
+    if len(snapshot) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size:
+        raise DamagedSnapshot(f"{count} entries do not fill {len(snapshot)} bytes")
+    for entry in _SNAPSHOT_ENTRY.iter_unpack(snapshot[_SNAPSHOT_HEADER.size :]):
+        yield _snapshot_state(*entry)
+
+
+def _snapshot_state(
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    transaction_first_offset: int,
+) -> ProducerState:
+    state = ProducerState(producer_id)
+    state.epoch = epoch
+    state.last_timestamp = timestamp
+    state.coordinator_epoch = coordinator_epoch
+    state.transaction_first_offset = transaction_first_offset
+    if last_offset >= 0:
+        first_sequence = (last_sequence - offset_delta) & MAX_SEQUENCE
+        state.batches.append(
+            RememberedBatch(first_sequence, last_sequence, last_offset - offset_delta, last_offset, timestamp)
+        )
+    return state

@@ -1,0 +1,133 @@
+"""Reading back what may not have reached the disk before a crash, up to the first batch that is damaged (R6)."""
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.record_batch import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    crc_matches,
+    read_header,
+)
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.producer_snapshots import replay_batch
+from tidelog.storage.producer_state import ProducerStates
+from tidelog.storage.segment import LOG_SUFFIX, SCAN_BYTES, Segment
+
+logger = logging.getLogger(__name__)
+
+
+class DamagedBatch(Exception):
+    """The bytes at a position of a segment are no batch that was written there whole."""
+
+
+class Recovered(NamedTuple):
+    end_offset: int
+    is_damaged: bool
+
+
+def recover_segment(
+    segment: Segment,
+    start_offset: int,
+    settings: TopicSettings,
+    leader_epochs: LeaderEpochs,
+    producers: ProducerStates,
+) -> Recovered:
+    """Check every batch, rebuild all that is derived from them, cut the file at the first damaged one."""
+    file_bytes = segment.size_bytes
+    segment.offset_index.reset()
+    segment.time_index.reset()
+    segment.set_transactions([])
+    segment.size_bytes = 0
+    segment.forget_tail()
+    end_offset, reason = start_offset, ""
+    try:
+        for header, batch in checked_batches(segment, file_bytes):
+            _check_place(header, end_offset, is_compacted="compact" in settings.cleanup_policy)
+            _take_in(segment, header, batch, settings, leader_epochs, producers)
+            end_offset = header.end_offset
+    except (DamagedBatch, CorruptMessage) as error:
+        reason = str(error)
+    if segment.size_bytes < file_bytes:
+        _cut(segment, file_bytes, end_offset, reason)
+    segment.seal()
+    return Recovered(end_offset, segment.size_bytes < file_bytes)
+
+
+def _take_in(
+    segment: Segment,
+    header: BatchHeader,
+    batch: memoryview,
+    settings: TopicSettings,
+    leader_epochs: LeaderEpochs,
+    producers: ProducerStates,
+) -> None:
+    aborted = replay_batch(producers, header, batch) if header.base_offset >= producers.end_offset else None
+    if aborted is not None:
+        segment.add_transaction(aborted)
+    leader_epochs.assign(header.leader_epoch, header.base_offset)
+    segment.note_batch(len(batch), header.last_offset, header.max_timestamp, settings.index_interval_bytes)
+
+
+def _cut(segment: Segment, file_bytes: int, end_offset: int, reason: str) -> None:
+    position = segment.size_bytes
+    logger.warning(
+        "cut a damaged segment path=%s position=%d removed_bytes=%d end_offset=%d reason=%s",
+        segment.path(LOG_SUFFIX),
+        position,
+        file_bytes - position,
+        end_offset,
+        reason or "too few bytes for a batch",
+    )
+    segment.file.truncate(position)
+
+
+def checked_batches(segment: Segment, file_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches of the file in order, each with its CRC checked; DamagedBatch at the first that fails."""
+    position, window, window_start = 0, memoryview(b""), 0
+    while position < file_bytes:
+        start = position - window_start
+        header = read_header(window, start) if len(window) - start >= HEADER_BYTES else None
+        needed_bytes = HEADER_BYTES if header is None else header.length + LENGTH_OVERHEAD_BYTES
+        _check_extent(header, needed_bytes, file_bytes - position)
+        if header is None or start + needed_bytes > len(window):
+            window = memoryview(segment.file.read(position, max(needed_bytes, SCAN_BYTES)))
+            window_start = position
+            if len(window) < needed_bytes:
+                raise DamagedBatch("the file is shorter than it said")
+            continue
+        batch = window[start : start + needed_bytes]
+        if not crc_matches(batch, header):
+            raise DamagedBatch("the CRC does not match")
+        yield header, batch
+        position += needed_bytes
+
+
+def _check_extent(header: BatchHeader | None, needed_bytes: int, available_bytes: int) -> None:
+    if header is not None:
+        if header.magic != MAGIC:
+            raise DamagedBatch(f"format {header.magic} is unknown")
+        if needed_bytes < HEADER_BYTES:
+            raise DamagedBatch(f"a length of {header.length} bytes is less than a header")
+    if needed_bytes > available_bytes:
+        raise DamagedBatch(f"{available_bytes} bytes are left of a batch of {needed_bytes} or more")
+
+
+def _check_place(header: BatchHeader, expected_offset: int, *, is_compacted: bool) -> None:
+    """The base offset lies outside of the CRC: it must follow the batch before. Only compaction leaves gaps."""
+    if header.last_offset_delta < 0:
+        raise DamagedBatch(f"a last offset delta of {header.last_offset_delta}")
+    if header.base_offset < expected_offset or (header.base_offset > expected_offset and not is_compacted):
+        raise DamagedBatch(f"base offset {header.base_offset} where {expected_offset} should follow")
+
+
+def rebuild_leader_epochs(segments: list[Segment], leader_epochs: LeaderEpochs) -> None:
+    """From the headers of all batches: for a log whose epoch checkpoint is damaged."""
+    for segment in segments:
+        for place in segment.batch_places():
+            leader_epochs.assign(segment.header_at(place.position).leader_epoch, place.base_offset)

@@ -1,0 +1,64 @@
+"""Which segments a log need not keep: by time, by size, and below its log start."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidelog.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from tidelog.storage.log import Log
+
+UNLIMITED = -1
+
+
+def expired_segments(log: "Log", now_ms: int) -> list[Segment]:
+    """The oldest segments that may go, in order. None of them reaches past the high watermark (R4)."""
+    is_deleting = "delete" in log.settings.cleanup_policy
+    by_time = _count_by_time(log, now_ms) if is_deleting else 0
+    by_size = _count_by_size(log) if is_deleting else 0
+    return log.segments[: max(by_time, by_size, _count_by_log_start(log))]
+
+
+def _deletable(log: "Log") -> Iterator[tuple[Segment, int]]:
+    """Each segment with the offset after it, as long as that is committed; an empty last segment stays."""
+    segments = log.segments
+    for number, segment in enumerate(segments):
+        is_last = number + 1 == len(segments)
+        end_offset = log.log_end_offset if is_last else segments[number + 1].base_offset
+        if end_offset > log.high_watermark or (is_last and segment.size_bytes == 0):
+            return
+        yield segment, end_offset
+
+
+def _count_by_time(log: "Log", now_ms: int) -> int:
+    if log.settings.retention_ms < 0:
+        return 0
+    count = 0
+    for segment, _ in _deletable(log):
+        if now_ms - segment.largest_timestamp() <= log.settings.retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _count_by_size(log: "Log") -> int:
+    limit = log.settings.retention_bytes
+    if limit < 0:
+        return 0
+    excess, count = log.size_bytes - limit, 0
+    for segment, _ in _deletable(log):
+        if excess - segment.size_bytes < 0:
+            break
+        excess -= segment.size_bytes
+        count += 1
+    return count
+
+
+def _count_by_log_start(log: "Log") -> int:
+    """Segments that readers cannot reach any more; the last one is kept, as it is being written."""
+    count = 0
+    for segment, end_offset in _deletable(log):
+        if end_offset > log.log_start_offset or segment is log.segments[-1]:
+            break
+        count += 1
+    return count

@@ -1,0 +1,354 @@
+"""One segment of a log: its data file and its index files, opened and loaded only when somebody needs them."""
+
+import errno
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tidelog.protocol.record_batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader
+from tidelog.runtime.disk import Disk, File
+from tidelog.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, Index
+from tidelog.storage.segment_cache import SegmentCache
+from tidelog.storage.transaction_index import (
+    AbortedTransaction,
+    append_transaction,
+    read_transactions,
+    write_transactions,
+)
+from tidelog.types import NO_TIMESTAMP, Buffer
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+NEVER: Final = 2**63 - 1
+NOT_LOADED: Final = -2
+"""As a limit it lies below every timestamp: the first append then finds out what the file holds."""
+
+LOOK_AHEAD_BYTES = 8 * 1024
+"""What a search reads at once when it walks from an index entry to a batch; an index entry stands every 4 KiB."""
+
+SCAN_BYTES = 1024 * 1024
+
+_BATCH_EXTENT = struct.Struct(">qi11xi")
+"""Base offset, length and last offset delta: enough to walk from batch to batch."""
+
+
+class NotCached(Exception):
+    """The answer is not in memory: ask again in a worker, where waiting for the disk is allowed."""
+
+
+class BatchPlace(NamedTuple):
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """A run of batches in one file. The last segment of a log is the one appended to."""
+
+    __slots__ = (
+        "_cache",
+        "_disk",
+        "_extra_suffix",
+        "_file",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "directory",
+        "has_transactions",
+        "is_recently_used",
+        "last_possible_offset",
+        "max_timestamp",
+        "modified_ms",
+        "offset_index",
+        "offset_of_max_timestamp",
+        "roll_after_clock_ms",
+        "roll_after_timestamp",
+        "size_bytes",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        cache: SegmentCache,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        size_bytes: int = 0,
+        offset_index_bytes: int | None = None,
+        time_index_bytes: int | None = None,
+        has_transactions: bool = False,
+        extra_suffix: str = "",
+    ) -> None:
+        self._disk = disk
+        self._cache = cache
+        self._extra_suffix = extra_suffix
+        self._file: File | None = None
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = now_ms
+        self.modified_ms = now_ms
+        self.is_recently_used = False
+        self.bytes_since_index_entry = 0
+        self.max_timestamp = NOT_LOADED if size_bytes else NO_TIMESTAMP
+        self.offset_of_max_timestamp = -1
+        self.last_possible_offset = base_offset + MAX_RELATIVE_OFFSET
+        self.roll_after_timestamp = NOT_LOADED
+        self.roll_after_clock_ms = NEVER
+        self.has_transactions = has_transactions
+        self.offset_index = Index(disk, cache, self.path(OFFSET_INDEX_SUFFIX), OFFSET_ENTRY, offset_index_bytes)
+        self.time_index = Index(disk, cache, self.path(TIME_INDEX_SUFFIX), TIME_ENTRY, time_index_bytes)
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        cache: SegmentCache,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        extra_suffix: str = "",
+    ) -> "Segment":
+        """A new, empty segment; files of the same name are emptied."""
+        segment = cls(disk, cache, directory, base_offset, now_ms=now_ms, extra_suffix=extra_suffix)
+        for suffix in SEGMENT_SUFFIXES[1:]:
+            disk.remove(segment.path(suffix))
+        disk.open(segment.path(LOG_SUFFIX), "create").close()
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path(LOG_SUFFIX)!r}, size_bytes={self.size_bytes})"
+
+    def path(self, suffix: str) -> str:
+        return segment_path(self.directory, self.base_offset, suffix) + self._extra_suffix
+
+    # ---- the data file
+
+    @property
+    def file(self) -> File:
+        self.is_recently_used = True
+        return self._file or self._open_file()
+
+    def _open_file(self) -> File:
+        try:
+            file = self._disk.open(self.path(LOG_SUFFIX), "update")
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._cache.release_files()
+            file = self._disk.open(self.path(LOG_SUFFIX), "update")
+        self._file = file
+        self._cache.opened(self)
+        return file
+
+    def release_file(self) -> None:
+        """Readers that hold a slice keep the file open; it closes with the last of them."""
+        self._file = None
+
+    # ---- appending
+
+    def append(
+        self, data: Buffer, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
+    ) -> None:
+        self.is_recently_used = True
+        (self._file or self._open_file()).append(data)
+        self.note_batch(size_bytes, last_offset, max_timestamp, index_interval_bytes)
+
+    def note_batch(self, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
+        """The next batch of the file is known: keep size, timestamps and indexes up with it."""
+        position = self.size_bytes
+        self.size_bytes = position + size_bytes
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if self.bytes_since_index_entry > index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self.add_time_entry()
+            self.bytes_since_index_entry = size_bytes
+        else:
+            self.bytes_since_index_entry += size_bytes
+
+    def add_time_entry(self) -> None:
+        """Timestamps in the index only grow: a batch that is not later than the last entry adds none."""
+        if self.max_timestamp < 0 or self.offset_of_max_timestamp < 0:
+            return
+        last = self.time_index.last()
+        if last is None or self.max_timestamp > last[0]:
+            self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+
+    def largest_timestamp(self) -> int:
+        """The largest in the segment, by its time index; when the file was last written, if no record has one."""
+        self.load_max_timestamp()
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self.modified_ms
+
+    def load_max_timestamp(self) -> None:
+        if self.max_timestamp != NOT_LOADED:
+            return
+        last = self.time_index.last()
+        if last is None:
+            self.max_timestamp = NO_TIMESTAMP
+        else:
+            self.max_timestamp, relative_offset = last
+            self.offset_of_max_timestamp = self.base_offset + relative_offset
+
+    def first_timestamp(self) -> int:
+        """The timestamp by which the segment's age is told: the largest of its first batch."""
+        if self.size_bytes < HEADER_BYTES:
+            return NO_TIMESTAMP
+        return self.header_at(0).max_timestamp
+
+    # ---- reading
+
+    def header_at(self, position: int) -> BatchHeader:
+        return BatchHeader._make(HEADER.unpack(self.file.read(position, HEADER_BYTES)))
+
+    def start_of_search(self, offset: int, *, may_block: bool = True) -> int:
+        """A position at or before the batch with `offset`, by the index."""
+        relative_offset = offset - self.base_offset
+        if not may_block and not self.offset_index.is_in_memory(relative_offset):
+            raise NotCached
+        entry = self.offset_index.find(min(relative_offset, MAX_RELATIVE_OFFSET))
+        # An index that points past the end of its file is not believed.
+        return entry[1] if entry is not None and entry[1] < self.size_bytes else 0
+
+    def find_batch(self, offset: int, *, may_block: bool = True) -> BatchPlace | None:
+        """The first batch that ends at or after `offset`; None if the segment ends before."""
+        start = self.start_of_search(offset, may_block=may_block)
+        for place in self.batch_places(start, may_block=may_block):
+            if place.last_offset >= offset:
+                return place
+        return None
+
+    def batch_places(self, position: int = 0, *, may_block: bool = True) -> Iterator[BatchPlace]:
+        """Walk from batch to batch by their headers, up to the end or to the first that cannot be one."""
+        end, file = self.size_bytes, self.file
+        window, window_start = b"", position
+        while position + HEADER_BYTES <= end:
+            if position + HEADER_BYTES > window_start + len(window):
+                if not may_block and not file.is_cached(position, min(LOOK_AHEAD_BYTES, end - position)):
+                    raise NotCached
+                window, window_start = file.read(position, min(LOOK_AHEAD_BYTES, end - position)), position
+                if len(window) < HEADER_BYTES:
+                    return
+            base_offset, length, last_offset_delta = _BATCH_EXTENT.unpack_from(window, position - window_start)
+            size_bytes = length + LENGTH_OVERHEAD_BYTES
+            if size_bytes < HEADER_BYTES:
+                return
+            yield BatchPlace(position, size_bytes, base_offset, base_offset + last_offset_delta)
+            position += size_bytes
+
+    def last_batch_start_before(self, position: int, *, may_block: bool = True) -> int:
+        """The largest indexed start of a batch that is not after `position`; 0 if there is none."""
+        if not may_block and not self.offset_index.is_in_memory(position, field=1):
+            raise NotCached
+        entry = self.offset_index.find(position, field=1)
+        return entry[1] if entry is not None else 0
+
+    def find_end_offset(self) -> int:
+        """The offset after the last whole batch, by walking from the last index entry."""
+        end_offset = self.base_offset
+        last = self.offset_index.last()
+        start = last[1] if last is not None and last[1] < self.size_bytes else 0
+        for place in self.batch_places(start):
+            if place.position + place.size_bytes > self.size_bytes:
+                break
+            end_offset = place.last_offset + 1
+        return end_offset
+
+    # ---- aborted transactions
+
+    def transactions(self) -> list[AbortedTransaction]:
+        return read_transactions(self._disk, self.path(TRANSACTION_INDEX_SUFFIX)) if self.has_transactions else []
+
+    def add_transaction(self, transaction: AbortedTransaction) -> None:
+        append_transaction(self._disk, self.path(TRANSACTION_INDEX_SUFFIX), transaction)
+        self.has_transactions = True
+
+    def set_transactions(self, transactions: list[AbortedTransaction]) -> None:
+        write_transactions(self._disk, self.path(TRANSACTION_INDEX_SUFFIX), transactions)
+        self.has_transactions = bool(transactions)
+
+    # ---- ending
+
+    def write_indexes(self) -> None:
+        self.offset_index.write()
+        self.time_index.write()
+
+    def seal(self) -> None:
+        """Nothing more will be appended, or the broker stops: the last timestamp enters the index."""
+        if self.size_bytes:
+            self.load_max_timestamp()
+            self.add_time_entry()
+            self.write_indexes()
+
+    def sync(self) -> None:
+        """Blocking: for a worker."""
+        if self.size_bytes:
+            self.file.sync()
+        self.offset_index.sync()
+        self.time_index.sync()
+        if self.has_transactions:
+            file = self._disk.open(self.path(TRANSACTION_INDEX_SUFFIX), "read")
+            file.sync()
+            file.close()
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cut the file at a batch boundary, and everything that points behind it."""
+        if position < self.size_bytes:
+            self.file.truncate(position)
+            self.size_bytes = position
+        self.offset_index.keep_while_below(position, field=1)
+        self.time_index.keep_while_below(end_offset - self.base_offset, field=1)
+        if self.has_transactions:
+            self.set_transactions([entry for entry in self.transactions() if entry.last_offset < end_offset])
+        self.forget_tail()
+
+    def forget_tail(self) -> None:
+        """What was derived from the batches holds no longer; the next append finds it out again."""
+        self.bytes_since_index_entry = 0
+        self.max_timestamp = NOT_LOADED if self.size_bytes else NO_TIMESTAMP
+        self.offset_of_max_timestamp = -1
+        self.roll_after_timestamp = NOT_LOADED
+        self.roll_after_clock_ms = NEVER
+
+    def change_suffix(self, extra_suffix: str) -> list[str]:
+        """Rename all files of the segment; the new paths."""
+        renamed = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            new_path = segment_path(self.directory, self.base_offset, suffix) + extra_suffix
+            if self._disk.exists(path):
+                self._disk.rename(path, new_path)
+                renamed.append(new_path)
+        self._extra_suffix = extra_suffix
+        self.offset_index.path = self.path(OFFSET_INDEX_SUFFIX)
+        self.time_index.path = self.path(TIME_INDEX_SUFFIX)
+        self.let_go()
+        return renamed
+
+    def let_go(self) -> None:
+        """Free what the segment holds in the shared cache."""
+        self.release_file()
+        self._cache.forget(self)
+        for index in (self.offset_index, self.time_index):
+            index.release()
+            self._cache.dropped(index)
