@@ -263,7 +263,8 @@ def test_the_transaction_index_keeps_what_readers_still_need() -> None:
     )
     for batch in [transactional(0, "a"), end(1, ControlType.ABORT), end(6, ControlType.ABORT, producer_id=8)]:
         batch_filter.retained(read_header(batch), batch)
-    assert tracker.still_needed == aborted[:1]
+    assert tracker.take_needed() == aborted[:1]
+    assert tracker.take_needed() == []
 
 
 def test_transactions_of_several_producers_are_told_apart() -> None:

@@ -195,8 +195,12 @@ class TransactionTracker:
         self._aborting: dict[int, AbortedTransaction] = {}
         self._aborting_with_records: set[int] = set()
         self._committing_with_records: set[int] = set()
-        self.still_needed: list[AbortedTransaction] = []
-        """Aborted transactions of which batches or the marker stay: the index of the cleaned segment."""
+        self._still_needed: list[AbortedTransaction] = []
+
+    def take_needed(self) -> list[AbortedTransaction]:
+        """Aborted transactions whose end was met since the last call, and that readers must still know of."""
+        needed, self._still_needed = self._still_needed, []
+        return needed
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """To be called for every batch of records, in the order of the log."""
@@ -228,7 +232,7 @@ class TransactionTracker:
         if transaction is None or producer_id not in self._aborting_with_records:
             return True
         self._aborting_with_records.discard(producer_id)
-        self.still_needed.append(transaction)
+        self._still_needed.append(transaction)
         return False
 
     def _start_transactions_up_to(self, offset: int) -> None:

@@ -1,0 +1,422 @@
+"""The cleaner: picks the compacted log that is worth it most, rewrites its sealed segments and swaps them in.
+
+`compaction` decides, this module reads and writes. The heavy work runs in workers on segments that nobody changes;
+the swap happens on the event loop, in one step, and only if the log is still what it was when the work began.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import CorruptMessage, KafkaStorageError
+from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header, split_batches
+from tidelog.runtime.disk import Disk, File
+from tidelog.storage.checkpoints import DamagedCheckpoint, read_offsets, write_offsets
+from tidelog.storage.compaction import (
+    BatchFilter,
+    CleanableRange,
+    GroupableSegment,
+    LastOfProducer,
+    LogFacts,
+    OffsetMap,
+    SegmentFacts,
+    TransactionTracker,
+    cleanable_range,
+    group_segments,
+    map_batch,
+)
+from tidelog.storage.indexes import OFFSET_ENTRY, TIME_ENTRY
+from tidelog.storage.log import Log
+from tidelog.storage.log_directory import LogDirectory, StorageContext
+from tidelog.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, Segment
+from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+
+READ_BYTES: Final = 64 * 1024
+"""Small, since every read lets the event loop have the interpreter in between."""
+
+NEVER_OVERDUE_MS: Final = 2**63 - 1
+
+
+class LogChanged(Exception):
+    """The log was truncated, trimmed or deleted while it was being cleaned: what was done is thrown away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A log as it was on the event loop when the work on it began."""
+
+    log: Log
+    segments: list[Segment]
+    sizes: list[int]
+    settings: TopicSettings
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    clean_until: int | None
+    producers: dict[int, LastOfProducer]
+    now_ms: int
+
+    @classmethod
+    def of(cls, log: Log, now_ms: int) -> "Snapshot":
+        segments = log.segments
+        producers = {
+            state.producer_id: LastOfProducer(state.last_offset if state.batches else None, state.epoch)
+            for state in log.producers.by_id.values()
+        }
+        return cls(
+            log,
+            segments,
+            [segment.size_bytes for segment in segments],
+            log.settings,
+            log.log_start_offset,
+            log.log_end_offset,
+            log.last_stable_offset,
+            log.cleaned_until,
+            producers,
+            now_ms,
+        )
+
+    def end_offset_of(self, number: int) -> int:
+        """Where the sealed segment ends at the latest: where the next one begins."""
+        return self.segments[number + 1].base_offset
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningStatistics:
+    """Of all cleanings since the start."""
+
+    cleanings: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    uncleanable_partitions: int = 0
+
+
+class Cleaner:
+    """Cleans one log at a time. `logs` gives the logs that exist now."""
+
+    def __init__(self, context: StorageContext, logs: Callable[[], Collection[Log]], dedupe_buffer_bytes: int) -> None:
+        self._context = context
+        self._logs = logs
+        self._dedupe_buffer_bytes = dedupe_buffer_bytes
+        self._checkpointed: dict[LogDirectory, dict[TopicPartition, int]] = {}
+        self._uncleanable: dict[TopicPartition, Log] = {}
+        self._statistics = CleaningStatistics()
+
+    def statistics(self) -> CleaningStatistics:
+        return self._statistics
+
+    async def load(self, directories: Collection[LogDirectory]) -> None:
+        """Take over how far each log was cleaned before; once, when the logs have been loaded."""
+        for directory in directories:
+            offsets = await self._context.workers.run(_read_checkpoint, self._context.disk, directory)
+            self._checkpointed[directory] = offsets
+            for log in self._logs():
+                if log.directory is directory:
+                    log.cleaned_until = offsets.get(log.topic_partition)
+
+    async def clean_once(self) -> bool:
+        """Clean the log with the largest dirty part; False if none is worth it."""
+        found = await self._find_filthiest()
+        if found is not None:
+            await self._clean_safely(*found)
+        await self._write_checkpoints()
+        return found is not None
+
+    # ---- choosing
+
+    async def _find_filthiest(self) -> tuple[Snapshot, CleanableRange] | None:
+        now_ms = self._context.clock.now_ms()
+        candidates = [Snapshot.of(log, now_ms) for log in self._logs() if self._may_clean(log)]
+        if not candidates:
+            return None
+        ranges = await self._context.workers.run(_ranges_of, candidates)
+        due = [
+            (snapshot, found)
+            for snapshot, found in zip(candidates, ranges, strict=True)
+            if found is not None and found.is_due(snapshot.settings)
+        ]
+        return max(due, key=lambda entry: entry[1].dirty_ratio, default=None)
+
+    def _may_clean(self, log: Log) -> bool:
+        return (
+            "compact" in log.settings.cleanup_policy
+            and log.directory.is_online
+            and len(log.segments) > 1
+            and self._uncleanable.get(log.topic_partition) is not log
+        )
+
+    # ---- cleaning
+
+    async def _clean_safely(self, snapshot: Snapshot, found: CleanableRange) -> None:
+        log = snapshot.log
+        try:
+            await self._clean(snapshot, found)
+        except LogChanged:
+            logger.info("cleaning given up, the log has changed partition=%s", log.topic_partition)
+        except CorruptMessage as error:
+            self._uncleanable[log.topic_partition] = log
+            self._count(uncleanable=1)
+            logger.error("log cannot be cleaned partition=%s error=%s", log.topic_partition, error)
+        except KafkaStorageError:
+            logger.info("cleaning given up, the log dir is offline partition=%s", log.topic_partition)
+        except OSError as error:
+            if self._is_current(snapshot):
+                log.directory.fail(error)
+
+    async def _clean(self, snapshot: Snapshot, found: CleanableRange) -> None:
+        log, run = snapshot.log, self._context.workers.run
+        round_ = await run(_prepare_round, snapshot, found, self._dedupe_buffer_bytes)
+        bytes_read = bytes_written = 0
+        for numbers in round_.groups:
+            cleaned = await run(_clean_group, self._context, snapshot, round_, numbers)
+            old = [snapshot.segments[number] for number in numbers]
+            bytes_read += sum(snapshot.sizes[number] for number in numbers)
+            bytes_written += cleaned.size_bytes
+            self._swap(snapshot, numbers, old, cleaned)
+            await run(self._context.disk.sync_directory, log.path)
+        log.cleaned_until = round_.end_offset
+        self._count(cleanings=1, bytes_read=bytes_read, bytes_written=bytes_written)
+        logger.info(
+            "cleaned log partition=%s until=%d bytes_before=%d bytes_after=%d",
+            log.topic_partition,
+            round_.end_offset,
+            bytes_read,
+            bytes_written,
+        )
+
+    def _swap(self, snapshot: Snapshot, numbers: Sequence[int], old: list[Segment], cleaned: Segment) -> None:
+        if not self._is_unchanged(snapshot, numbers):
+            _discard(self._context.disk, cleaned)
+            raise LogChanged
+        snapshot.log.replace_segments(old, [cleaned])
+
+    def _is_unchanged(self, snapshot: Snapshot, numbers: Sequence[int]) -> bool:
+        """Whether the group and the segment behind it are where they were; truncation would have changed that."""
+        expected = snapshot.segments[numbers[0] : numbers[-1] + 2]
+        now = snapshot.log.segments
+        if not self._is_current(snapshot) or expected[0] not in now:
+            return False
+        first = now.index(expected[0])
+        sizes = [segment.size_bytes for segment in expected[:-1]]
+        return now[first : first + len(expected)] == expected and sizes == [snapshot.sizes[n] for n in numbers]
+
+    def _is_current(self, snapshot: Snapshot) -> bool:
+        log = snapshot.log
+        return log.directory.is_online and any(existing is log for existing in self._logs())
+
+    def _count(self, cleanings: int = 0, bytes_read: int = 0, bytes_written: int = 0, uncleanable: int = 0) -> None:
+        before = self._statistics
+        self._statistics = CleaningStatistics(
+            before.cleanings + cleanings,
+            before.bytes_read + bytes_read,
+            before.bytes_written + bytes_written,
+            before.uncleanable_partitions + uncleanable,
+        )
+
+    # ---- checkpoints
+
+    async def _write_checkpoints(self) -> None:
+        """Also when a log was truncated or deleted: a new log of the same name must not count as clean."""
+        for directory, written in self._checkpointed.items():
+            offsets = {
+                log.topic_partition: log.cleaned_until
+                for log in self._logs()
+                if log.directory is directory and log.cleaned_until is not None
+            }
+            if offsets == written or not directory.is_online:
+                continue
+            try:
+                await self._context.workers.run(
+                    write_offsets, self._context.disk, directory.file(CLEANER_OFFSETS), offsets
+                )
+            except OSError as error:
+                directory.fail(error)
+            else:
+                self._checkpointed[directory] = offsets
+
+
+def _read_checkpoint(disk: Disk, directory: LogDirectory) -> dict[TopicPartition, int]:
+    try:
+        return read_offsets(disk, directory.file(CLEANER_OFFSETS))
+    except DamagedCheckpoint as error:
+        logger.warning("cleaner checkpoint is damaged, all logs count as dirty error=%s", error)
+        return {}
+
+
+# ---- in workers
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One cleaning of one log: what is known of its keys, and the groups of segments to rewrite."""
+
+    batch_filter: BatchFilter
+    transactions: TransactionTracker
+    groups: list[list[int]]
+    """Numbers of segments in the snapshot; every group becomes one segment."""
+    end_offset: int
+
+
+def _ranges_of(snapshots: Sequence[Snapshot]) -> list[CleanableRange | None]:
+    return [_range_of(snapshot) for snapshot in snapshots]
+
+
+def _range_of(snapshot: Snapshot) -> CleanableRange | None:
+    """None if it cannot be told now: files go away when a log is deleted or trimmed."""
+    settings = snapshot.settings
+    needs_largest = settings.min_compaction_lag_ms > 0
+    needs_first = settings.max_compaction_lag_ms < NEVER_OVERDUE_MS
+    try:
+        segments = [
+            SegmentFacts(
+                segment.base_offset,
+                size_bytes,
+                segment.largest_timestamp() if needs_largest else 0,
+                segment.first_timestamp() if needs_first else 0,
+            )
+            for segment, size_bytes in zip(snapshot.segments, snapshot.sizes, strict=True)
+        ]
+    except OSError as error:
+        logger.warning("cannot look at log partition=%s error=%s", snapshot.log.topic_partition, error)
+        return None
+    facts = LogFacts(snapshot.log_start_offset, snapshot.log_end_offset, snapshot.last_stable_offset, segments)
+    return cleanable_range(facts, snapshot.clean_until, settings, snapshot.now_ms)
+
+
+def _prepare_round(snapshot: Snapshot, found: CleanableRange, dedupe_buffer_bytes: int) -> Round:
+    """First pass: learn the latest offset of every key in the dirty part."""
+    offset_map = OffsetMap(dedupe_buffer_bytes)
+    _fill(offset_map, snapshot, found)
+    end_offset = offset_map.end_offset
+    transactions = TransactionTracker(_aborted_transactions(snapshot, 0, end_offset))
+    batch_filter = BatchFilter(
+        offset_map,
+        transactions,
+        snapshot.producers,
+        round_end_offset=found.first_uncleanable_offset,
+        now_ms=snapshot.now_ms,
+        delete_retention_ms=snapshot.settings.delete_retention_ms,
+    )
+    return Round(batch_filter, transactions, _groups(snapshot, end_offset), end_offset)
+
+
+def _fill(offset_map: OffsetMap, snapshot: Snapshot, found: CleanableRange) -> None:
+    first, end = found.first_dirty_offset, found.first_uncleanable_offset
+    transactions = TransactionTracker(_aborted_transactions(snapshot, first, end))
+    for number, segment in enumerate(snapshot.segments):
+        if segment.base_offset >= end:
+            return
+        if snapshot.end_offset_of(number) <= first:
+            continue
+        for header, batch in _batches(snapshot, number):
+            if header.end_offset > first and not map_batch(offset_map, transactions, header, batch, first):
+                return
+        offset_map.covers_up_to(snapshot.end_offset_of(number))
+
+
+def _groups(snapshot: Snapshot, end_offset: int) -> list[list[int]]:
+    numbers = {segment.base_offset: number for number, segment in enumerate(snapshot.segments)}
+    groupable = [
+        GroupableSegment(
+            segment.base_offset,
+            snapshot.end_offset_of(number),
+            snapshot.sizes[number],
+            segment.offset_index.count * OFFSET_ENTRY.size,
+            segment.time_index.count * TIME_ENTRY.size,
+        )
+        for number, segment in enumerate(snapshot.segments[:-1])
+        if segment.base_offset < end_offset
+    ]
+    groups = group_segments(groupable, snapshot.settings)
+    return [[numbers[segment.base_offset] for segment in group] for group in groups]
+
+
+def _aborted_transactions(snapshot: Snapshot, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """Those with records in the range; the abort itself may stand in any later segment."""
+    found = [transaction for segment in snapshot.segments for transaction in segment.transactions()]
+    return [entry for entry in found if entry.last_offset >= first_offset and entry.first_offset < end_offset]
+
+
+def _clean_group(context: StorageContext, snapshot: Snapshot, round_: Round, numbers: Sequence[int]) -> Segment:
+    """Second pass: write what stays of a group of segments into a new one, whole and synced, ready to be swapped in."""
+    last = snapshot.segments[numbers[-1]]
+    cleaned = Segment.create(
+        context.disk,
+        context.cache,
+        snapshot.log.path,
+        snapshot.segments[numbers[0]].base_offset,
+        now_ms=last.modified_ms,
+        extra_suffix=CLEANED_SUFFIX,
+    )
+    try:
+        for number in numbers:
+            _clean_into(cleaned, snapshot, round_.batch_filter, number)
+        cleaned.set_transactions(round_.transactions.take_needed())
+        cleaned.seal()
+        cleaned.sync()
+        cleaned.change_suffix(SWAP_SUFFIX)
+        context.disk.sync_directory(snapshot.log.path)
+    except BaseException:
+        _discard(context.disk, cleaned)
+        raise
+    return cleaned
+
+
+def _clean_into(cleaned: Segment, snapshot: Snapshot, batch_filter: BatchFilter, number: int) -> None:
+    index_interval_bytes = snapshot.settings.index_interval_bytes
+    for header, batch in _batches(snapshot, number):
+        kept = batch_filter.retained(header, batch)
+        if kept is not None:
+            max_timestamp = header.max_timestamp if kept is batch else read_header(kept).max_timestamp
+            cleaned.append(kept, len(kept), header.last_offset, max_timestamp, index_interval_bytes)
+
+
+def _discard(disk: Disk, cleaned: Segment) -> None:
+    cleaned.let_go()
+    for suffix in SEGMENT_SUFFIXES:
+        disk.remove(cleaned.path(suffix))
+
+
+def _batches(snapshot: Snapshot, number: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """All batches of a sealed segment, in order."""
+    segment, size_bytes = snapshot.segments[number], snapshot.sizes[number]
+    try:
+        file = snapshot.log.directory.context.disk.open(segment.path(LOG_SUFFIX), "read")
+    except FileNotFoundError:
+        raise LogChanged from None
+    try:
+        yield from _batches_in(file, size_bytes)
+    finally:
+        file.close()
+
+
+def _batches_in(file: File, size_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    position = 0
+    while position < size_bytes:
+        data = file.read(position, min(READ_BYTES, size_bytes - position))
+        consumed = 0
+        for header, batch in split_batches(data):
+            consumed += header.size_bytes
+            yield header, batch
+        if consumed == 0:
+            header, batch = _large_batch(file, position, size_bytes, data)
+            consumed = header.size_bytes
+            yield header, batch
+        position += consumed
+
+
+def _large_batch(file: File, position: int, size_bytes: int, data: bytes) -> tuple[BatchHeader, memoryview]:
+    if len(data) < HEADER_BYTES or position + read_header(data).size_bytes > size_bytes:
+        raise CorruptMessage(f"{file.path} does not hold a whole batch at position {position}")
+    header = read_header(data)
+    whole = file.read(position, header.size_bytes)
+    if len(whole) < header.size_bytes:
+        raise LogChanged
+    return header, memoryview(whole)
