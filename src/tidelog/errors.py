@@ -174,6 +174,10 @@ class FetchSessionIdNotFound(RetriableError, code=70):
     """The broker does not know this fetch session: fetch without one."""
 
 
+class TopicDeletionDisabled(KafkaError, code=73):
+    """Topics cannot be deleted: delete.topic.enable is false."""
+
+
 class FencedLeaderEpoch(RetriableError, code=74):
     """The leader epoch in the request is older than the broker's."""
 

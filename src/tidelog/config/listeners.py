@@ -37,7 +37,11 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_listeners(listeners: Iterable[str], protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    """The listeners of this broker; BadValue if it cannot have them."""
     endpoints = tuple(parse_listener(text, protocols) for text in listeners)
+    for name, _, _, protocol in endpoints:
+        if protocol not in SUPPORTED_PROTOCOLS:
+            raise BadValue(f"listener {name} asks for {protocol}; only {', '.join(SUPPORTED_PROTOCOLS)} is supported")
     names = [endpoint.listener_name for endpoint in endpoints]
     if len(set(names)) < len(names):
         raise BadValue("each listener must have a different name")
@@ -55,6 +59,4 @@ def parse_listener(text: str, protocols: Mapping[str, str]) -> Endpoint:
     protocol = protocols.get(name)
     if protocol is None:
         raise BadValue(f"listener.security.protocol.map has no protocol for listener {name}")
-    if protocol not in SUPPORTED_PROTOCOLS:
-        raise BadValue(f"listener {name} asks for {protocol}; only {', '.join(SUPPORTED_PROTOCOLS)} is supported")
     return Endpoint(name, match["address"] or match["host"], int(match["port"]), protocol)

@@ -1,0 +1,104 @@
+"""What a broker knows of its cluster: immutable, so that whoever holds an image sees one moment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tidelog.config.listeners import Endpoint
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition, Uuid
+
+CLUSTER_WIDE = "<default>"
+"""The name, among the brokers' configs, of what holds for all brokers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The leadership of one partition, as the store has it."""
+
+    index: int
+    replicas: tuple[BrokerId, ...]
+    leader: BrokerId
+    leader_epoch: int
+    in_sync_replicas: tuple[BrokerId, ...]
+    controller_epoch: int = 0
+    version: int = 0
+    """Of its state in the store: the one a compare-and-set must name."""
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    topic_id: Uuid
+    partitions: tuple[Partition, ...]
+    """By index: partitions[3].index == 3."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """The topic's own settings, by Kafka's name."""
+    version: int = 0
+    """Of its assignment in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    id: BrokerId
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    epoch: int = -1
+    """The transaction that registered it (R39)."""
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        return next((found for found in self.endpoints if found.listener_name == listener_name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    cluster_id: str
+    brokers: Mapping[BrokerId, Broker] = field(default_factory=dict)
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    topic_names: Mapping[Uuid, str] = field(default_factory=dict)
+    """The name of each topic id."""
+    controller_id: BrokerId = NO_BROKER
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Dynamic settings, by broker id or CLUSTER_WIDE."""
+
+    def topic_by_id(self, topic_id: Uuid) -> Topic | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic_partition: TopicPartition) -> Partition | None:
+        topic = self.topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    @property
+    def racks(self) -> dict[BrokerId, str | None]:
+        return {broker.id: broker.rack for broker in self.brokers.values()}
+
+    def with_topics(self, *changed: Topic) -> "ClusterImage":
+        """New and changed topics; one copy of the dictionaries however many there are."""
+        topics, names = dict(self.topics), dict(self.topic_names)
+        for topic in changed:
+            earlier = topics.get(topic.name)
+            if earlier is not None:
+                names.pop(earlier.topic_id, None)
+            topics[topic.name] = topic
+            names[topic.topic_id] = topic.name
+        return replace(self, topics=topics, topic_names=names)
+
+    def without_topics(self, *gone: str) -> "ClusterImage":
+        topics, names = dict(self.topics), dict(self.topic_names)
+        for name in gone:
+            topic = topics.pop(name, None)
+            if topic is not None:
+                names.pop(topic.topic_id, None)
+        return replace(self, topics=topics, topic_names=names)
+
+    def with_brokers(self, brokers: Mapping[BrokerId, Broker]) -> "ClusterImage":
+        return replace(self, brokers=brokers)
+
+    def with_controller(self, controller_id: BrokerId) -> "ClusterImage":
+        return replace(self, controller_id=controller_id)
+
+    def with_broker_configs(self, name: str, configs: Mapping[str, str]) -> "ClusterImage":
+        return replace(self, broker_configs={**self.broker_configs, name: configs})

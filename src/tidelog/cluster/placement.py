@@ -1,0 +1,99 @@
+"""Which brokers get the replicas of new partitions: Kafka's rules, as pure functions.
+
+Leaders go round the brokers. The followers of a partition stand at a distance from its leader that grows by one with
+every round, so that brokers do not always share the same partitions. With racks, the brokers are first put in an order
+that alternates between racks, and a rack gets a second replica only when every rack has one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidelog.errors import InvalidPartitions, InvalidReplicationFactor
+from tidelog.types import BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the round begins; random for a new topic, fixed when partitions are added."""
+
+    leader_index: int
+    follower_shift: int
+    first_partition: int = 0
+
+
+def random_start(broker_count: int, below: Callable[[int], int]) -> Start:
+    return Start(below(broker_count), below(broker_count))
+
+
+def start_after(existing: int, first_leader: BrokerId, brokers: Sequence[BrokerId]) -> Start:
+    """Go on where the existing partitions of a topic ended, given the leader of its first partition."""
+    index = next((index for index, broker in enumerate(brokers) if broker >= first_leader), 0)
+    return Start(index, index, existing)
+
+
+def place_replicas(
+    racks: Mapping[BrokerId, str | None], partition_count: int, replication_factor: int, start: Start
+) -> list[tuple[BrokerId, ...]]:
+    """The replicas of each new partition, the preferred leader first."""
+    if partition_count <= 0:
+        raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
+    if replication_factor <= 0:
+        raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
+    if replication_factor > len(racks):
+        raise InvalidReplicationFactor(
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of"
+            f" {replication_factor} cannot be reached because only {len(racks)} broker(s) are registered."
+        )
+    rack_of = {broker: rack for broker, rack in racks.items() if rack is not None}
+    if len(rack_of) < len(racks):  # racks help only where every broker has one
+        rack_of = {}
+    brokers = rack_alternated(rack_of) if rack_of else sorted(racks)
+    return [
+        _replicas(brokers, rack_of, replication_factor, start, partition)
+        for partition in range(start.first_partition, start.first_partition + partition_count)
+    ]
+
+
+def rack_alternated(rack_of: Mapping[BrokerId, str]) -> list[BrokerId]:
+    """The brokers in an order in which neighbours stand in different racks as long as there are any."""
+    by_rack: dict[str, list[BrokerId]] = {}
+    for broker in sorted(rack_of):
+        by_rack.setdefault(rack_of[broker], []).append(broker)
+    queues = [by_rack[rack] for rack in sorted(by_rack)]
+    longest = max(len(queue) for queue in queues)
+    return [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
+
+
+def _replicas(
+    brokers: Sequence[BrokerId],
+    rack_of: Mapping[BrokerId, str],
+    replication_factor: int,
+    start: Start,
+    partition: int,
+) -> tuple[BrokerId, ...]:
+    count = len(brokers)
+    leader_index = (partition + start.leader_index) % count
+    rack_count = len(set(rack_of.values())) or 1
+    shift = (start.follower_shift + _rounds_before(partition, start.first_partition, count)) * rack_count
+    replicas = [brokers[leader_index]]
+    step = 0
+    while len(replicas) < replication_factor:
+        candidate = brokers[(leader_index + 1 + (shift + step) % (count - 1)) % count]
+        step += 1
+        if candidate not in replicas and _may_take(candidate, replicas, rack_of, rack_count):
+            replicas.append(candidate)
+    return tuple(replicas)
+
+
+def _rounds_before(partition: int, first_partition: int, broker_count: int) -> int:
+    """How many rounds of the brokers began among the new partitions up to this one, not counting partition 0."""
+    return partition // broker_count - max(first_partition - 1, 0) // broker_count
+
+
+def _may_take(
+    candidate: BrokerId, replicas: Sequence[BrokerId], rack_of: Mapping[BrokerId, str], rack_count: int
+) -> bool:
+    if not rack_of:
+        return True
+    used = {rack_of[broker] for broker in replicas}
+    return rack_of[candidate] not in used or len(used) == rack_count

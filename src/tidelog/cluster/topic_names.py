@@ -1,0 +1,51 @@
+"""Which names a topic may have."""
+
+import re
+from collections.abc import Iterable
+
+from tidelog.errors import InvalidTopic
+
+MAX_NAME_LENGTH = 249
+"""With a dash and the number of a partition it must fit the 255 bytes of a directory name."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """InvalidTopic, in Kafka's words, if a topic may not be called so."""
+    reason = _why_invalid(name)
+    if reason is not None:
+        raise InvalidTopic(f"Topic name is invalid: {reason}")
+
+
+def is_internal(name: str) -> bool:
+    return name in INTERNAL_TOPICS
+
+
+def collides(name: str, other: str) -> bool:
+    """Metrics are named with `_` for `.`, so that `a.b` and `a_b` could not be told apart."""
+    return _collision_key(name) == _collision_key(other)
+
+
+def colliding_topics(name: str, existing: Iterable[str]) -> list[str]:
+    if "." not in name and "_" not in name:
+        return []
+    return [other for other in existing if collides(name, other)]
+
+
+def _collision_key(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _why_invalid(name: str) -> str | None:
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    if not _LEGAL.fullmatch(name):
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None

@@ -1,0 +1,279 @@
+"""The nodes of Apache Kafka 3.9 in ZooKeeper mode: their paths and their JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tidelog.cluster.image import Broker, Partition, Topic
+from tidelog.config.listeners import parse_listener
+from tidelog.types import ZERO_UUID, BrokerId, Uuid, uuid_from_text, uuid_text
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+PERSISTENT_PATHS = (
+    "/admin",
+    DELETE_TOPICS,
+    "/brokers",
+    BROKER_IDS,
+    BROKER_SEQUENCE,
+    TOPICS,
+    "/cluster",
+    "/config",
+    BROKER_CONFIGS,
+    CONFIG_CHANGES,
+    TOPIC_CONFIGS,
+    "/isr_change_notification",
+    PRODUCER_ID_BLOCK,
+    "/log_dir_event_notification",
+)
+"""What must exist before anything else, parents first."""
+
+REGISTRATION_VERSION = 5
+TOPIC_VERSION = 3
+STATE_VERSION = 1
+CONFIG_VERSION = 1
+CONFIG_CHANGE_VERSION = 2
+CONTROLLER_VERSION = 2
+PRODUCER_ID_BLOCK_VERSION = 1
+NO_JMX_PORT = -1
+NO_KRAFT_EPOCH = -1
+
+
+class MalformedNode(Exception):
+    """A node does not hold what Kafka writes there."""
+
+
+class ProducerIdBlock(NamedTuple):
+    broker_id: BrokerId
+    first: int
+    last: int
+
+
+def broker_path(broker_id: BrokerId) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(name: str) -> str:
+    return f"{BROKER_CONFIGS}/{name}"
+
+
+def encode_broker(broker: Broker, timestamp_ms: int) -> bytes:
+    plain = next((found for found in broker.endpoints if found.security_protocol == "PLAINTEXT"), None)
+    content: dict[str, object] = {
+        "features": {},
+        "listener_security_protocol_map": {
+            endpoint.listener_name: endpoint.security_protocol for endpoint in broker.endpoints
+        },
+        "endpoints": [str(endpoint) for endpoint in broker.endpoints],
+        "jmx_port": NO_JMX_PORT,
+        "port": plain.port if plain else -1,
+        "host": plain.host if plain else None,
+        "version": REGISTRATION_VERSION,
+        "timestamp": str(timestamp_ms),
+    }
+    if broker.rack is not None:
+        content["rack"] = broker.rack
+    return _encode(content)
+
+
+def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
+    content = _decode(data, broker_path(broker_id))
+    try:
+        protocols = content["listener_security_protocol_map"]
+        endpoints = tuple(parse_listener(text, protocols) for text in content["endpoints"])
+        return Broker(broker_id, endpoints, content.get("rack"), epoch)
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"{broker_path(broker_id)}: {error!r}") from error
+
+
+def encode_topic(topic_id: Uuid, partitions: Sequence[Partition]) -> bytes:
+    return _encode(
+        {
+            "removing_replicas": {
+                str(each.index): each.removing_replicas for each in partitions if each.removing_replicas
+            },
+            "partitions": {str(each.index): each.replicas for each in partitions},
+            "topic_id": uuid_text(topic_id),
+            "adding_replicas": {str(each.index): each.adding_replicas for each in partitions if each.adding_replicas},
+            "version": TOPIC_VERSION,
+        }
+    )
+
+
+def partition_count(name: str, data: bytes) -> int:
+    """How many states to read before `decode_topic` can be called."""
+    return len(_decode(data, topic_path(name)).get("partitions", ()))
+
+
+def decode_topic(
+    name: str, data: bytes, version: int, states: Sequence[tuple[bytes, int] | None], configs: Mapping[str, str]
+) -> Topic:
+    """`states`: data and version of the state node of each partition; None where no leader was ever elected."""
+    content = _decode(data, topic_path(name))
+    try:
+        assignment: dict[str, list[int]] = content["partitions"]
+        partitions = tuple(
+            _decode_partition(name, index, content, state)
+            for index, state in zip(range(len(assignment)), states, strict=True)
+        )
+        topic_id = uuid_from_text(content["topic_id"]) if "topic_id" in content else ZERO_UUID
+        return Topic(name, topic_id, partitions, configs, version)
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"{topic_path(name)}: {error!r}") from error
+
+
+def encode_state(partition: Partition) -> bytes:
+    return _encode(
+        {
+            "controller_epoch": partition.controller_epoch,
+            "leader": partition.leader,
+            "version": STATE_VERSION,
+            "leader_epoch": partition.leader_epoch,
+            "isr": partition.in_sync_replicas,
+        }
+    )
+
+
+def encode_config(configs: Mapping[str, str]) -> bytes:
+    return _encode({"version": CONFIG_VERSION, "config": dict(configs)})
+
+
+def decode_config(data: bytes, path: str) -> dict[str, str]:
+    if not data:
+        return {}
+    content = _decode(data, path).get("config", {})
+    if not isinstance(content, dict):
+        raise MalformedNode(f"{path}: config is not an object")
+    return {str(name): str(value) for name, value in content.items()}
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """`topics/orders`, `brokers/1`, `brokers/<default>`"""
+    return _encode({"version": CONFIG_CHANGE_VERSION, "entity_path": entity_path})
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return str(_field(data, CLUSTER_ID, "id"))
+
+
+def encode_controller(broker_id: BrokerId, timestamp_ms: int) -> bytes:
+    return _encode(
+        {
+            "version": CONTROLLER_VERSION,
+            "brokerid": broker_id,
+            "timestamp": str(timestamp_ms),
+            "kraftControllerEpoch": NO_KRAFT_EPOCH,
+        }
+    )
+
+
+def decode_controller(data: bytes) -> BrokerId:
+    return int(_field(data, CONTROLLER, "brokerid"))
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode("ascii")
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError as error:
+        raise MalformedNode(f"{CONTROLLER_EPOCH}: {data!r}") from error
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    return _encode(
+        {
+            "version": PRODUCER_ID_BLOCK_VERSION,
+            "broker": block.broker_id,
+            "block_start": str(block.first),
+            "block_end": str(block.last),
+        }
+    )
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    content = _decode(data, PRODUCER_ID_BLOCK)
+    try:
+        return ProducerIdBlock(int(content["broker"]), int(content["block_start"]), int(content["block_end"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"{PRODUCER_ID_BLOCK}: {error!r}") from error
+
+
+def _decode_partition(name: str, index: int, topic: dict[str, Any], state: tuple[bytes, int] | None) -> Partition:
+    key = str(index)
+    replicas = tuple(topic["partitions"][key])
+    adding = tuple(topic.get("adding_replicas", {}).get(key, ()))
+    removing = tuple(topic.get("removing_replicas", {}).get(key, ()))
+    if state is None:
+        return Partition(index, replicas, -1, 0, (), 0, -1, adding, removing)
+    data, version = state
+    content = _decode(data, state_path(name, index))
+    return Partition(
+        index,
+        replicas,
+        content["leader"],
+        content["leader_epoch"],
+        tuple(content["isr"]),
+        content["controller_epoch"],
+        version,
+        adding,
+        removing,
+    )
+
+
+def _field(data: bytes, path: str, name: str) -> Any:
+    try:
+        return _decode(data, path)[name]
+    except KeyError as error:
+        raise MalformedNode(f"{path}: no {name}") from error
+
+
+def _encode(content: Mapping[str, object]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _decode(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise MalformedNode(f"{path}: not JSON") from error
+    if not isinstance(content, dict):
+        raise MalformedNode(f"{path}: not a JSON object")
+    return content

@@ -1,0 +1,207 @@
+"""Changing the settings of topics and brokers while they run: AlterConfigs and IncrementalAlterConfigs."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.resolution import topic_defaults, validate_dynamic_broker_configs, validated_topic_settings
+from tidelog.config.setting import ConfigType, Setting, default_text, settings_of
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import InvalidConfig, InvalidRequest, KafkaError, RequestTimedOut, UnknownTopicOrPartition
+from tidelog.store.interface import BadVersion, Check, Create, Delete, Node, NodeExists, NoNode, Operation, Set, Store
+from tidelog.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 5
+KEPT_CHANGE_NOTIFICATIONS = 100
+"""Older ones are removed: every broker that was alive has read them."""
+
+
+class ResourceType(IntEnum):
+    """Numbers as the requests carry them."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class AlterOperation(IntEnum):
+    """Numbers as IncrementalAlterConfigs carries them."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """The settings of one resource: all of them anew (`replacing`), or a few operations on what is there."""
+
+    resource_type: int
+    resource_name: str
+    entries: Sequence[tuple[str, str | None, int]]
+    """Name, value and AlterOperation; AlterConfigs has only SET."""
+    replacing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOutcome:
+    """Without an error, all settings that the resource has of its own now."""
+
+    resource_type: int
+    resource_name: str
+    configs: Mapping[str, str]
+    error: KafkaError | None = None
+
+    @property
+    def broker_config_name(self) -> str:
+        """The name in the image's broker_configs."""
+        return self.resource_name or CLUSTER_WIDE
+
+
+class ConfigAdministration:
+    """The image is asked for anew at every decision; applying what changed is the caller's next step."""
+
+    def __init__(
+        self,
+        store: Store,
+        broker_id: BrokerId,
+        settings: Callable[[], BrokerSettings],
+        image: Callable[[], ClusterImage],
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._settings = settings
+        self._image = image
+
+    async def alter(self, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> list[ConfigOutcome]:
+        """An outcome for each, in order."""
+        counts = Counter((change.resource_type, change.resource_name) for change in changes)
+        outcomes = []
+        for change in changes:
+            try:
+                if counts[change.resource_type, change.resource_name] > 1:
+                    raise InvalidRequest("Each resource must appear at most once.")
+                configs = await self._alter(change, validate_only=validate_only)
+            except KafkaError as error:
+                outcomes.append(ConfigOutcome(change.resource_type, change.resource_name, {}, error))
+            else:
+                outcomes.append(ConfigOutcome(change.resource_type, change.resource_name, configs))
+        return outcomes
+
+    async def _alter(self, change: ConfigChange, *, validate_only: bool) -> dict[str, str]:
+        check_entries(change)
+        entity = self._entity(change)
+        path = f"/config/{entity}"
+        for _ in range(MAX_ATTEMPTS):
+            node = await self._store.exists(path)
+            current = {} if node is None else znodes.decode_config(node.data, path)
+            configs = changed_configs(change, current)
+            self._validate(change, configs)
+            if validate_only or await self._write(change, entity, configs, node):
+                return configs
+        raise RequestTimedOut(f"the settings of {entity} kept changing")
+
+    def _entity(self, change: ConfigChange) -> str:
+        """`topics/orders`, `brokers/1` or `brokers/<default>`; the error if there is no such resource."""
+        if change.resource_type == ResourceType.TOPIC:
+            if not change.resource_name:
+                raise InvalidRequest("Default topic resources are not allowed.")
+            if change.resource_name not in self._image().topics:
+                raise UnknownTopicOrPartition(f"The topic '{change.resource_name}' does not exist.")
+            return f"topics/{change.resource_name}"
+        if change.resource_type == ResourceType.BROKER:
+            self._check_broker_name(change.resource_name)
+            return f"brokers/{change.resource_name or CLUSTER_WIDE}"
+        raise InvalidRequest(f"Unknown resource type {change.resource_type}")
+
+    def _check_broker_name(self, name: str) -> None:
+        if not name:
+            return
+        if not name.isascii() or not name.isdecimal():
+            raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+        if int(name) != self._broker_id:
+            raise InvalidRequest(f"Unexpected broker id, expected {self._broker_id}, but received {name}")
+
+    def _validate(self, change: ConfigChange, configs: Mapping[str, str]) -> None:
+        if change.resource_type == ResourceType.TOPIC:
+            validated_topic_settings(topic_defaults(self._settings()), configs)
+        else:
+            validate_dynamic_broker_configs(configs, for_one_broker=bool(change.resource_name))
+
+    async def _write(self, change: ConfigChange, entity: str, configs: Mapping[str, str], node: Node | None) -> bool:
+        """False if somebody else changed the settings, or deleted the topic, meanwhile."""
+        path = f"/config/{entity}"
+        data = znodes.encode_config(configs)
+        operations: list[Operation] = [
+            Create(path, data) if node is None else Set(path, data, node.version),
+            *[Delete(old) for old in await self._old_notifications()],
+            Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), sequential=True),
+        ]
+        if change.resource_type == ResourceType.TOPIC:
+            operations.insert(0, await self._topic_exists(change.resource_name))
+        try:
+            await self._store.multi(operations)
+        except (BadVersion, NodeExists, NoNode):
+            return False
+        logger.info("changed settings: resource=%s settings=%s", entity, ",".join(configs))
+        return True
+
+    async def _topic_exists(self, name: str) -> Check:
+        """Settings must not outlive a topic that is deleted at the same time."""
+        node = await self._store.exists(znodes.topic_path(name))
+        if node is None:
+            raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+        return Check(znodes.topic_path(name), node.version)
+
+    async def _old_notifications(self) -> list[str]:
+        names = await self._store.children(znodes.CONFIG_CHANGES)
+        return [f"{znodes.CONFIG_CHANGES}/{name}" for name in names[:-KEPT_CHANGE_NOTIFICATIONS]]
+
+
+def check_entries(change: ConfigChange) -> None:
+    names = [name for name, _, _ in change.entries]
+    if len(set(names)) < len(names):
+        raise InvalidRequest("Error due to duplicate config keys")
+    nulls = [name for name, value, operation in change.entries if value is None and operation != AlterOperation.DELETE]
+    if nulls:
+        raise InvalidRequest(f"Null value not supported for : {', '.join(nulls)}")
+
+
+def changed_configs(change: ConfigChange, current: Mapping[str, str]) -> dict[str, str]:
+    """The resource's settings after the change; InvalidConfig for an operation that makes no sense."""
+    declared = settings_of(TopicSettings if change.resource_type == ResourceType.TOPIC else BrokerSettings)
+    configs = {} if change.replacing else dict(current)
+    for name, value, operation in change.entries:
+        match operation:
+            case AlterOperation.DELETE:
+                configs.pop(name, None)
+            case AlterOperation.SET:
+                configs[name] = value or ""
+            case AlterOperation.APPEND:
+                items = _items(declared.get(name), name, configs, "append")
+                configs[name] = ",".join([*items, *(new for new in _split(value) if new not in items)])
+            case AlterOperation.SUBTRACT:
+                items = _items(declared.get(name), name, configs, "subtract")
+                configs[name] = ",".join(item for item in items if item not in _split(value))
+            case _:
+                raise InvalidRequest(f"Unknown operations type {operation}")
+    return configs
+
+
+def _items(known: Setting | None, name: str, configs: Mapping[str, str], verb: str) -> list[str]:
+    if known is None:
+        raise InvalidConfig(f"Unknown config name: {name}")
+    if known.type is not ConfigType.LIST:
+        raise InvalidConfig(f"Config value {verb} is not allowed for config key: {name}")
+    return _split(configs.get(name, default_text(known)))
+
+
+def _split(text: str | None) -> list[str]:
+    return [item.strip() for item in (text or "").split(",") if item.strip()]

@@ -1,0 +1,44 @@
+"""Producer ids: a broker takes a block of them from the store and hands them out one by one."""
+
+from tidelog.cluster import znodes
+from tidelog.cluster.znodes import ProducerIdBlock
+from tidelog.errors import UnknownServerError
+from tidelog.store.interface import BadVersion, Store
+from tidelog.types import BrokerId
+
+BLOCK_SIZE = 1000
+LAST_PRODUCER_ID = 2**63 - 1
+
+
+def next_block(latest: bytes, broker_id: BrokerId) -> ProducerIdBlock:
+    first = znodes.decode_producer_id_block(latest).last + 1 if latest else 0
+    if first > LAST_PRODUCER_ID - BLOCK_SIZE:
+        raise UnknownServerError("all producer ids are used up")
+    return ProducerIdBlock(broker_id, first, first + BLOCK_SIZE - 1)
+
+
+class ProducerIds:
+    def __init__(self, store: Store, broker_id: BrokerId) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._unused: range = range(0)
+
+    async def next(self) -> int:
+        """A producer id that nobody else gets; whoever asks at the same time may waste a block, never share an id."""
+        while not self._unused:
+            block = await self._claim_block()
+            if not self._unused:
+                self._unused = range(block.first, block.last + 1)
+        producer_id = self._unused[0]
+        self._unused = self._unused[1:]
+        return producer_id
+
+    async def _claim_block(self) -> ProducerIdBlock:
+        while True:
+            node = await self._store.get(znodes.PRODUCER_ID_BLOCK)
+            block = next_block(node.data, self._broker_id)
+            try:
+                await self._store.set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block), node.version)
+            except BadVersion:
+                continue
+            return block

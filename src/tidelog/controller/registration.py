@@ -1,0 +1,91 @@
+"""How a broker joins its cluster: the cluster's id, the broker's id, its registration, the controller's office."""
+
+import contextlib
+import logging
+from dataclasses import dataclass
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import Broker
+from tidelog.runtime.clock import Clock
+from tidelog.runtime.randomness import Randomness
+from tidelog.store.interface import BadVersion, Create, NodeExists, Set, Store
+from tidelog.types import BrokerId, uuid_text
+
+logger = logging.getLogger(__name__)
+
+FIRST_CONTROLLER_EPOCH = 1
+
+
+class BrokerIdInUse(Exception):
+    """Another broker of the cluster is registered under this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerTerm:
+    """Every write the controller makes names the version of the epoch's node, so that it fails after the term (R31)."""
+
+    epoch: int
+    epoch_version: int
+
+
+async def prepare_store(store: Store) -> None:
+    """Make the nodes that everything else hangs on."""
+    nodes = await store.get_many(znodes.PERSISTENT_PATHS)
+    missing = [path for path, node in zip(znodes.PERSISTENT_PATHS, nodes, strict=True) if node is None]
+    if not missing:
+        return
+    try:
+        await store.multi([Create(path) for path in missing])
+    except NodeExists:  # another broker is at it: take what it left
+        for path in missing:
+            with contextlib.suppress(NodeExists):
+                await store.create(path)
+
+
+async def find_cluster_id(store: Store, randomness: Randomness, wanted: str | None = None) -> str:
+    """The cluster's id; the first broker gives it: `wanted` if its log directories have one, else a new one."""
+    existing = await store.exists(znodes.CLUSTER_ID)
+    if existing is None:
+        cluster_id = wanted or uuid_text(randomness.bytes(16))
+        with contextlib.suppress(NodeExists):
+            await store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+        existing = await store.get(znodes.CLUSTER_ID)
+    return znodes.decode_cluster_id(existing.data)
+
+
+async def generate_broker_id(store: Store, reserved_broker_max_id: int) -> BrokerId:
+    """A number nobody has: the version of a node that only this raises."""
+    node = await store.set(znodes.BROKER_SEQUENCE, b"")
+    return reserved_broker_max_id + node.version
+
+
+async def register_broker(store: Store, broker: Broker, clock: Clock) -> Broker:
+    """Announce the broker as long as its session lives; the answer has its epoch (R39)."""
+    path = znodes.broker_path(broker.id)
+    try:
+        await store.create(path, znodes.encode_broker(broker, clock.now_ms()), ephemeral=True)
+    except NodeExists:
+        raise BrokerIdInUse(f"another broker with id {broker.id} is running in this cluster") from None
+    node = await store.get(path)
+    return znodes.decode_broker(broker.id, node.data, epoch=node.created_id)
+
+
+async def claim_controller(store: Store, broker_id: BrokerId, clock: Clock) -> ControllerTerm | None:
+    """Become controller and raise the epoch, in one step; None if another broker is or became controller."""
+    await _ensure_controller_epoch(store)
+    node = await store.get(znodes.CONTROLLER_EPOCH)
+    epoch = znodes.decode_controller_epoch(node.data) + 1
+    office = Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, clock.now_ms()), ephemeral=True)
+    try:
+        await store.multi([office, Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), node.version)])
+    except (NodeExists, BadVersion):
+        return None
+    logger.info("became controller: broker_id=%d controller_epoch=%d", broker_id, epoch)
+    return ControllerTerm(epoch, node.version + 1)
+
+
+async def _ensure_controller_epoch(store: Store) -> None:
+    if await store.exists(znodes.CONTROLLER_EPOCH) is None:
+        with contextlib.suppress(NodeExists):
+            before_first = znodes.encode_controller_epoch(FIRST_CONTROLLER_EPOCH - 1)
+            await store.create(znodes.CONTROLLER_EPOCH, before_first)

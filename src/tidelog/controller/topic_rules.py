@@ -1,0 +1,193 @@
+"""What a request to create a topic or partitions means for the cluster: pure decisions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidelog.cluster.image import ClusterImage, Partition, Topic
+from tidelog.cluster.placement import place_replicas, random_start, start_after
+from tidelog.cluster.topic_names import check_topic_name, colliding_topics
+from tidelog.config.resolution import validated_topic_settings
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from tidelog.types import BrokerId, Uuid
+
+USE_DEFAULT = -1
+MAX_PARTITIONS_PER_TOPIC = 100_000
+"""A request for more is a mistake, and would hold up everybody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """One topic of a CreateTopics request."""
+
+    name: str
+    partition_count: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: Sequence[tuple[int, tuple[BrokerId, ...]]] = ()
+    """Partition index and replicas, if the client chose the brokers itself."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """One topic of a CreatePartitions request: the new number in all."""
+
+    name: str
+    partition_count: int
+    assignments: Sequence[tuple[BrokerId, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    partition_count: int
+    replication_factor: int
+    settings: TopicSettings
+
+
+def decide_topic(
+    request: NewTopic,
+    image: ClusterImage,
+    defaults: TopicDefaults,
+    topic_id: Uuid,
+    controller_epoch: int,
+    below: Callable[[int], int],
+) -> Topic:
+    """The topic as it will be, or the error that refuses it."""
+    _check_name(request.name, image)
+    configs = _checked_configs(request.configs, defaults.settings)
+    if request.assignments:
+        replicas = _manual_assignment(request, image)
+    else:
+        replicas = _placed(request, image, defaults, below)
+    partitions = tuple(first_state(index, assigned, image, controller_epoch) for index, assigned in enumerate(replicas))
+    return Topic(request.name, topic_id, partitions, configs)
+
+
+def decide_more_partitions(
+    request: MorePartitions, topic: Topic | None, image: ClusterImage, controller_epoch: int
+) -> tuple[Partition, ...]:
+    """The partitions to add, or the error that refuses them."""
+    if topic is None:
+        raise UnknownTopicOrPartition(f"The topic '{request.name}' does not exist.")
+    count = len(topic.partitions)
+    if request.partition_count == count:
+        raise InvalidPartitions(f"Topic already has {count} partition(s).")
+    if request.partition_count < count:
+        raise InvalidPartitions(
+            f"The topic {request.name} currently has {count} partition(s);"
+            f" {request.partition_count} would not be an increase."
+        )
+    _check_partition_limit(request.partition_count)
+    replicas = _added_replicas(request, topic, image)
+    return tuple(
+        first_state(count + number, assigned, image, controller_epoch) for number, assigned in enumerate(replicas)
+    )
+
+
+def first_state(index: int, replicas: tuple[BrokerId, ...], image: ClusterImage, controller_epoch: int) -> Partition:
+    """All live replicas are in sync with a log that has no records; the first of them leads."""
+    alive = tuple(broker for broker in replicas if broker in image.brokers)
+    if not alive:
+        raise InvalidReplicaAssignment(
+            f"All brokers specified in the manual partition assignment for partition {index}"
+            " are fenced or in controlled shutdown."
+        )
+    return Partition(index, replicas, alive[0], 0, alive, controller_epoch)
+
+
+def _check_name(name: str, image: ClusterImage) -> None:
+    check_topic_name(name)
+    if name in image.topics:
+        raise TopicAlreadyExists(f"Topic '{name}' already exists.")
+    collisions = colliding_topics(name, image.topics)
+    if collisions:
+        raise InvalidTopic(f"Topic '{name}' collides with existing topic: {', '.join(collisions)}")
+
+
+def _checked_configs(configs: Mapping[str, str | None], defaults: TopicSettings) -> dict[str, str]:
+    nulls = [name for name, value in configs.items() if value is None]
+    if nulls:
+        raise InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
+    given = {name: value for name, value in configs.items() if value is not None}
+    validated_topic_settings(defaults, given)
+    return given
+
+
+def _placed(
+    request: NewTopic, image: ClusterImage, defaults: TopicDefaults, below: Callable[[int], int]
+) -> list[tuple[BrokerId, ...]]:
+    factor = request.replication_factor
+    if factor < USE_DEFAULT or factor == 0:
+        raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
+    count = defaults.partition_count if request.partition_count == USE_DEFAULT else request.partition_count
+    factor = defaults.replication_factor if factor == USE_DEFAULT else factor
+    _check_partition_limit(count)
+    return place_replicas(image.racks, count, factor, random_start(max(len(image.brokers), 1), below))
+
+
+def _manual_assignment(request: NewTopic, image: ClusterImage) -> list[tuple[BrokerId, ...]]:
+    if request.replication_factor != USE_DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
+    if request.partition_count != USE_DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    assigned: dict[int, tuple[BrokerId, ...]] = {}
+    for index, replicas in request.assignments:
+        if index in assigned:
+            raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {index}")
+        assigned[index] = replicas
+    if sorted(assigned) != list(range(len(assigned))):
+        raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
+    _check_partition_limit(len(assigned))
+    factor = len(assigned[0])
+    for replicas in assigned.values():
+        _check_replicas(replicas, factor, image)
+    return [assigned[index] for index in range(len(assigned))]
+
+
+def _added_replicas(request: MorePartitions, topic: Topic, image: ClusterImage) -> list[tuple[BrokerId, ...]]:
+    additional = request.partition_count - len(topic.partitions)
+    first = topic.partitions[0].replicas
+    if request.assignments is None:
+        start = start_after(len(topic.partitions), first[0], sorted(image.brokers))
+        return place_replicas(image.racks, additional, len(first), start)
+    if len(request.assignments) != additional:
+        raise InvalidReplicaAssignment(
+            f"Attempted to add {additional} additional partition(s), but only {len(request.assignments)}"
+            " assignment(s) were specified."
+        )
+    for replicas in request.assignments:
+        _check_replicas(replicas, len(first), image)
+    return list(request.assignments)
+
+
+def _check_replicas(replicas: tuple[BrokerId, ...], factor: int, image: ClusterImage) -> None:
+    if not replicas:
+        raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+    for broker in replicas:
+        if broker not in image.brokers:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes broker {broker}, but no such broker is registered."
+            )
+        if replicas.count(broker) > 1:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes the broker {broker} more than once."
+            )
+    if len(replicas) != factor:
+        raise InvalidReplicaAssignment(
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s),"
+            f" but this is not consistent with previous partitions, which have {factor} replica(s)."
+        )
+
+
+def _check_partition_limit(count: int) -> None:
+    if count > MAX_PARTITIONS_PER_TOPIC:
+        raise InvalidPartitions(f"{count} partitions are more than the {MAX_PARTITIONS_PER_TOPIC} a topic may have.")

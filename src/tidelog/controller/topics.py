@@ -1,0 +1,306 @@
+"""Creating, deleting and growing topics: read, decide, write to the store in one transaction, tell what changed."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import ClusterImage, Partition, Topic
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.resolution import topic_defaults
+from tidelog.controller.loading import load_topics
+from tidelog.controller.registration import ControllerTerm
+from tidelog.controller.topic_rules import (
+    MorePartitions,
+    NewTopic,
+    TopicDefaults,
+    decide_more_partitions,
+    decide_topic,
+)
+from tidelog.errors import (
+    InvalidRequest,
+    KafkaError,
+    NotController,
+    RequestTimedOut,
+    TopicAlreadyExists,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from tidelog.runtime.randomness import Randomness
+from tidelog.store.interface import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Set,
+    Store,
+)
+from tidelog.types import ZERO_UUID, Uuid
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 5
+"""How often to decide anew when the store has changed between reading and writing."""
+
+
+MAX_BATCH_PARTITIONS = 1000
+"""How many partitions of several topics are created in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutcome:
+    """What became of one topic of a request; without an error, the topic as it is now (or would be, or was)."""
+
+    name: str
+    topic: Topic | None = None
+    error: KafkaError | None = None
+    topic_id: Uuid = ZERO_UUID
+    """The id that a deletion named, or the topic's."""
+
+
+class TopicAdministration:
+    """The image is asked for anew at every decision; applying what changed is the caller's next step."""
+
+    def __init__(
+        self,
+        store: Store,
+        randomness: Randomness,
+        settings: Callable[[], BrokerSettings],
+        image: Callable[[], ClusterImage],
+        term: ControllerTerm,
+    ) -> None:
+        self._store = store
+        self._randomness = randomness
+        self._settings = settings
+        self._image = image
+        self._term = term
+
+    async def create_topics(self, requests: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
+        """One outcome per name. A name that is asked for twice is refused, whatever else it says."""
+        counts = Counter(request.name for request in requests)
+        image = self._image()
+        outcomes: dict[str, TopicOutcome] = {}
+        for request in requests:
+            if counts[request.name] > 1:
+                outcomes[request.name] = TopicOutcome(request.name, error=InvalidRequest("Duplicate topic name."))
+                continue
+            outcomes[request.name] = self._decided(request, image)
+            topic = outcomes[request.name].topic
+            if topic is not None:
+                image = image.with_topics(topic)
+        if not validate_only:
+            decided = [outcome.topic for outcome in outcomes.values() if outcome.topic is not None]
+            for batch in _batches(decided):
+                outcomes.update(await self._write_new_topics(batch))
+        return list(outcomes.values())
+
+    async def create_topic(self, request: NewTopic, *, validate_only: bool = False) -> TopicOutcome:
+        (outcome,) = await self.create_topics([request], validate_only=validate_only)
+        return outcome
+
+    async def delete_topics(self, requests: Sequence[str | Uuid]) -> list[TopicOutcome]:
+        """By name (str) or by id (bytes); the topic of an outcome is the one that is gone."""
+        counts = Counter(requests)
+        outcomes = []
+        for wanted in dict.fromkeys(requests):
+            if counts[wanted] > 1:
+                error = InvalidRequest("Duplicate topic name." if isinstance(wanted, str) else "Duplicate topic id.")
+                outcomes.append(_refused(wanted, error))
+            else:
+                outcomes.append(await self._delete_topic(wanted))
+        return outcomes
+
+    async def create_partitions(
+        self, requests: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> list[TopicOutcome]:
+        counts = Counter(request.name for request in requests)
+        outcomes = []
+        for request in {request.name: request for request in requests}.values():
+            if counts[request.name] > 1:
+                outcomes.append(TopicOutcome(request.name, error=InvalidRequest("Duplicate topic name.")))
+            else:
+                outcomes.append(await self._create_partitions(request, validate_only=validate_only))
+        return outcomes
+
+    def _decided(self, request: NewTopic, image: ClusterImage) -> TopicOutcome:
+        settings = self._settings()
+        defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor, topic_defaults(settings))
+        try:
+            topic = decide_topic(
+                request, image, defaults, self._new_topic_id(), self._term.epoch, self._randomness.below
+            )
+        except KafkaError as error:
+            return TopicOutcome(request.name, error=error)
+        return TopicOutcome(request.name, topic, topic_id=topic.topic_id)
+
+    def _new_topic_id(self) -> Uuid:
+        """Random, of version 4; Kafka keeps ids whose text begins with a dash out of the way of command lines."""
+        while True:
+            bits = int.from_bytes(self._randomness.bytes(16), "big")
+            bits = bits & ~(0xF << 76) | (4 << 76)
+            bits = bits & ~(0x3 << 62) | (2 << 62)
+            topic_id = bits.to_bytes(16, "big")
+            if topic_id[0] >> 2 != _DASH and topic_id not in self._image().topic_names:
+                return topic_id
+
+    async def _write_new_topics(self, topics: Sequence[Topic]) -> dict[str, TopicOutcome]:
+        """All in one transaction; if one of them stands in the way, one by one."""
+        # Kafka may leave the settings of a topic behind whose creation failed.
+        stale = await self._store.get_many([znodes.topic_config_path(topic.name) for topic in topics])
+        operations: list[Operation] = [self._fence()]
+        for topic, config in zip(topics, stale, strict=True):
+            operations += _new_topic_nodes(topic, config)
+        try:
+            await self._write(operations)
+        except (NodeExists, BadVersion, NoNode):
+            if len(topics) == 1:
+                error = TopicAlreadyExists(f"Topic '{topics[0].name}' already exists.")
+                return {topics[0].name: TopicOutcome(topics[0].name, error=error)}
+            return {
+                name: outcome for topic in topics for name, outcome in (await self._write_new_topics([topic])).items()
+            }
+        except KafkaError as error:
+            return {topic.name: TopicOutcome(topic.name, error=error) for topic in topics}
+        for topic in topics:
+            logger.info("created topic: topic=%s partitions=%d", topic.name, len(topic.partitions))
+        return {topic.name: TopicOutcome(topic.name, topic, topic_id=topic.topic_id) for topic in topics}
+
+    async def _delete_topic(self, wanted: str | Uuid) -> TopicOutcome:
+        try:
+            topic = self._find(wanted)
+            if not self._settings().delete_topic_enable:
+                raise TopicDeletionDisabled
+            await self._write_deletion(topic)
+        except KafkaError as error:
+            return _refused(wanted, error)
+        return TopicOutcome(topic.name, topic, topic_id=topic.topic_id)
+
+    def _find(self, wanted: str | Uuid) -> Topic:
+        if isinstance(wanted, str):
+            topic = self._image().topics.get(wanted)
+            if topic is None:
+                raise UnknownTopicOrPartition(f"The topic '{wanted}' does not exist.")
+            return topic
+        topic = self._image().topic_by_id(wanted)
+        if topic is None:
+            raise UnknownTopicId
+        return topic
+
+    async def _write_deletion(self, topic: Topic) -> None:
+        for _ in range(MAX_ATTEMPTS):
+            current = await self._reload(topic.name)
+            if current is None or current.topic_id != topic.topic_id:
+                raise UnknownTopicOrPartition(f"The topic '{topic.name}' does not exist.")
+            paths = _paths_of(current)
+            nodes = await self._store.get_many(paths)
+            found = [Delete(path) for path, node in zip(paths, nodes, strict=True) if node is not None]
+            try:
+                await self._write([self._fence(), *found])
+            except (NoNode, NotEmpty, BadVersion):
+                continue
+            logger.info("deleted topic: topic=%s", topic.name)
+            return
+        raise RequestTimedOut(f"the topic '{topic.name}' kept changing")
+
+    async def _create_partitions(self, request: MorePartitions, *, validate_only: bool) -> TopicOutcome:
+        try:
+            for _ in range(MAX_ATTEMPTS):
+                topic = await self._reload(request.name)
+                added = decide_more_partitions(request, topic, self._image(), self._term.epoch)
+                assert topic is not None
+                grown = replace(topic, partitions=topic.partitions + added, version=topic.version + 1)
+                if validate_only or await self._write_partitions(topic, grown, added):
+                    return TopicOutcome(request.name, grown, topic_id=grown.topic_id)
+            raise RequestTimedOut(f"the topic '{request.name}' kept changing")
+        except KafkaError as error:
+            return TopicOutcome(request.name, error=error)
+
+    async def _write_partitions(self, topic: Topic, grown: Topic, added: Sequence[Partition]) -> bool:
+        """False if somebody else changed the topic meanwhile."""
+        assignment = znodes.encode_topic(grown.topic_id, grown.partitions)
+        try:
+            await self._write(
+                [
+                    self._fence(),
+                    Set(znodes.topic_path(topic.name), assignment, topic.version),
+                    *_new_partition_nodes(topic.name, added),
+                ]
+            )
+        except (BadVersion, NoNode, NodeExists):
+            return False
+        logger.info("created partitions: topic=%s partitions=%d", topic.name, len(grown.partitions))
+        return True
+
+    async def _reload(self, name: str) -> Topic | None:
+        found = await load_topics(self._store, [name])
+        return found[0] if found else None
+
+    def _fence(self) -> Check:
+        return Check(znodes.CONTROLLER_EPOCH, self._term.epoch_version)
+
+    async def _write(self, operations: Sequence[Operation]) -> None:
+        try:
+            await self._store.multi(operations)
+        except BadVersion as error:
+            if error.path == znodes.CONTROLLER_EPOCH:
+                raise NotController("this broker is no longer the controller") from error
+            raise
+
+
+_DASH = 62
+"""The first six bits of an id whose text begins with a dash."""
+
+
+def _batches(topics: Sequence[Topic]) -> Iterator[list[Topic]]:
+    batch: list[Topic] = []
+    for topic in topics:
+        if batch and sum(len(each.partitions) for each in batch) + len(topic.partitions) > MAX_BATCH_PARTITIONS:
+            yield batch
+            batch = []
+        batch.append(topic)
+    if batch:
+        yield batch
+
+
+def _new_topic_nodes(topic: Topic, stale_config: Node | None) -> list[Operation]:
+    config_path = znodes.topic_config_path(topic.name)
+    config = znodes.encode_config(topic.configs)
+    return [
+        Create(znodes.topic_path(topic.name), znodes.encode_topic(topic.topic_id, topic.partitions)),
+        Create(znodes.partitions_path(topic.name)),
+        *_new_partition_nodes(topic.name, topic.partitions),
+        Create(config_path, config) if stale_config is None else Set(config_path, config, stale_config.version),
+    ]
+
+
+def _new_partition_nodes(topic: str, partitions: Sequence[Partition]) -> list[Operation]:
+    nodes: list[Operation] = []
+    for partition in partitions:
+        nodes.append(Create(znodes.partition_path(topic, partition.index)))
+        nodes.append(Create(znodes.state_path(topic, partition.index), znodes.encode_state(partition)))
+    return nodes
+
+
+def _paths_of(topic: Topic) -> list[str]:
+    """All nodes of a topic, children before parents."""
+    indexes = range(len(topic.partitions))
+    return [
+        *(znodes.state_path(topic.name, index) for index in indexes),
+        *(znodes.partition_path(topic.name, index) for index in indexes),
+        znodes.partitions_path(topic.name),
+        znodes.topic_path(topic.name),
+        znodes.topic_config_path(topic.name),
+    ]
+
+
+def _refused(wanted: str | Uuid, error: KafkaError) -> TopicOutcome:
+    if isinstance(wanted, str):
+        return TopicOutcome(wanted, error=error)
+    return TopicOutcome("", error=error, topic_id=wanted)
