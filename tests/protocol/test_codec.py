@@ -1,5 +1,6 @@
 """What is accepted and what is refused, byte by byte."""
 
+import struct
 import time
 import tracemalloc
 
@@ -86,10 +87,14 @@ def test_a_text_that_is_not_utf_8_is_refused(version: int) -> None:
             decode(MetadataRequest, version, broken)
 
 
-@pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\0\1\0\0", b"\x80\0\0\0"])
-def test_a_count_beyond_the_bytes_that_remain_is_refused(count: bytes) -> None:
-    with pytest.raises(MalformedMessage):
-        decode(MetadataRequest, 0, count + bytes(100))
+@pytest.mark.parametrize("count", [51, 2**16, 2**31 - 1])
+def test_a_count_beyond_the_bytes_that_remain_is_refused(count: int) -> None:
+    with pytest.raises(MalformedMessage, match=f"claims {count} elements, 100 bytes remain"):
+        decode(MetadataRequest, 0, struct.pack(">i", count) + bytes(100))
+
+
+def test_elements_may_fill_the_bytes_that_remain() -> None:
+    assert decode(MetadataRequest, 0, struct.pack(">i", 50) + bytes(100)).topics == [MetadataRequestTopic(name="")] * 50
 
 
 def test_a_compact_count_beyond_the_bytes_that_remain_is_refused() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.protocol.samples import Samples, for_all_messages
-from tidelog.protocol.codec import decoder, encode
+from tidelog.protocol.codec import decode, decoder, encode
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.structs import Message
 
@@ -40,3 +40,8 @@ def test_a_message_that_ends_early_is_refused_wherever_it_ends(message: type[Mes
         for end in range(0, len(encoded), step):
             with pytest.raises(MalformedMessage):
                 decode(memoryview(encoded)[:end], 0)
+
+
+@for_all_messages
+def test_a_message_of_defaults_can_be_sent_in_every_version(message: type[Message], version: int) -> None:
+    assert decode(message, version, encode(message(), version)) == message()

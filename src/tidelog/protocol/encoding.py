@@ -7,7 +7,6 @@ left out.
 
 import struct
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from tidelog.protocol import primitives
@@ -158,11 +157,11 @@ class EncoderWriter:
             self._run.append((ZERO_BYTE, ""))
             return
         run = self._run
-        present = " or ".join(self._is_present(field, value) for field in tagged)
-        with self.source.block(f"if {present}:"):
+        conditions = [self._is_present(field, value) for field in tagged]
+        with self.source.block(f"if {' or '.join(conditions)}:"):
             self._run = list(run)
             self._write_run()
-            self._present_tags(tagged, value)
+            self._present_tags(tagged, conditions, value)
         with self.source.block("else:"):
             self._run = [*run, (ZERO_BYTE, "")]
             self._write_run()
@@ -170,7 +169,7 @@ class EncoderWriter:
     def _is_present(self, field: Field, value: str) -> str:
         """A tagged field is on the wire only if it differs from its default."""
         if isinstance(field.type, Nested):
-            default = self.source.constant(f"default_{field.name}", _default_struct(field.type.struct))
+            default = self.source.constant(f"default_{field.name}", field.type.struct())
             return f"({value}.{field.name} is not None and {value}.{field.name} != {default})"
         if field.default is None:
             return f"{value}.{field.name} is not None"
@@ -178,12 +177,12 @@ class EncoderWriter:
             return f"{value}.{field.name}"
         return f"{value}.{field.name} != {literal_or_constant(self.source, f'default_{field.name}', field.default)}"
 
-    def _present_tags(self, tagged: list[Field], value: str) -> None:
+    def _present_tags(self, tagged: list[Field], conditions: list[str], value: str) -> None:
         source, outer_writer = self.source, self._writer
         tags, parts = source.new_name("tags"), source.new_name("parts")
         source.line(f"{tags} = []")
-        for field in tagged:
-            with source.block(f"if {self._is_present(field, value)}:"):
+        for field, condition in zip(tagged, conditions, strict=True):
+            with source.block(f"if {condition}:"):
                 source.line(f"{parts} = []")
                 self._writer = f"{parts}.append"
                 self._tagged_value(field, f"{value}.{field.name}")
@@ -198,8 +197,3 @@ class EncoderWriter:
         else:
             self._value(field.type, value, nullable=self.version in field.nullable)
         self._write_run()
-
-
-@cache
-def _default_struct(struct_class: type[Struct]) -> Struct:
-    return struct_class()

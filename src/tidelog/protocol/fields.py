@@ -7,7 +7,7 @@ return a value of the field's type, so that a declaration reads as an attribute 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from tidelog.types import ZERO_UUID
+from tidelog.types import ZERO_UUID, Uuid
 
 T = TypeVar("T")
 
@@ -73,52 +73,55 @@ class Field(NamedTuple):
     name: str = ""
 
 
-EMPTY_ARRAY = object()
-"""The default of an array field: a new list for every message."""
+EMPTY_ARRAY: list[Any] = []
+"""The default of an array field, known by its identity: it stands for a new list for every message."""
 
-_FIELD_DEFAULT: Any = object()
-"""Stands for "not given": null where the field may be null, else the zero of its type."""
+_NOT_GIVEN: Any = object()
+"""The default is then null where the field may be null in all its versions, else the zero of its type."""
 
 
-def _field(type_: FieldType, zero: object, default: object, versions: str, nullable: str, tag: int | None) -> Any:
-    nullable_in = Versions.parse(nullable)
-    if default is _FIELD_DEFAULT:
-        default = zero if nullable_in == NO_VERSIONS else None
-    return Field(type_, default, Versions.parse(versions), nullable_in, tag)
+def _field(
+    zero: T, type_: FieldType, default: T | None, versions: str, nullable: str = "none", tag: int | None = None
+) -> T:
+    present_in, nullable_in = Versions.parse(versions), Versions.parse(nullable)
+    if default is _NOT_GIVEN:
+        default = None if nullable_in.first <= present_in.first and nullable_in.last >= present_in.last else zero
+    return Field(type_, default, present_in, nullable_in, tag)  # type: ignore[return-value]
 
 
 def boolean(*, versions: str = "0+", default: bool = False, tag: int | None = None) -> bool:
-    return _field(Fixed("?", 1), False, default, versions, "none", tag)  # type: ignore[no-any-return]
+    return _field(False, Fixed("?", 1), default, versions, tag=tag)
 
 
 def int8(*, versions: str = "0+", default: int = 0, tag: int | None = None) -> int:
-    return _field(Fixed("b", 1), 0, default, versions, "none", tag)  # type: ignore[no-any-return]
+    return _field(0, Fixed("b", 1), default, versions, tag=tag)
 
 
 def int16(*, versions: str = "0+", default: int = 0, tag: int | None = None) -> int:
-    return _field(Fixed("h", 2), 0, default, versions, "none", tag)  # type: ignore[no-any-return]
+    return _field(0, Fixed("h", 2), default, versions, tag=tag)
 
 
 def int32(*, versions: str = "0+", default: int = 0, tag: int | None = None) -> int:
-    return _field(Fixed("i", 4), 0, default, versions, "none", tag)  # type: ignore[no-any-return]
+    return _field(0, Fixed("i", 4), default, versions, tag=tag)
 
 
 def int64(*, versions: str = "0+", default: int = 0, tag: int | None = None) -> int:
-    return _field(Fixed("q", 8), 0, default, versions, "none", tag)  # type: ignore[no-any-return]
+    return _field(0, Fixed("q", 8), default, versions, tag=tag)
 
 
-def uuid(*, versions: str = "0+", tag: int | None = None) -> bytes:
-    return _field(Fixed("16s", 16), ZERO_UUID, ZERO_UUID, versions, "none", tag)  # type: ignore[no-any-return]
+def uuid(*, versions: str = "0+", tag: int | None = None) -> Uuid:
+    return _field(ZERO_UUID, Fixed("16s", 16), ZERO_UUID, versions, tag=tag)
 
 
 def string(
-    *, versions: str = "0+", nullable: str = "none", default: str | None = _FIELD_DEFAULT, tag: int | None = None
-) -> Any:
-    return _field(Text(), "", default, versions, nullable, tag)
+    *, versions: str = "0+", nullable: str = "none", default: str | None = _NOT_GIVEN, tag: int | None = None
+) -> str:
+    return _field("", Text(), default, versions, nullable, tag)
 
 
 def record_batches(*, versions: str = "0+", nullable: str = "none") -> Any:
-    return _field(Records(), b"", _FIELD_DEFAULT, versions, nullable, None)
+    zero: Any = b""
+    return _field(zero, Records(), _NOT_GIVEN, versions, nullable)
 
 
 def array(
@@ -126,19 +129,19 @@ def array(
     *,
     versions: str = "0+",
     nullable: str = "none",
-    default: list[T] | None = _FIELD_DEFAULT,
+    default: list[T] | None = _NOT_GIVEN,
     tag: int | None = None,
 ) -> list[T]:
     """`element` is a struct, or the specifier of a plain type: `array(int32)`."""
     if default == []:
-        default = EMPTY_ARRAY  # type: ignore[assignment]
+        default = EMPTY_ARRAY
     element_type = Nested(element) if isinstance(element, type) else _type_of(element)
-    return _field(Array(element_type), EMPTY_ARRAY, default, versions, nullable, tag)  # type: ignore[no-any-return]
+    return _field(EMPTY_ARRAY, Array(element_type), default, versions, nullable, tag)
 
 
 def nested(struct: type[T], *, versions: str = "0+", nullable: str = "none", tag: int | None = None) -> T | None:
     """One struct, or None. A tagged one is sent only if something in it differs from its default."""
-    return _field(Nested(struct), None, None, versions, nullable, tag)  # type: ignore[no-any-return]
+    return _field(None, Nested(struct), None, versions, nullable, tag)
 
 
 def _type_of(specifier: Callable[..., Any]) -> FieldType:

@@ -10,9 +10,9 @@ class AlterableConfig(Struct):
 
 
 class AlterConfigsResource(Struct):
-    resource_type: int = int8()
+    resource_type: int = int8()  # 2 topic, 4 broker
     resource_name: str = string()
-    configs: list[AlterableConfig] = array(AlterableConfig)
+    configs: list[AlterableConfig] = array(AlterableConfig)  # all others return to their defaults
 
 
 class AlterConfigsRequest(Request, key=33, versions="0-2", flexible="2+"):

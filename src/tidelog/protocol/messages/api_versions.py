@@ -27,11 +27,12 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16()
 
 
+# Always behind a header of version 0, and of version 0 itself if the request is of an unknown one (KIP-511).
 class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)
     throttle_time_ms: int = int32(versions="1+")
     supported_features: list[SupportedFeatureKey] = array(SupportedFeatureKey, versions="3+", tag=0)
-    finalized_features_epoch: int = int64(versions="3+", default=-1, tag=1)
+    finalized_features_epoch: int = int64(versions="3+", default=-1, tag=1)  # -1: unknown
     finalized_features: list[FinalizedFeatureKey] = array(FinalizedFeatureKey, versions="3+", tag=2)
     zk_migration_ready: bool = boolean(versions="3+", tag=3)

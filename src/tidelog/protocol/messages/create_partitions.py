@@ -12,7 +12,8 @@ class CreatePartitionsAssignment(Struct):
 
 class CreatePartitionsTopic(Struct):
     name: str = string()
-    count: int = int32()
+    count: int = int32()  # with those that exist
+    # Of the new ones; null: chosen by the controller.
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, nullable="0+")
 
 

@@ -6,7 +6,7 @@ from tidelog.protocol.structs import Request, Response, Struct
 
 class DeleteRecordsPartition(Struct):
     partition_index: int = int32()
-    offset: int = int64()
+    offset: int = int64()  # -1: the high watermark
 
 
 class DeleteRecordsTopic(Struct):
@@ -21,7 +21,7 @@ class DeleteRecordsRequest(Request, key=21, versions="0-2", flexible="2+"):
 
 class DeleteRecordsPartitionResult(Struct):
     partition_index: int = int32()
-    low_watermark: int = int64()
+    low_watermark: int = int64()  # the smallest log start offset of the live replicas
     error_code: int = int16()
 
 

@@ -8,7 +8,7 @@ from tidelog.types import Uuid
 
 
 class DeleteTopicState(Struct):
-    name: str | None = string(nullable="0+")
+    name: str | None = string(nullable="0+")  # null where `topic_id` is given
     topic_id: Uuid = uuid()
 
 

@@ -6,7 +6,7 @@ from tidelog.protocol.structs import Request, Response, Struct
 
 class DescribeClusterRequest(Request, key=60, versions="0-2", flexible="0+"):
     include_cluster_authorized_operations: bool = boolean()
-    endpoint_type: int = int8(versions="1+", default=1)
+    endpoint_type: int = int8(versions="1+", default=1)  # 1 brokers, 2 controllers (KIP-919)
     include_fenced_brokers: bool = boolean(versions="2+")
 
 
@@ -26,4 +26,4 @@ class DescribeClusterResponse(Response, key=60, versions="0-2", flexible="0+"):
     cluster_id: str = string()
     controller_id: int = int32(default=-1)
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
-    cluster_authorized_operations: int = int32(default=-(2**31))
+    cluster_authorized_operations: int = int32(default=-(2**31))  # not asked for

@@ -7,9 +7,9 @@ from tidelog.protocol.structs import Request, Response, Struct
 
 
 class DescribeConfigsResource(Struct):
-    resource_type: int = int8()
+    resource_type: int = int8()  # 2 topic, 4 broker
     resource_name: str = string()
-    configuration_keys: Sequence[str] | None = array(string, nullable="0+")
+    configuration_keys: Sequence[str] | None = array(string, nullable="0+")  # null: all
 
 
 class DescribeConfigsRequest(Request, key=32, versions="1-4", flexible="4+"):
@@ -26,9 +26,9 @@ class DescribeConfigsSynonym(Struct):
 
 class DescribeConfigsResourceResult(Struct):
     name: str = string()
-    value: str | None = string(nullable="0+")
+    value: str | None = string(nullable="0+")  # null if sensitive
     read_only: bool = boolean()
-    config_source: int = int8(default=-1)
+    config_source: int = int8(default=-1)  # 1 topic, 2 broker, 3 all brokers, 4 file, 5 default
     is_sensitive: bool = boolean()
     synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym)
     config_type: int = int8(versions="3+")

@@ -12,14 +12,14 @@ class DescribableLogDirTopic(Struct):
 
 
 class DescribeLogDirsRequest(Request, key=35, versions="1-5", flexible="2+"):
-    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
+    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")  # null: all
 
 
 class DescribeLogDirsPartition(Struct):
     partition_index: int = int32()
     partition_size: int = int64()
-    offset_lag: int = int64()
-    is_future_key: bool = boolean()
+    offset_lag: int = int64()  # behind the high watermark; of a future log behind the current one
+    is_future_key: bool = boolean()  # being moved here from another directory
 
 
 class DescribeLogDirsTopic(Struct):

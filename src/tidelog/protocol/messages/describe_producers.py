@@ -17,11 +17,11 @@ class DescribeProducersRequest(Request, key=61, versions="0", flexible="0+"):
 
 class ProducerState(Struct):
     producer_id: int = int64()
-    producer_epoch: int = int32()
+    producer_epoch: int = int32()  # an int16 everywhere else
     last_sequence: int = int32(default=-1)
     last_timestamp: int = int64(default=-1)
     coordinator_epoch: int = int32()
-    current_txn_start_offset: int = int64(default=-1)
+    current_txn_start_offset: int = int64(default=-1)  # -1: no open transaction
 
 
 class PartitionResponse(Struct):

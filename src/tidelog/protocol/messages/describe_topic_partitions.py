@@ -19,7 +19,7 @@ class Cursor(Struct):
 class DescribeTopicPartitionsRequest(Request, key=75, versions="0", flexible="0+"):
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
-    cursor: Cursor | None = nested(Cursor, nullable="0+")
+    cursor: Cursor | None = nested(Cursor, nullable="0+")  # where the previous page ended
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
@@ -29,6 +29,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     leader_epoch: int = int32(default=-1)
     replica_nodes: Sequence[int] = array(int32)
     isr_nodes: Sequence[int] = array(int32)
+    # Empty and not null where unknown: the Java admin client fails on null.
     eligible_leader_replicas: Sequence[int] | None = array(int32, nullable="0+", default=[])
     last_known_elr: Sequence[int] | None = array(int32, nullable="0+", default=[])
     offline_replicas: Sequence[int] = array(int32)
@@ -46,4 +47,4 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 class DescribeTopicPartitionsResponse(Response, key=75, versions="0", flexible="0+"):
     throttle_time_ms: int = int32()
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
-    next_cursor: Cursor | None = nested(Cursor, nullable="0+")
+    next_cursor: Cursor | None = nested(Cursor, nullable="0+")  # null on the last page

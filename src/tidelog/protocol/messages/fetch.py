@@ -10,18 +10,19 @@ from tidelog.types import Buffer, Uuid
 
 class ReplicaState(Struct):
     replica_id: int = int32(default=-1)
-    replica_epoch: int = int64(default=-1)
+    replica_epoch: int = int64(default=-1)  # the broker epoch of the follower (KIP-903)
 
 
 class FetchPartition(Struct):
     partition: int = int32()
     current_leader_epoch: int = int32(versions="9+", default=-1)
     fetch_offset: int = int64()
+    # Lets the leader tell a follower that it diverged (KIP-595).
     last_fetched_epoch: int = int32(versions="12+", default=-1)
     log_start_offset: int = int64(versions="5+", default=-1)
     partition_max_bytes: int = int32()
     replica_directory_id: Uuid = uuid(versions="17+", tag=0)
-    high_watermark: int = int64(versions="18+", default=2**63 - 1, tag=1)
+    high_watermark: int = int64(versions="18+", default=2**63 - 1, tag=1)  # the follower's own
 
 
 class FetchTopic(Struct):
@@ -38,14 +39,14 @@ class ForgottenTopic(Struct):
 
 class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
     cluster_id: str | None = string(versions="12+", nullable="12+", tag=0)
-    replica_id: int = int32(versions="0-14", default=-1)
-    replica_state: ReplicaState | None = nested(ReplicaState, versions="15+", tag=1)
+    replica_id: int = int32(versions="0-14", default=-1)  # -1 for consumers; from 15 on in `replica_state`
+    replica_state: ReplicaState | None = nested(ReplicaState, versions="15+", tag=1)  # None for consumers
     max_wait_ms: int = int32()
     min_bytes: int = int32()
-    max_bytes: int = int32(default=2**31 - 1)
+    max_bytes: int = int32(default=2**31 - 1)  # of the response; the first batch is sent even if it is larger
     isolation_level: int = int8()
     session_id: int = int32(versions="7+")
-    session_epoch: int = int32(versions="7+", default=-1)
+    session_epoch: int = int32(versions="7+", default=-1)  # -1: no session; 0: a new one (KIP-227)
     topics: list[FetchTopic] = array(FetchTopic)
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, versions="7+")
     rack_id: str = string(versions="11+")
@@ -79,9 +80,11 @@ class PartitionData(Struct):
     log_start_offset: int = int64(versions="5+", default=-1)
     diverging_epoch: EpochEndOffset | None = nested(EpochEndOffset, versions="12+", tag=0)
     current_leader: LeaderIdAndEpoch | None = nested(LeaderIdAndEpoch, versions="12+", tag=1)
-    snapshot_id: SnapshotId | None = nested(SnapshotId, versions="12+", tag=2)
+    snapshot_id: SnapshotId | None = nested(SnapshotId, versions="12+", tag=2)  # of the metadata log only
+    # Null for readers of uncommitted records.
     aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, nullable="0+")
-    preferred_read_replica: int = int32(versions="11+", default=-1)
+    preferred_read_replica: int = int32(versions="11+", default=-1)  # where to fetch instead (KIP-392)
+    # Kafka answers with empty records, never with null.
     records: Buffer | FileSlice | None = record_batches(nullable="0+")
 
 

@@ -6,12 +6,12 @@ from tidelog.protocol.structs import Request, Response, Struct
 
 class AlterableConfig(Struct):
     name: str = string()
-    config_operation: int = int8()
-    value: str | None = string(nullable="0+")
+    config_operation: int = int8()  # 0 set, 1 delete, 2 append, 3 subtract
+    value: str | None = string(nullable="0+")  # null to delete
 
 
 class AlterConfigsResource(Struct):
-    resource_type: int = int8()
+    resource_type: int = int8()  # 2 topic, 4 broker
     resource_name: str = string()
     configs: list[AlterableConfig] = array(AlterableConfig)
 

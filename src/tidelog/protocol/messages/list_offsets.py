@@ -7,7 +7,7 @@ from tidelog.protocol.structs import Request, Response, Struct
 class ListOffsetsPartition(Struct):
     partition_index: int = int32()
     current_leader_epoch: int = int32(versions="4+", default=-1)
-    timestamp: int = int64()
+    timestamp: int = int64()  # -1 end, -2 start, -3 largest timestamp, -4 local start, -5 end of what is tiered
 
 
 class ListOffsetsTopic(Struct):
@@ -16,7 +16,7 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsRequest(Request, key=2, versions="1-11", flexible="6+"):
-    replica_id: int = int32()
+    replica_id: int = int32()  # -1 for consumers, who see the high watermark as the end
     isolation_level: int = int8(versions="2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
     timeout_ms: int = int32(versions="10+")

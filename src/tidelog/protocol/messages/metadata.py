@@ -9,10 +9,11 @@ from tidelog.types import Uuid
 
 class MetadataRequestTopic(Struct):
     topic_id: Uuid = uuid(versions="10+")
-    name: str | None = string(nullable="10+")
+    name: str | None = string(nullable="10+")  # null where `topic_id` is given
 
 
 class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):
+    # Null: all topics; in version 0 an empty array means all.
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
     allow_auto_topic_creation: bool = boolean(versions="4+", default=True)
     include_cluster_authorized_operations: bool = boolean(versions="8-10")
@@ -32,17 +33,17 @@ class MetadataResponsePartition(Struct):
     leader_id: int = int32()
     leader_epoch: int = int32(versions="7+", default=-1)
     replica_nodes: Sequence[int] = array(int32)
-    isr_nodes: Sequence[int] = array(int32)
+    isr_nodes: Sequence[int] = array(int32)  # the in-sync replicas
     offline_replicas: Sequence[int] = array(int32, versions="5+")
 
 
 class MetadataResponseTopic(Struct):
     error_code: int = int16()
-    name: str | None = string(nullable="12+")
+    name: str | None = string(nullable="12+")  # null where the id asked for is unknown
     topic_id: Uuid = uuid(versions="10+")
     is_internal: bool = boolean(versions="1+")
     partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
-    topic_authorized_operations: int = int32(versions="8+", default=-(2**31))
+    topic_authorized_operations: int = int32(versions="8+", default=-(2**31))  # not asked for
 
 
 class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):

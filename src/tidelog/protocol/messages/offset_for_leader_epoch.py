@@ -6,8 +6,8 @@ from tidelog.protocol.structs import Request, Response, Struct
 
 class OffsetForLeaderPartition(Struct):
     partition: int = int32()
-    current_leader_epoch: int = int32(default=-1)
-    leader_epoch: int = int32()
+    current_leader_epoch: int = int32(default=-1)  # to fence a client with old metadata
+    leader_epoch: int = int32()  # the epoch whose end is asked for
 
 
 class OffsetForLeaderTopic(Struct):
@@ -16,14 +16,14 @@ class OffsetForLeaderTopic(Struct):
 
 
 class OffsetForLeaderEpochRequest(Request, key=23, versions="2-4", flexible="4+"):
-    replica_id: int = int32(versions="3+", default=-2)
+    replica_id: int = int32(versions="3+", default=-2)  # -1 for consumers
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
 class EpochEndOffset(Struct):
     error_code: int = int16()
     partition: int = int32()
-    leader_epoch: int = int32(default=-1)
+    leader_epoch: int = int32(default=-1)  # the largest epoch not above the one asked for
     end_offset: int = int64(default=-1)
 
 

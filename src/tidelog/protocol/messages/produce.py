@@ -12,13 +12,13 @@ class PartitionProduceData(Struct):
 
 class TopicProduceData(Struct):
     name: str = string(versions="0-12")
-    topic_id: Uuid = uuid(versions="13+")
+    topic_id: Uuid = uuid(versions="13+")  # names a topic instead of `name` (KIP-516)
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
 class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):
     transactional_id: str | None = string(nullable="0+")
-    acks: int = int16()
+    acks: int = int16()  # 0: no answer; 1: the leader has it; -1: all in-sync replicas have it
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
 
@@ -37,10 +37,11 @@ class PartitionProduceResponse(Struct):
     index: int = int32()
     error_code: int = int16()
     base_offset: int = int64()
-    log_append_time_ms: int = int64(default=-1)
+    log_append_time_ms: int = int64(default=-1)  # -1 unless the topic stamps records itself
     log_start_offset: int = int64(versions="5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, versions="8+")
     error_message: str | None = string(versions="8+", nullable="8+")
+    # With NOT_LEADER, saves a Metadata request (KIP-951).
     current_leader: LeaderIdAndEpoch | None = nested(LeaderIdAndEpoch, versions="10+", tag=0)
 
 
@@ -59,5 +60,5 @@ class NodeEndpoint(Struct):
 
 class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
-    throttle_time_ms: int = int32()
+    throttle_time_ms: int = int32()  # behind the results here, in front of them everywhere else
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, versions="10+", tag=0)
