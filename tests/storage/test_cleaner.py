@@ -3,6 +3,7 @@ import errno
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any, ParamSpec, TypeVar
 
 import pytest
@@ -14,9 +15,9 @@ from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import crc_matches, read_header, split_batches
 from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker, records_of
 from tidelog.runtime.clock import ManualClock
-from tidelog.runtime.disk import Disk, SystemDisk
+from tidelog.runtime.disk import Disk, OpenMode, SystemDisk, SystemFile
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.runtime.workers import InlineWorkers
+from tidelog.runtime.workers import InlineWorkers, ThreadWorkers, Workers
 from tidelog.storage.checkpoints import read_offsets
 from tidelog.storage.cleaner import CLEANER_OFFSETS, Cleaner
 from tidelog.storage.compaction import BYTES_PER_KEY
@@ -65,18 +66,21 @@ class Stage:
         self.directory = LogDirectory(str(path), self.context)
         self.topic_settings = topic_settings
         self.dedupe_buffer_bytes = dedupe_buffer_bytes
-        self.logs: list[Log] = []
         self.cleaner = self.new_cleaner()
 
-    def new_cleaner(self, workers: InlineWorkers | None = None) -> Cleaner:
+    @property
+    def logs(self) -> list[Log]:
+        return list(self.directory.logs.values())
+
+    def new_cleaner(self, workers: Workers | None = None) -> Cleaner:
         context = StorageContext(self.disk, self.clock, workers or InlineWorkers(), SeededRandomness(1))
-        cleaner = Cleaner(context, lambda: self.logs, self.dedupe_buffer_bytes)
-        asyncio.run(cleaner.load([self.directory]))
+        cleaner = Cleaner(context, [self.directory], self.dedupe_buffer_bytes)
+        asyncio.run(cleaner.load())
         return cleaner
 
     def create(self, partition: TopicPartition = PARTITION) -> Log:
         log = create_log(self.directory, self.path_of(partition), partition, bytes(16), self.topic_settings)
-        self.logs.append(log)
+        self.directory.logs[partition] = log
         return log
 
     def path_of(self, partition: TopicPartition) -> str:
@@ -88,7 +92,7 @@ class Stage:
             log.let_go()
         marks = Checkpointed(is_clean=False, recovery_point=0, high_watermark=2**40)
         log = load_log(self.directory, self.path_of(PARTITION), PARTITION, self.topic_settings, marks)
-        self.logs = [log]
+        self.directory.logs = {PARTITION: log}
         self.cleaner = self.new_cleaner()
         return log
 
@@ -232,7 +236,7 @@ def test_the_checkpoint_forgets_logs_that_are_gone(stage: Stage) -> None:
     append(log, ("a", "1"), ("a", "2"))
     log.roll()
     stage.clean()
-    stage.logs.clear()
+    stage.directory.logs.clear()
     stage.clean()
     assert read_offsets(stage.disk, stage.directory.file(CLEANER_OFFSETS)) == {}
 
@@ -441,7 +445,8 @@ def test_a_log_that_is_deleted_meanwhile_takes_no_directory_offline(stage: Stage
     log.roll()
 
     def delete() -> None:
-        stage.logs.clear()
+        stage.directory.logs.clear()
+        log.is_deleted = True
         stage.disk.rename(log.path, log.path + ".gone-delete")
 
     stage.cleaner = stage.new_cleaner(InterruptingWorkers("_prepare_round", delete))
@@ -456,6 +461,44 @@ def test_appends_go_on_meanwhile(stage: Stage) -> None:
     stage.cleaner = stage.new_cleaner(InterruptingWorkers("_clean_group", lambda: append(log, ("a", "3"))))
     assert stage.clean()
     assert [record.offset for record in records_in(log)] == [1, 2]
+
+
+class SlowDisk(SystemDisk):
+    """Holds up whoever opens a sealed segment to read it, until told to go on."""
+
+    def __init__(self) -> None:
+        self.is_reached = Event()
+        self.may_go_on = Event()
+
+    def open(self, path: str, mode: OpenMode) -> SystemFile:
+        if mode == "read":
+            self.is_reached.set()
+            assert self.may_go_on.wait(timeout=10)
+        return super().open(path, mode)
+
+
+def test_a_cleaner_that_is_stopped_leaves_no_worker_behind(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    stage = Stage(tmp_path, disk=disk)
+    log = stage.create()
+    append(log, ("a", "1"), ("a", "2"))
+    log.roll()
+    workers = ThreadWorkers("cleaner", 1)
+    cleaner = stage.new_cleaner(workers)
+
+    async def stop_in_the_middle() -> None:
+        running = asyncio.create_task(cleaner.run(backoff_ms=1))
+        await asyncio.to_thread(disk.is_reached.wait)
+        running.cancel()
+        asyncio.get_running_loop().call_soon(disk.may_go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(stop_in_the_middle())
+    workers.close()
+    assert log.cleaned_until is None
+    assert len(records_in(log)) == 2
+    assert leftovers(stage) == []
 
 
 # ---- damage
@@ -521,7 +564,7 @@ def test_a_crash_at_any_moment_loses_nothing() -> None:
             crashing = Stage(path, disk=failing)
             failing.changes_left = 10**9
             log = load_log(crashing.directory, crashing.path_of(PARTITION), PARTITION, COMPACT, _clean_marks(stage))
-            crashing.logs = [log]
+            crashing.directory.logs[PARTITION] = log
             failing.changes_left = changes
             try:
                 crashing.clean()

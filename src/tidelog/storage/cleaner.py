@@ -4,10 +4,12 @@
 the swap happens on the event loop, in one step, and only if the log is still what it was when the work began.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from threading import Event
+from typing import Final, Never, ParamSpec, TypeVar
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import CorruptMessage, KafkaStorageError
@@ -36,6 +38,9 @@ from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 READ_BYTES: Final = 64 * 1024
@@ -44,8 +49,8 @@ READ_BYTES: Final = 64 * 1024
 NEVER_OVERDUE_MS: Final = 2**63 - 1
 
 
-class LogChanged(Exception):
-    """The log was truncated, trimmed or deleted while it was being cleaned: what was done is thrown away."""
+class CleaningGivenUp(Exception):
+    """What was done is thrown away: the log was truncated, trimmed or deleted meanwhile, or the broker stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,10 @@ class Snapshot:
     clean_until: int | None
     producers: dict[int, LastOfProducer]
     now_ms: int
+    stop: Event
 
     @classmethod
-    def of(cls, log: Log, now_ms: int) -> "Snapshot":
+    def of(cls, log: Log, now_ms: int, stop: Event) -> "Snapshot":
         segments = log.segments
         producers = {
             state.producer_id: LastOfProducer(state.last_offset if state.batches else None, state.epoch)
@@ -81,6 +87,7 @@ class Snapshot:
             log.cleaned_until,
             producers,
             now_ms,
+            stop,
         )
 
     def end_offset_of(self, number: int) -> int:
@@ -99,27 +106,40 @@ class CleaningStatistics:
 
 
 class Cleaner:
-    """Cleans one log at a time. `logs` gives the logs that exist now."""
+    """Cleans one log of the log dirs at a time."""
 
-    def __init__(self, context: StorageContext, logs: Callable[[], Collection[Log]], dedupe_buffer_bytes: int) -> None:
+    def __init__(self, context: StorageContext, directories: Sequence[LogDirectory], dedupe_buffer_bytes: int) -> None:
         self._context = context
-        self._logs = logs
+        self._directories = directories
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
         self._checkpointed: dict[LogDirectory, dict[TopicPartition, int]] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
         self._statistics = CleaningStatistics()
+        self._stop = Event()
 
     def statistics(self) -> CleaningStatistics:
         return self._statistics
 
-    async def load(self, directories: Collection[LogDirectory]) -> None:
+    async def load(self) -> None:
         """Take over how far each log was cleaned before; once, when the logs have been loaded."""
-        for directory in directories:
+        for directory in self._directories:
+            if directory.is_online:
+                await self._load(directory)
+
+    async def _load(self, directory: LogDirectory) -> None:
+        try:
             offsets = await self._context.workers.run(_read_checkpoint, self._context.disk, directory)
-            self._checkpointed[directory] = offsets
-            for log in self._logs():
-                if log.directory is directory:
-                    log.cleaned_until = offsets.get(log.topic_partition)
+        except OSError as error:
+            directory.fail(error)
+            return
+        self._checkpointed[directory] = offsets
+        for topic_partition, log in directory.logs.items():
+            log.cleaned_until = offsets.get(topic_partition)
+
+    async def run(self, backoff_ms: int) -> Never:
+        while True:
+            if not await self.clean_once():
+                await asyncio.sleep(backoff_ms / 1000)
 
     async def clean_once(self) -> bool:
         """Clean the log with the largest dirty part; False if none is worth it."""
@@ -133,7 +153,8 @@ class Cleaner:
 
     async def _find_filthiest(self) -> tuple[Snapshot, CleanableRange] | None:
         now_ms = self._context.clock.now_ms()
-        candidates = [Snapshot.of(log, now_ms) for log in self._logs() if self._may_clean(log)]
+        logs = [log for directory in self._directories for log in directory.logs.values() if self._may_clean(log)]
+        candidates = [Snapshot.of(log, now_ms, self._stop) for log in logs]
         if not candidates:
             return None
         ranges = await self._context.workers.run(_ranges_of, candidates)
@@ -158,7 +179,7 @@ class Cleaner:
         log = snapshot.log
         try:
             await self._clean(snapshot, found)
-        except LogChanged:
+        except CleaningGivenUp:
             logger.info("cleaning given up, the log has changed partition=%s", log.topic_partition)
         except CorruptMessage as error:
             self._uncleanable[log.topic_partition] = log
@@ -167,20 +188,20 @@ class Cleaner:
         except KafkaStorageError:
             logger.info("cleaning given up, the log dir is offline partition=%s", log.topic_partition)
         except OSError as error:
-            if self._is_current(snapshot):
+            if not log.is_deleted:
                 log.directory.fail(error)
 
     async def _clean(self, snapshot: Snapshot, found: CleanableRange) -> None:
-        log, run = snapshot.log, self._context.workers.run
-        round_ = await run(_prepare_round, snapshot, found, self._dedupe_buffer_bytes)
+        log = snapshot.log
+        round_ = await self._in_worker(_prepare_round, snapshot, found, self._dedupe_buffer_bytes)
         bytes_read = bytes_written = 0
         for numbers in round_.groups:
-            cleaned = await run(_clean_group, self._context, snapshot, round_, numbers)
+            cleaned = await self._in_worker(_clean_group, self._context, snapshot, round_, numbers)
             old = [snapshot.segments[number] for number in numbers]
             bytes_read += sum(snapshot.sizes[number] for number in numbers)
             bytes_written += cleaned.size_bytes
             self._swap(snapshot, numbers, old, cleaned)
-            await run(self._context.disk.sync_directory, log.path)
+            await self._context.workers.run(self._context.disk.sync_directory, log.path)
         log.cleaned_until = round_.end_offset
         self._count(cleanings=1, bytes_read=bytes_read, bytes_written=bytes_written)
         logger.info(
@@ -191,25 +212,23 @@ class Cleaner:
             bytes_written,
         )
 
+    async def _in_worker(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """When the cleaner is cancelled the worker is told to stop and waited for: it must not go on behind us."""
+        task = asyncio.ensure_future(self._context.workers.run(work, *args, **kwargs))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._stop.set()
+            await asyncio.wait([task])
+            if not task.cancelled() and task.exception() is None:
+                _discard_result(self._context.disk, task.result())
+            raise
+
     def _swap(self, snapshot: Snapshot, numbers: Sequence[int], old: list[Segment], cleaned: Segment) -> None:
-        if not self._is_unchanged(snapshot, numbers):
+        if not _is_unchanged(snapshot, numbers):
             _discard(self._context.disk, cleaned)
-            raise LogChanged
+            raise CleaningGivenUp
         snapshot.log.replace_segments(old, [cleaned])
-
-    def _is_unchanged(self, snapshot: Snapshot, numbers: Sequence[int]) -> bool:
-        """Whether the group and the segment behind it are where they were; truncation would have changed that."""
-        expected = snapshot.segments[numbers[0] : numbers[-1] + 2]
-        now = snapshot.log.segments
-        if not self._is_current(snapshot) or expected[0] not in now:
-            return False
-        first = now.index(expected[0])
-        sizes = [segment.size_bytes for segment in expected[:-1]]
-        return now[first : first + len(expected)] == expected and sizes == [snapshot.sizes[n] for n in numbers]
-
-    def _is_current(self, snapshot: Snapshot) -> bool:
-        log = snapshot.log
-        return log.directory.is_online and any(existing is log for existing in self._logs())
 
     def _count(self, cleanings: int = 0, bytes_read: int = 0, bytes_written: int = 0, uncleanable: int = 0) -> None:
         before = self._statistics
@@ -226,9 +245,9 @@ class Cleaner:
         """Also when a log was truncated or deleted: a new log of the same name must not count as clean."""
         for directory, written in self._checkpointed.items():
             offsets = {
-                log.topic_partition: log.cleaned_until
-                for log in self._logs()
-                if log.directory is directory and log.cleaned_until is not None
+                topic_partition: log.cleaned_until
+                for topic_partition, log in directory.logs.items()
+                if log.cleaned_until is not None
             }
             if offsets == written or not directory.is_online:
                 continue
@@ -240,6 +259,17 @@ class Cleaner:
                 directory.fail(error)
             else:
                 self._checkpointed[directory] = offsets
+
+
+def _is_unchanged(snapshot: Snapshot, numbers: Sequence[int]) -> bool:
+    """Whether the group and the segment behind it are where they were; truncation would have changed that."""
+    expected = snapshot.segments[numbers[0] : numbers[-1] + 2]
+    now = snapshot.log.segments
+    if snapshot.log.is_deleted or expected[0] not in now:
+        return False
+    first = now.index(expected[0])
+    sizes = [segment.size_bytes for segment in expected[:-1]]
+    return now[first : first + len(expected)] == expected and sizes == [snapshot.sizes[n] for n in numbers]
 
 
 def _read_checkpoint(disk: Disk, directory: LogDirectory) -> dict[TopicPartition, int]:
@@ -384,15 +414,23 @@ def _discard(disk: Disk, cleaned: Segment) -> None:
         disk.remove(cleaned.path(suffix))
 
 
+def _discard_result(disk: Disk, result: object) -> None:
+    if isinstance(result, Segment):
+        _discard(disk, result)
+
+
 def _batches(snapshot: Snapshot, number: int) -> Iterator[tuple[BatchHeader, memoryview]]:
     """All batches of a sealed segment, in order."""
     segment, size_bytes = snapshot.segments[number], snapshot.sizes[number]
     try:
         file = snapshot.log.directory.context.disk.open(segment.path(LOG_SUFFIX), "read")
     except FileNotFoundError:
-        raise LogChanged from None
+        raise CleaningGivenUp from None
     try:
-        yield from _batches_in(file, size_bytes)
+        for header, batch in _batches_in(file, size_bytes):
+            if snapshot.stop.is_set():
+                raise CleaningGivenUp
+            yield header, batch
     finally:
         file.close()
 
@@ -418,5 +456,5 @@ def _large_batch(file: File, position: int, size_bytes: int, data: bytes) -> tup
     header = read_header(data)
     whole = file.read(position, header.size_bytes)
     if len(whole) < header.size_bytes:
-        raise LogChanged
+        raise CleaningGivenUp
     return header, memoryview(whole)
