@@ -386,13 +386,19 @@ class Log:
         """A segment's age counts from its first batch's timestamp, or from its making if that has none."""
         segment.load_max_timestamp()
         first_timestamp = segment.first_timestamp() if segment.size_bytes else max_timestamp
-        most_ms = self._settings.segment_ms - self._jitter_ms()
+        most_ms = self._longest_segment_ms() - self._jitter_ms()
         if first_timestamp >= 0:
             segment.roll_after_timestamp = min(first_timestamp + most_ms, NEVER)
             segment.roll_after_clock_ms = NEVER
         else:
             segment.roll_after_timestamp = NEVER
             segment.roll_after_clock_ms = min(segment.created_ms + most_ms, NEVER)
+
+    def _longest_segment_ms(self) -> int:
+        """Only sealed segments are compacted: max.compaction.lag.ms must not wait for a segment to fill up."""
+        if "compact" in self._settings.cleanup_policy:
+            return min(self._settings.segment_ms, self._settings.max_compaction_lag_ms)
+        return self._settings.segment_ms
 
     def _jitter_ms(self) -> int:
         limit = min(self._settings.segment_jitter_ms, self._settings.segment_ms)

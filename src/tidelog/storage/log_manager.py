@@ -13,6 +13,7 @@ from tidelog.runtime.disk import Disk
 from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.workers import Workers
 from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, write_offsets
+from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.directory_loader import LoadedDirectory, load_directory
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
@@ -46,6 +47,7 @@ class LogManager:
         self.settings = settings
         self.directories = directories
         self.on_directory_offline: list[OfflineCallback] = []
+        self.cleaner = Cleaner(context, directories, settings.log_cleaner_dedupe_buffer_size)
         self._context = context
         self._logs: dict[TopicPartition, Log] = {}
         self._doomed: list[_DoomedDirectory] = []
@@ -94,6 +96,7 @@ class LogManager:
             ]
             manager = cls(settings, context, directories)
             manager._take_over(loaded)
+            await manager.cleaner.load()
             _check_one_is_online(directories)
         except BaseException:
             for directory in directories:
@@ -206,6 +209,8 @@ class LogManager:
             for job, interval_ms in jobs:
                 group.create_task(_repeat(job, interval_ms))
             group.create_task(self._flush_rolled_logs())
+            if settings.log_cleaner_enable:
+                group.create_task(self.cleaner.run(settings.log_cleaner_backoff_ms))
         raise AssertionError("the background jobs never end by themselves")
 
     def _note_roll(self, log: Log) -> None:
