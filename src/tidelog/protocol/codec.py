@@ -38,7 +38,7 @@ def encoder(message: type[M], version: int) -> Encoder[M]:
 def encode(message: Message, version: int) -> bytes:
     parts: list[Part] = []
     encoder(type(message), version)(message, parts.append)
-    return b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)
+    return b"".join([part.read() if isinstance(part, FileSlice) else part for part in parts])
 
 
 def decode(message: type[M], version: int, frame: Buffer) -> M:

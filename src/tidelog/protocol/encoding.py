@@ -118,7 +118,8 @@ class EncoderWriter:
             case Array(Fixed(code, _)):
                 self._length(value, "i", primitives.varint)
                 writer = source.constant(f"write_{code}", primitives.array_writer(code))
-                source.line(f"{self._writer}({writer}({value}))")
+                with source.block(f"if {value}:"):
+                    source.line(f"{self._writer}({writer}({value}))")
             case Array(element):
                 self._length(value, "i", primitives.varint)
                 self._elements(element, value)

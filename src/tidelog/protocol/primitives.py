@@ -12,6 +12,9 @@ MAX_TEXT_BYTES = 32767
 SHORT_LENGTH_END = 128
 """Lengths below fit one byte of a variable-length integer."""
 
+SMALL_ARRAY_END = 8
+"""Arrays below have their own compiled struct: the replicas of a partition, mostly."""
+
 TEXT_READERS: list[Callable[[Buffer, int], tuple[bytes]]] = [
     struct.Struct(f"{length}s").unpack_from for length in range(SHORT_LENGTH_END)
 ]
@@ -90,8 +93,11 @@ def text_length(length_plus_one: int) -> bytes:
 @cache
 def array_reader(code: str) -> Callable[[Buffer, int, int], list[Any]]:
     """Reads `count` values of one `struct` letter; the caller has checked that they are there."""
+    readers = [struct.Struct(f">{count}{code}").unpack_from for count in range(SMALL_ARRAY_END)]
 
     def read_values(view: Buffer, position: int, count: int) -> list[Any]:
+        if count < SMALL_ARRAY_END:
+            return list(readers[count](view, position))
         return list(struct.unpack_from(f">{count}{code}", view, position))
 
     return read_values
@@ -99,11 +105,11 @@ def array_reader(code: str) -> Callable[[Buffer, int, int], list[Any]]:
 
 @cache
 def array_writer(code: str) -> Callable[[Sequence[Any]], bytes]:
-    packers = [struct.Struct(f">{count}{code}").pack for count in range(8)]
+    packers = [struct.Struct(f">{count}{code}").pack for count in range(SMALL_ARRAY_END)]
 
     def pack_values(values: Sequence[Any]) -> bytes:
         count = len(values)
-        return packers[count](*values) if count < 8 else struct.pack(f">{count}{code}", *values)
+        return packers[count](*values) if count < SMALL_ARRAY_END else struct.pack(f">{count}{code}", *values)
 
     return pack_values
 
