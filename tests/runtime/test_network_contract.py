@@ -77,6 +77,7 @@ class Pair:
             return self.client
 
         self.listener = await network.listen("127.0.0.1", 0, accept)
+        self.listener.start()
         await network.connect("127.0.0.1", self.listener.port, attach)
         await asyncio.wait_for(self.accepted.wait(), 5)
         return self
@@ -175,8 +176,35 @@ def test_a_connection_can_be_turned_away(network: Network) -> None:
             return client[0]
 
         listener = await network.listen("127.0.0.1", 0, lambda channel: None)
+        listener.start()
         await network.connect("127.0.0.1", listener.port, attach)
         await client[0].until(lambda recorder: recorder.closed_because is not None)
+        listener.close()
+
+    run(scenario())
+
+
+def test_who_connects_before_the_start_is_served_after_it(network: Network) -> None:
+    async def scenario() -> None:
+        servers: list[Recorder] = []
+
+        def accept(channel: Channel) -> FrameReceiver:
+            servers.append(Recorder(channel))
+            return servers[-1]
+
+        listener = await network.listen("127.0.0.1", 0, accept)
+        connecting = asyncio.ensure_future(network.connect("127.0.0.1", listener.port, Recorder))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert servers == []
+        listener.start()
+        channel = await connecting
+        channel.send([b"x"])
+        channel.flush()
+        async with asyncio.timeout(5):
+            while not servers or not servers[0].frames:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        channel.close("test over")
         listener.close()
 
     run(scenario())

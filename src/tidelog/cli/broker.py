@@ -89,7 +89,7 @@ def _settle_memory() -> None:
 
 def _greeting(broker: "Broker") -> str:
     addresses = ", ".join(f"{listener.host}:{listener.port}" for listener in broker.listeners)
-    address = f"{broker.advertised_host}:{broker.listeners[0].port}"
+    address = broker.advertised_address
     return f"""\
 Tidelog {__version__}: broker {broker.broker_id} of cluster {broker.cluster_id}
 listening on {addresses}

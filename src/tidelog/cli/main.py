@@ -1,7 +1,6 @@
 """The command line: `tidelog COMMAND`. A mistake of the user ends in one clear sentence and exit code 1."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from tidelog import __version__
@@ -28,5 +27,3 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     broker.add_command(commands)
     return parser
-
-

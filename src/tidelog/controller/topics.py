@@ -134,13 +134,13 @@ class TopicAdministration:
         defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor, topic_defaults(settings))
         try:
             topic = decide_topic(
-                request, image, defaults, self._new_topic_id(), self._term.epoch, self._randomness.below
+                request, image, defaults, self.new_topic_id(), self._term.epoch, self._randomness.below
             )
         except KafkaError as error:
             return TopicOutcome(request.name, error=error)
         return TopicOutcome(request.name, topic, topic_id=topic.topic_id)
 
-    def _new_topic_id(self) -> Uuid:
+    def new_topic_id(self) -> Uuid:
         """Random, of version 4; Kafka keeps ids whose text begins with a dash out of the way of command lines."""
         while True:
             bits = int.from_bytes(self._randomness.bytes(16), "big")

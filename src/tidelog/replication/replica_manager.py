@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError, UnknownTopicOrPartition
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
@@ -37,19 +38,28 @@ class ReplicaManager:
             return KafkaStorageError(f"the log directory of {topic_partition} is offline")
         return UnknownTopicOrPartition(f"{topic_partition} is not on this broker")
 
-    def make_leader(self, topic_partition: TopicPartition, topic_id: Uuid, leader: PartitionLeader) -> None:
+    def make_leader(
+        self, topic_partition: TopicPartition, topic_id: Uuid, leader: PartitionLeader, settings: TopicSettings
+    ) -> None:
         """Host the partition, with a new log if it has none."""
         if topic_partition in self._offline:
             return
         partition = self._online.get(topic_partition)
         if partition is None:
             try:
-                log = self._logs.get(topic_partition) or self._logs.create(topic_partition, topic_id)
+                log = self._logs.get(topic_partition) or self._logs.create(topic_partition, topic_id, settings)
             except KafkaStorageError:
                 self._offline.add(topic_partition)
                 return
             partition = self._online[topic_partition] = Partition(topic_partition, topic_id, log, self._fetches)
         partition.become_leader(leader)
+
+    def configure(self, topic: str, partition_count: int, settings: TopicSettings) -> None:
+        """New settings act at once, from the next append on."""
+        for index in range(partition_count):
+            partition = self._online.get(TopicPartition(topic, index))
+            if partition is not None:
+                partition.log.settings = settings
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """R11: complete what waits, then drop the log."""

@@ -79,7 +79,11 @@ class MemoryListener:
         self.host = host
         self.port = port
         self.accept = accept
+        self.started = asyncio.Event()
         self._close = close
+
+    def start(self) -> None:
+        self.started.set()
 
     def close(self) -> None:
         self._close()
@@ -91,6 +95,9 @@ class MemoryNetwork:
     def __init__(self) -> None:
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
         self._next_port = FIRST_FREE_PORT
+
+    def host_name(self) -> str:
+        return "localhost"
 
     def _free_port(self) -> int:
         self._next_port += 1
@@ -111,6 +118,7 @@ class MemoryNetwork:
         listener = self._listeners.get((host, port))
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
+        await listener.started.wait()
         loop = asyncio.get_running_loop()
         near, far = MemoryChannel(loop, host, port), MemoryChannel(loop, "client", self._free_port())
         near.other, far.other = far, near

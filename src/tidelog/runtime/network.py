@@ -67,8 +67,14 @@ class Channel(Protocol):
 
 
 class Listener(Protocol):
+    """An address that is taken. Whoever connects waits until `start`."""
+
     host: str
     port: int
+
+    def start(self) -> None:
+        """Take connections from now on."""
+        ...
 
     def close(self) -> None:
         """Take no new connections; those that exist stay."""
@@ -80,6 +86,10 @@ AcceptChannel: TypeAlias = Callable[[Channel], FrameReceiver | None]
 
 
 class Network(Protocol):
+    def host_name(self) -> str:
+        """What others may call this machine."""
+        ...
+
     async def listen(self, host: str, port: int, accept: AcceptChannel) -> Listener: ...
 
     async def connect(self, host: str, port: int, attach: Callable[[Channel], FrameReceiver]) -> Channel: ...

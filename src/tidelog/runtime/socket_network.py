@@ -35,8 +35,8 @@ JOIN_BELOW_BYTES = 64 * 1024
 """Buffers up to this size are joined into one; larger ones are passed to the kernel as they are."""
 
 MAX_BUFFERS_PER_WRITE = 512
-ACCEPT_BACKLOG = 1024
 MAX_ACCEPTS_PER_WAKE_UP = 64
+ACCEPT_PAUSE_S = 0.1
 
 
 class FrameTooLarge(Exception):
@@ -330,7 +330,10 @@ class SocketListener:
         self._make_channel = make_channel
         self._accept = accept
         self.host, self.port = listening.getsockname()[:2]
-        loop.add_reader(listening.fileno(), self._on_acceptable)
+
+    def start(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
 
     def _on_acceptable(self) -> None:
         for _ in range(MAX_ACCEPTS_PER_WAKE_UP):
@@ -347,11 +350,7 @@ class SocketListener:
 
     def _pause_briefly(self) -> None:
         self._loop.remove_reader(self._socket.fileno())
-        self._loop.call_later(0.1, self._resume)
-
-    def _resume(self) -> None:
-        if self._socket.fileno() >= 0:
-            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+        self._loop.call_later(ACCEPT_PAUSE_S, self.start)
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
@@ -391,11 +390,16 @@ class SocketNetwork:
         max_buffered_bytes: int = -1,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
+        accept_backlog: int = 50,
     ) -> None:
+        self._accept_backlog = accept_backlog
         self._max_frame_bytes = max_frame_bytes
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._buffers = ReceiveBuffers(max_buffered_bytes)
+
+    def host_name(self) -> str:
+        return socket.gethostname()
 
     @property
     def held_bytes(self) -> int:
@@ -413,7 +417,7 @@ class SocketNetwork:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             listening.setblocking(False)
             listening.bind(address)
-            listening.listen(ACCEPT_BACKLOG)
+            listening.listen(self._accept_backlog)
         except OSError:
             listening.close()
             raise

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tidelog.protocol.errors import MalformedMessage, UnknownApi
-from tidelog.protocol.structs import Message
+from tidelog.protocol.structs import Response
 from tidelog.runtime.network import Channel, FramePart
 from tidelog.server.dispatch import Call, Dispatcher, Route, UnsupportedRequest
 from tidelog.server.outcome import Deferred, Outcome
@@ -91,7 +91,7 @@ class Connection:
     # -- answers
 
     def _take_outcome(self, outcome: Outcome, route: Route, call: Call) -> None:
-        if outcome is None or isinstance(outcome, Message):
+        if outcome is None or isinstance(outcome, Response):
             parts = None if outcome is None else route.encode(outcome, call)
             if self._pending:
                 pending = self._reserve()
@@ -117,7 +117,7 @@ class Connection:
         pending: _PendingAnswer,
         route: Route,
         call: Call,
-        outcome: Coroutine[Any, Any, Message | None],
+        outcome: Coroutine[Any, Any, Response | None],
     ) -> None:
         try:
             response = await outcome
@@ -127,7 +127,7 @@ class Connection:
             return
         self._answer(pending, route, call, response)
 
-    def _answer(self, pending: _PendingAnswer, route: Route, call: Call, response: Message | None) -> None:
+    def _answer(self, pending: _PendingAnswer, route: Route, call: Call, response: Response | None) -> None:
         pending.parts = None if response is None else route.encode(response, call)
         pending.is_ready = True
         pending.cancel = None
@@ -191,6 +191,10 @@ class ConnectionRegistry:
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
+
+    @property
+    def has_unsent_answers(self) -> bool:
+        return any(connection.channel.backlog_bytes for connection in self._connections)
 
     def close_idle(self, since: float) -> None:
         """Close what has been silent since then and waits for nothing."""

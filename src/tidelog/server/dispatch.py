@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.codec import decoder, encoder
 from tidelog.protocol.header import read_request_header, response_header
-from tidelog.protocol.structs import Message
+from tidelog.protocol.structs import Response
 from tidelog.runtime.network import FramePart
 from tidelog.server.outcome import Outcome
 
@@ -54,7 +54,7 @@ class Route:
         outcome: Outcome = self._handle(request, call)
         return outcome
 
-    def encode(self, response: Message, call: Call) -> list[FramePart]:
+    def encode(self, response: Response, call: Call) -> list[FramePart]:
         parts: list[FramePart] = [response_header(self.api_key, self.version, call.correlation_id)]
         self._encode(response, parts.append)
         return parts

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from tidelog.protocol.structs import Message
+from tidelog.protocol.structs import Response
 
 ResponseT = TypeVar("ResponseT")
 
@@ -38,4 +38,4 @@ class Deferred(Generic[ResponseT]):
             self.on_abandoned()
 
 
-Outcome: TypeAlias = Message | Deferred[Any] | Coroutine[Any, Any, Message | None] | None
+Outcome: TypeAlias = Response | Deferred[Any] | Coroutine[Any, Any, Response | None] | None

@@ -3,9 +3,9 @@
 import errno
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.config.properties import parse_properties
 from tidelog.errors import KafkaStorageError
@@ -58,7 +58,7 @@ class StorageContext:
 class LogDirectory:
     """A directory of logs. The first I/O error takes it offline until the broker starts anew."""
 
-    __slots__ = ("_lock", "cluster_id", "context", "error", "is_online", "logs", "on_failure", "path")
+    __slots__ = ("_lock", "cluster_id", "context", "error", "is_online", "logs", "on_failure", "path", "was_clean")
 
     def __init__(
         self, path: str, context: StorageContext, on_failure: Callable[["LogDirectory"], None] | None = None
@@ -70,6 +70,8 @@ class LogDirectory:
         self.on_failure = on_failure
         self.cluster_id: str | None = None
         self.logs: dict[TopicPartition, Log] = {}
+        self.was_clean = False
+        """Whether the last stop before this one was clean."""
         self._lock: Lock | None = None
 
     def __repr__(self) -> str:
@@ -138,11 +140,7 @@ class LogDirectory:
             self.context.disk.write_file_atomically(self.file(META_PROPERTIES), text.encode())
 
     def _read_properties(self) -> dict[str, str]:
-        try:
-            text = self.context.disk.read_file(self.file(META_PROPERTIES)).decode("latin-1")
-        except FileNotFoundError:
-            return {}
-        return {entry.key: entry.value for entry in parse_properties(text)}
+        return _read_properties(self.context.disk, self.path)
 
     # ---- clean shutdown
 
@@ -153,6 +151,7 @@ class LogDirectory:
             return False
         disk.remove(path)
         disk.sync_directory(self.path)
+        self.was_clean = True
         return True
 
     def write_clean_shutdown_marker(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
@@ -166,3 +165,31 @@ class LogDirectory:
     def space(self) -> tuple[int, int]:
         """Total and usable bytes of the volume."""
         return self.context.disk.space(self.path)
+
+
+class Identity(NamedTuple):
+    """Whose a log dir is, as far as it says so."""
+
+    cluster_id: str | None
+    broker_id: int | None
+
+
+def read_identity(disk: Disk, paths: Iterable[str]) -> Identity:
+    """What the first log dir that knows says. Changes nothing; contradictions are found when they are opened."""
+    for path in paths:
+        try:
+            properties = _read_properties(disk, path)
+        except OSError:
+            continue
+        if properties:
+            broker_id = properties.get("broker.id", properties.get("node.id", ""))
+            return Identity(properties.get("cluster.id"), int(broker_id) if broker_id.isdecimal() else None)
+    return Identity(None, None)
+
+
+def _read_properties(disk: Disk, directory: str) -> dict[str, str]:
+    try:
+        text = disk.read_file(f"{directory}/{META_PROPERTIES}").decode("latin-1")
+    except FileNotFoundError:
+        return {}
+    return {entry.key: entry.value for entry in parse_properties(text)}

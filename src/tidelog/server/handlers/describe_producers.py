@@ -40,6 +40,6 @@ def _describe(topic: str, index: int, call: Call) -> PartitionResponse:
                 coordinator_epoch=producer.coordinator_epoch,
                 current_txn_start_offset=producer.transaction_first_offset,
             )
-            for producer in partition.log.producers
+            for producer in partition.log.producers.by_id.values()
         ],
     )

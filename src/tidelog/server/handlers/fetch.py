@@ -149,9 +149,7 @@ class Fetch:
             return data
         end = partition.readable_end(self._isolation_level)
         limit = min(request.partition_max_bytes, room)
-        found = log.read(
-            request.fetch_offset, limit, end, at_least_one_batch=is_first, may_block=self._may_block
-        )
+        found = log.read(request.fetch_offset, limit, end, at_least_one_batch=is_first, may_block=self._may_block)
         if self._isolation_level == READ_COMMITTED:
             data.aborted_transactions = []
         if found.slice is not None:

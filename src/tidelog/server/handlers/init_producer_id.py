@@ -12,7 +12,7 @@ async def handle_init_producer_id(request: InitProducerIdRequest, call: Call) ->
             raise InvalidRequest("this broker has no transaction coordinator")
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
             raise InvalidRequest("a producer names both its id and its epoch, or neither")
-        producer_id = await call.services.producer_ids.next()
+        producer_id = await call.services.membership.producer_ids.next()
     except KafkaError as error:
         return InitProducerIdResponse(error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=-1)
     return InitProducerIdResponse(error_code=NO_ERROR, producer_id=producer_id, producer_epoch=0)
