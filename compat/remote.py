@@ -1,0 +1,185 @@
+"""A client of another language behind the suite's interface: a program that is given commands as JSON lines."""
+
+import json
+import subprocess
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from tests.clients.driver import (
+    PATIENCE_SECONDS,
+    ClientDriver,
+    ClusterDescription,
+    Consumed,
+    Isolation,
+    NamedOffset,
+    PartitionDescription,
+    ProducerOptions,
+    Record,
+    Refused,
+    Writer,
+)
+
+ANSWER_LIMIT_SECONDS = 2 * PATIENCE_SECONDS
+
+
+class ProgramFailed(Exception):
+    """The client's program had trouble that is no broker's error code."""
+
+
+def to_text(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()
+
+
+def to_bytes(value: str | None) -> bytes | None:
+    return None if value is None else b64decode(value)
+
+
+def encode_record(record: Record) -> dict[str, Any]:
+    return {
+        "key": to_text(record.key),
+        "value": to_text(record.value),
+        "headers": [[name, to_text(value)] for name, value in record.headers],
+        "timestamp_ms": record.timestamp_ms,
+    }
+
+
+def decode_consumed(found: Mapping[str, Any]) -> Consumed:
+    headers = tuple((name, to_bytes(value)) for name, value in found["headers"])
+    key, value = to_bytes(found["key"]), to_bytes(found["value"])
+    return Consumed(found["offset"], found["timestamp_ms"], key, value, headers)
+
+
+class RemoteDriver(ClientDriver):
+    def __init__(self, bootstrap: str, command: Sequence[str]) -> None:
+        super().__init__(bootstrap)
+        self._command = [*command, bootstrap]
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        return self._process
+
+    def _ask(self, action: str, **arguments: Any) -> Any:
+        with self._lock:
+            line = self._exchange(self._running(), json.dumps({"do": action, **arguments}))
+        return outcome_of(json.loads(line))
+
+    def _exchange(self, process: subprocess.Popen[str], line: str) -> str:
+        """One line out, one line back. A program that died or hangs is ended; the next command starts a new one."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        watchdog = threading.Timer(ANSWER_LIMIT_SECONDS, process.kill)
+        watchdog.start()
+        try:
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not answer:
+            process.kill()
+            _rest, complaint = process.communicate()
+            self._process = None
+            raise ProgramFailed(f"the program ended or did not answer: {complaint[-1000:]}")
+        return answer
+
+    def produce(
+        self, topic: str, records: Sequence[Record], options: ProducerOptions, partition: int = 0
+    ) -> list[int | None]:
+        offsets: list[int | None] = self._ask(
+            "produce",
+            topic=topic,
+            partition=partition,
+            records=[encode_record(record) for record in records],
+            compression=options.compression,
+            acks=options.acks,
+            idempotent=options.idempotent,
+        )
+        return offsets
+
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, isolation: Isolation = "read_committed"
+    ) -> list[Consumed]:
+        where = {"topic": topic, "partition": partition, "offset": offset}
+        found = self._ask("consume", count=count, isolation=isolation, **where)
+        return [decode_consumed(one) for one in found]
+
+    def list_offset(self, topic: str, partition: int, at: NamedOffset | int) -> int | None:
+        offset: int | None = self._ask("list_offset", topic=topic, partition=partition, at=at)
+        return offset
+
+    def list_topics(self) -> set[str]:
+        return set(self._ask("list_topics"))
+
+    def describe_topic(self, topic: str) -> dict[int, PartitionDescription]:
+        return {
+            one["partition"]: PartitionDescription(
+                one["leader"], tuple(one["replicas"]), tuple(one["in_sync_replicas"])
+            )
+            for one in self._ask("describe_topic", topic=topic)
+        }
+
+    def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
+        raise NotImplementedError
+
+    def create_topic(
+        self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        self._ask(
+            "create_topic", topic=topic, partitions=partitions, configs=dict(configs), validate_only=validate_only
+        )
+
+    def delete_topic(self, topic: str) -> None:
+        self._ask("delete_topic", topic=topic)
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        self._ask("create_partitions", topic=topic, total=total)
+
+    def describe_configs(self, kind: Literal["topic", "broker"], name: str) -> dict[str, str | None]:
+        return dict(self._ask("describe_configs", kind=kind, name=name))
+
+    def alter_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        self._ask("alter_configs", topic=topic, changes=dict(changes))
+
+    def replace_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        self._ask("replace_configs", topic=topic, configs=dict(configs))
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        low_watermark: int = self._ask("delete_records", topic=topic, partition=partition, before_offset=before_offset)
+        return low_watermark
+
+    def describe_cluster(self) -> ClusterDescription:
+        found = self._ask("describe_cluster")
+        brokers = {int(broker): address for broker, address in found["brokers"].items()}
+        return ClusterDescription(found["cluster_id"], found["controller"], brokers)
+
+    def log_dir_sizes(self) -> dict[tuple[str, int], int]:
+        return {(topic, partition): size for topic, partition, size in self._ask("log_dir_sizes")}
+
+    def producer_ids(self, topic: str, partition: int) -> dict[int, int]:
+        found = self._ask("producer_ids", topic=topic, partition=partition)
+        return {int(producer): sequence for producer, sequence in found.items()}
+
+    def page_of_topic_partitions(self, topic: str, limit: int) -> tuple[list[int], int | None]:
+        found = self._ask("page_of_topic_partitions", topic=topic, limit=limit)
+        return found["partitions"], found["next"]
+
+
+def outcome_of(answer: Mapping[str, Any]) -> Any:
+    """The result, or the error that the program reported."""
+    if "code" in answer:
+        raise Refused(answer["code"], answer.get("message", ""))
+    if "fault" in answer:
+        raise ProgramFailed(answer["fault"])
+    return answer["result"]
