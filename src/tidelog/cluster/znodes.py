@@ -133,7 +133,10 @@ def encode_topic(topic_id: Uuid, partitions: Sequence[Partition]) -> bytes:
 
 def partition_count(name: str, data: bytes) -> int:
     """How many states to read before `decode_topic` can be called."""
-    return len(_decode(data, topic_path(name)).get("partitions", ()))
+    partitions = _field(data, topic_path(name), "partitions")
+    if not isinstance(partitions, dict):
+        raise MalformedNode(f"{topic_path(name)}: partitions is not an object")
+    return len(partitions)
 
 
 def decode_topic(

@@ -1,5 +1,7 @@
 """Producer ids: a broker takes a block of them from the store and hands them out one by one."""
 
+import asyncio
+
 from tidelog.cluster import znodes
 from tidelog.cluster.znodes import ProducerIdBlock
 from tidelog.errors import UnknownServerError
@@ -22,13 +24,15 @@ class ProducerIds:
         self._store = store
         self._broker_id = broker_id
         self._unused: range = range(0)
+        self._claiming = asyncio.Lock()
 
     async def next(self) -> int:
-        """A producer id that nobody else gets; whoever asks at the same time may waste a block, never share an id."""
+        """A producer id that nobody else gets."""
         while not self._unused:
-            block = await self._claim_block()
-            if not self._unused:
-                self._unused = range(block.first, block.last + 1)
+            async with self._claiming:
+                if not self._unused:
+                    block = await self._claim_block()
+                    self._unused = range(block.first, block.last + 1)
         producer_id = self._unused[0]
         self._unused = self._unused[1:]
         return producer_id

@@ -119,20 +119,23 @@ class MemoryStore(BaseStore):
         return self._session_id in self._state.sessions
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
-        return self._seen_existing(path, self._find(path), watch)
+        return self._seen_existing(path, await self._find(path), watch)
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        return [self._seen_with_data(path, self._find(path), None) for path in paths]
+        for path in paths:
+            check_path(path)
+        await self._travel()
+        return [self._seen_with_data(path, self._state.find(path), None) for path in paths]
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
-        return self._seen_with_data(path, self._find(path), watch)
+        return self._seen_with_data(path, await self._find(path), watch)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        self._seen_with_children(path, self._find(path), watch)
+        self._seen_with_children(path, await self._find(path), watch)
         return sorted(self._state.children[path])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        self._require_session()
+        await self._travel()
         return self._state.perform(operations, self._session_id)
 
     async def run(self) -> None:
@@ -142,11 +145,13 @@ class MemoryStore(BaseStore):
         if self.is_session_alive:
             self._state.end_session(self._session_id)
 
-    def _require_session(self) -> None:
+    async def _find(self, path: str) -> StoredNode | None:
+        check_path(path)
+        await self._travel()
+        return self._state.find(path)
+
+    async def _travel(self) -> None:
+        """A request takes time: others may come between a read and the write that follows it."""
+        await asyncio.sleep(0)
         if not self.is_session_alive:
             raise SessionExpired
-
-    def _find(self, path: str) -> StoredNode | None:
-        self._require_session()
-        check_path(path)
-        return self._state.find(path)

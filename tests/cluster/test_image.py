@@ -1,0 +1,52 @@
+from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
+from tidelog.config.listeners import Endpoint
+from tidelog.types import TopicPartition
+
+ORDERS_ID = b"o" * 16
+OTHER_ID = b"x" * 16
+
+
+def topic(name: str = "orders", topic_id: bytes = ORDERS_ID, partitions: int = 2) -> Topic:
+    return Topic(name, topic_id, tuple(Partition(index, (1,), 1, 0, (1,)) for index in range(partitions)))
+
+
+def test_a_topic_is_found_by_name_and_by_id() -> None:
+    image = ClusterImage("cluster").with_topics(topic())
+    assert image.topics["orders"] == topic()
+    assert image.topic_by_id(ORDERS_ID) == topic()
+    assert image.topic_by_id(OTHER_ID) is None
+
+
+def test_an_earlier_image_does_not_change() -> None:
+    before = ClusterImage("cluster").with_topics(topic())
+    after = before.without_topics("orders", "never was")
+    assert "orders" in before.topics
+    assert before.topic_by_id(ORDERS_ID) is not None
+    assert not after.topics
+    assert not after.topic_names
+
+
+def test_a_topic_that_was_created_again_has_only_its_new_id() -> None:
+    image = ClusterImage("cluster").with_topics(topic()).with_topics(topic(topic_id=OTHER_ID))
+    assert image.topic_by_id(ORDERS_ID) is None
+    assert image.topic_by_id(OTHER_ID) is not None
+
+
+def test_a_partition_is_found_if_it_exists() -> None:
+    image = ClusterImage("cluster").with_topics(topic())
+    found = image.partition(TopicPartition("orders", 1))
+    assert found is not None
+    assert found.index == 1
+    for missing in (("orders", 2), ("orders", -1), ("other", 0)):
+        assert image.partition(TopicPartition(*missing)) is None
+
+
+def test_brokers_configs_and_controller_are_replaced_one_by_one() -> None:
+    endpoint = Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT")
+    image = ClusterImage("cluster").with_brokers({1: Broker(1, (endpoint,), "rack")}).with_controller(1)
+    image = image.with_broker_configs("1", {"a": "b"}).with_broker_configs("<default>", {"c": "d"})
+    assert image.racks == {1: "rack"}
+    assert image.controller_id == 1
+    assert image.broker_configs == {"1": {"a": "b"}, "<default>": {"c": "d"}}
+    assert image.brokers[1].endpoint("PLAINTEXT") == endpoint
+    assert image.brokers[1].endpoint("SSL") is None

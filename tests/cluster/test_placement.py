@@ -1,0 +1,79 @@
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.cluster.placement import Start, place_replicas, rack_alternated, random_start, start_after
+from tidelog.errors import InvalidPartitions, InvalidReplicationFactor
+
+
+def kafka_placements() -> list[list[str]]:
+    lines = (Path(__file__).parent / "kafka_placements.txt").read_text().splitlines()
+    return [line.split(";") for line in lines if not line.startswith("#")]
+
+
+@pytest.mark.parametrize(
+    ("brokers", "partitions", "factor", "start", "first", "replicas"),
+    kafka_placements(),
+    ids=lambda text: str(text)[:40],
+)
+def test_replicas_are_placed_as_kafka_places_them(
+    brokers: str, partitions: str, factor: str, start: str, first: str, replicas: str
+) -> None:
+    pairs = [broker.split(":") for broker in brokers.split(",")]
+    racks = {int(broker): rack or None for broker, rack in pairs}
+    placed = place_replicas(racks, int(partitions), int(factor), Start(int(start), int(start), int(first)))
+    assert "|".join(",".join(map(str, each)) for each in placed) == replicas
+
+
+def test_brokers_alternate_between_racks() -> None:
+    racks = {broker: f"rack{broker // 3}" for broker in range(9)}
+    assert rack_alternated(racks) == [0, 3, 6, 1, 4, 7, 2, 5, 8]
+    assert rack_alternated({1: "a", 2: "a", 3: "a", 4: "b"}) == [1, 4, 2, 3]
+
+
+@given(
+    racks=st.dictionaries(st.integers(0, 50), st.sampled_from(["a", "b", "c"]), min_size=1, max_size=12),
+    partitions=st.integers(1, 40),
+    data=st.data(),
+)
+def test_replicas_are_distinct_and_spread_over_racks(
+    racks: dict[int, str], partitions: int, data: st.DataObject
+) -> None:
+    factor = data.draw(st.integers(1, len(racks)))
+    start = Start(data.draw(st.integers(0, len(racks) - 1)), data.draw(st.integers(0, len(racks) - 1)))
+    placed = place_replicas(racks, partitions, factor, start)
+    assert len(placed) == partitions
+    for replicas in placed:
+        assert len(set(replicas)) == len(replicas) == factor
+        assert len({racks[broker] for broker in replicas}) == min(factor, len(set(racks.values())))
+    leaders = Counter(replicas[0] for replicas in placed)
+    assert max(leaders.values()) - min(leaders[broker] for broker in racks) <= 1
+
+
+def test_a_broker_without_a_rack_turns_rack_awareness_off() -> None:
+    start = Start(0, 0)
+    assert place_replicas({1: "a", 2: None}, 3, 2, start) == place_replicas({1: None, 2: None}, 3, 2, start)
+
+
+def test_added_partitions_go_on_where_the_topic_ended() -> None:
+    racks = dict.fromkeys(range(3))
+    whole = place_replicas(racks, 7, 2, Start(1, 1))
+    first_leader = whole[0][0]
+    added = place_replicas(racks, 4, 2, start_after(3, first_leader, sorted(racks)))
+    assert [replicas[0] for replicas in added] == [replicas[0] for replicas in whole[3:]]
+
+
+def test_the_start_is_random_within_the_brokers() -> None:
+    assert random_start(5, lambda limit: limit - 1) == Start(4, 4)
+
+
+def test_what_cannot_be_placed_is_refused() -> None:
+    with pytest.raises(InvalidPartitions):
+        place_replicas({1: None}, 0, 1, Start(0, 0))
+    with pytest.raises(InvalidReplicationFactor, match="larger than 0"):
+        place_replicas({1: None}, 1, 0, Start(0, 0))
+    with pytest.raises(InvalidReplicationFactor, match=r"only 1 broker\(s\) are registered"):
+        place_replicas({1: None}, 1, 2, Start(0, 0))

@@ -1,0 +1,109 @@
+"""The bytes were compared with Apache Kafka 3.9, whose own code reads them."""
+
+import pytest
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import Broker, Partition, Topic
+from tidelog.cluster.znodes import MalformedNode, ProducerIdBlock
+from tidelog.config.listeners import Endpoint
+from tidelog.types import ZERO_UUID, uuid_from_text
+
+TOPIC_ID = bytes(range(16))
+PARTITIONS = (
+    Partition(0, (1, 2), 1, 5, (1,), 4, 7),
+    Partition(1, (2, 1), 2, 0, (2, 1), 4, 8, adding_replicas=(2,), removing_replicas=(1,)),
+)
+
+
+def test_a_broker_registration() -> None:
+    endpoints = (
+        Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT"),
+        Endpoint("INSIDE", "::1", 1, "SSL"),
+    )
+    broker = Broker(3, endpoints, "rack", 77)
+    data = znodes.encode_broker(broker, 123)
+    assert data == (
+        b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","INSIDE":"SSL"},'
+        b'"endpoints":["PLAINTEXT://host:9092","INSIDE://[::1]:1"],"jmx_port":-1,"port":9092,"host":"host",'
+        b'"version":5,"timestamp":"123","rack":"rack"}'
+    )
+    assert znodes.decode_broker(3, data, epoch=77) == broker
+
+
+def test_a_topic_with_its_partitions() -> None:
+    data = znodes.encode_topic(TOPIC_ID, PARTITIONS)
+    assert data == (
+        b'{"removing_replicas":{"1":[1]},"partitions":{"0":[1,2],"1":[2,1]},"topic_id":"AAECAwQFBgcICQoLDA0ODw",'
+        b'"adding_replicas":{"1":[2]},"version":3}'
+    )
+    assert znodes.partition_count("orders", data) == 2
+    states = [(znodes.encode_state(partition), partition.version) for partition in PARTITIONS]
+    assert znodes.decode_topic("orders", data, 9, states, {"a": "b"}) == Topic(
+        "orders", TOPIC_ID, PARTITIONS, {"a": "b"}, 9
+    )
+
+
+def test_a_partition_without_a_state_has_no_leader() -> None:
+    topic = znodes.decode_topic("orders", b'{"version":3,"partitions":{"0":[1]}}', 0, [None], {})
+    assert (topic.topic_id, topic.partitions[0].leader) == (ZERO_UUID, -1)
+
+
+def test_a_partition_state() -> None:
+    assert znodes.encode_state(PARTITIONS[0]) == (
+        b'{"controller_epoch":4,"leader":1,"version":1,"leader_epoch":5,"isr":[1]}'
+    )
+
+
+def test_settings() -> None:
+    data = znodes.encode_config({"retention.ms": "5"})
+    assert data == b'{"version":1,"config":{"retention.ms":"5"}}'
+    assert znodes.decode_config(data, "/config/topics/a") == {"retention.ms": "5"}
+    assert znodes.decode_config(b"", "/config/topics/a") == {}
+    assert znodes.encode_config_change("topics/a") == b'{"version":2,"entity_path":"topics/a"}'
+
+
+def test_cluster_controller_and_producer_ids() -> None:
+    assert znodes.encode_cluster_id("abc") == b'{"version":"1","id":"abc"}'
+    assert znodes.decode_cluster_id(znodes.encode_cluster_id("abc")) == "abc"
+    assert znodes.encode_controller(3, 99) == (b'{"version":2,"brokerid":3,"timestamp":"99","kraftControllerEpoch":-1}')
+    assert znodes.decode_controller(znodes.encode_controller(3, 99)) == 3
+    assert znodes.encode_controller_epoch(5) == b"5"
+    assert znodes.decode_controller_epoch(b"5") == 5
+    block = ProducerIdBlock(3, 1000, 1999)
+    data = znodes.encode_producer_id_block(block)
+    assert data == b'{"version":1,"broker":3,"block_start":"1000","block_end":"1999"}'
+    assert znodes.decode_producer_id_block(data) == block
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":3}', b'{"partitions":{"1":[1]}}', b'{"partitions":3}'])
+def test_a_node_that_kafka_would_not_write_is_named(data: bytes) -> None:
+    with pytest.raises(MalformedNode, match="/brokers/topics/orders"):
+        znodes.decode_topic("orders", data, 0, [None], {})
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"partitions":3}'])
+def test_a_topic_whose_partitions_cannot_be_counted_is_named(data: bytes) -> None:
+    with pytest.raises(MalformedNode, match="/brokers/topics/orders"):
+        znodes.partition_count("orders", data)
+
+
+@pytest.mark.parametrize("data", [b"{}", b'{"id":3', b"\xff"])
+def test_other_malformed_nodes_are_named_too(data: bytes) -> None:
+    for decode in (znodes.decode_cluster_id, znodes.decode_controller, znodes.decode_producer_id_block):
+        with pytest.raises(MalformedNode):
+            decode(data)
+    with pytest.raises(MalformedNode, match="/brokers/ids/1"):
+        znodes.decode_broker(1, data, 0)
+    with pytest.raises(MalformedNode, match="/controller_epoch"):
+        znodes.decode_controller_epoch(data)
+
+
+def test_paths_are_those_of_kafka() -> None:
+    assert znodes.state_path("orders", 3) == "/brokers/topics/orders/partitions/3/state"
+    assert znodes.broker_path(1) == "/brokers/ids/1"
+    assert znodes.topic_config_path("orders") == "/config/topics/orders"
+    assert znodes.broker_config_path("<default>") == "/config/brokers/<default>"
+
+
+def test_an_id_is_read_as_it_was_written() -> None:
+    assert uuid_from_text("AAECAwQFBgcICQoLDA0ODw") == TOPIC_ID

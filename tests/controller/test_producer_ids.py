@@ -1,0 +1,43 @@
+import asyncio
+
+import pytest
+
+from tidelog.cluster.znodes import ProducerIdBlock, encode_producer_id_block
+from tidelog.controller.producer_ids import BLOCK_SIZE, LAST_PRODUCER_ID, ProducerIds, next_block
+from tidelog.controller.registration import prepare_store
+from tidelog.errors import UnknownServerError
+from tidelog.store.memory import MemoryStore, MemoryStoreState
+
+
+def test_ids_of_one_broker_follow_each_other() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        await prepare_store(store)
+        ids = ProducerIds(store, 1)
+        assert [await ids.next() for _ in range(BLOCK_SIZE + 2)] == list(range(BLOCK_SIZE + 2))
+        restarted = ProducerIds(store, 1)
+        assert await restarted.next() == 2 * BLOCK_SIZE
+
+    asyncio.run(scenario())
+
+
+def test_no_two_producers_get_the_same_id() -> None:
+    async def scenario() -> None:
+        state = MemoryStoreState()
+        await prepare_store(MemoryStore(state))
+        brokers = [ProducerIds(MemoryStore(state), broker_id) for broker_id in range(3)]
+        taken = await asyncio.gather(*(brokers[number % 3].next() for number in range(3000)))
+        assert sorted(taken) == list(range(3000))  # and no block is wasted
+
+    asyncio.run(scenario())
+
+
+def test_a_block_follows_the_one_before() -> None:
+    assert next_block(b"", 7) == ProducerIdBlock(7, 0, 999)
+    assert next_block(encode_producer_id_block(ProducerIdBlock(1, 0, 999)), 7) == ProducerIdBlock(7, 1000, 1999)
+
+
+def test_the_last_block_is_the_last() -> None:
+    used_up = ProducerIdBlock(1, LAST_PRODUCER_ID - BLOCK_SIZE, LAST_PRODUCER_ID - 1)
+    with pytest.raises(UnknownServerError, match="used up"):
+        next_block(encode_producer_id_block(used_up), 1)

@@ -1,0 +1,101 @@
+import asyncio
+
+import pytest
+
+from tests.controller.cluster_under_test import broker
+from tidelog.cluster.znodes import PERSISTENT_PATHS
+from tidelog.controller.loading import load_brokers, load_image
+from tidelog.controller.registration import (
+    BrokerIdInUse,
+    claim_controller,
+    find_cluster_id,
+    generate_broker_id,
+    prepare_store,
+    register_broker,
+)
+from tidelog.runtime.clock import ManualClock
+from tidelog.runtime.randomness import SeededRandomness
+from tidelog.store.memory import MemoryStore, MemoryStoreState
+
+CLOCK = ManualClock()
+
+
+async def prepared() -> tuple[MemoryStoreState, MemoryStore]:
+    state = MemoryStoreState()
+    store = MemoryStore(state)
+    await prepare_store(store)
+    return state, store
+
+
+def test_preparing_twice_and_at_once_is_preparing_once() -> None:
+    async def scenario() -> None:
+        state = MemoryStoreState()
+        stores = [MemoryStore(state) for _ in range(3)]
+        await stores[0].create("/brokers")
+        await asyncio.gather(*(prepare_store(store) for store in stores))
+        await prepare_store(stores[0])
+        assert set(PERSISTENT_PATHS) <= set(state.nodes)
+
+    asyncio.run(scenario())
+
+
+def test_the_first_broker_gives_the_cluster_its_id() -> None:
+    async def scenario() -> None:
+        _, store = await prepared()
+        first = await find_cluster_id(store, SeededRandomness(1))
+        assert len(first) == 22
+        assert await find_cluster_id(store, SeededRandomness(2)) == first
+        assert await find_cluster_id(store, SeededRandomness(2), wanted="other") == first
+
+    asyncio.run(scenario())
+
+
+def test_a_new_store_takes_the_cluster_id_of_the_log_directories() -> None:
+    async def scenario() -> None:
+        _, store = await prepared()
+        assert await find_cluster_id(store, SeededRandomness(1), wanted="mine") == "mine"
+
+    asyncio.run(scenario())
+
+
+def test_generated_broker_ids_begin_above_the_reserved_ones() -> None:
+    async def scenario() -> None:
+        _, store = await prepared()
+        assert [await generate_broker_id(store, 1000) for _ in range(2)] == [1001, 1002]
+
+    asyncio.run(scenario())
+
+
+def test_a_registration_has_an_epoch_that_grows_with_every_incarnation() -> None:
+    async def scenario() -> None:
+        state, store = await prepared()
+        first = await register_broker(MemoryStore(state), broker(1, "rack"), CLOCK)
+        assert (first.id, first.rack, first.endpoints) == (1, "rack", broker(1).endpoints)
+        with pytest.raises(BrokerIdInUse, match="id 1 is running"):
+            await register_broker(store, broker(1), CLOCK)
+        state.expire(2)
+        assert await load_brokers(store) == {}
+        again = await register_broker(store, broker(1), CLOCK)
+        assert again.epoch > first.epoch
+        assert await load_brokers(store) == {1: again}
+
+    asyncio.run(scenario())
+
+
+def test_one_broker_is_controller_and_every_term_has_a_higher_epoch() -> None:
+    async def scenario() -> None:
+        state, store = await prepared()
+        await find_cluster_id(store, SeededRandomness(1))
+        other = MemoryStore(state)
+        first = await claim_controller(other, 2, CLOCK)
+        assert first is not None
+        assert first.epoch == 1
+        assert await claim_controller(store, 1, CLOCK) is None
+        assert (await load_image(store)).controller_id == 2
+        state.expire(other.session_id)
+        second = await claim_controller(store, 1, CLOCK)
+        assert second is not None
+        assert second.epoch == 2
+        assert (await store.get("/controller_epoch")).version == second.epoch_version
+
+    asyncio.run(scenario())
