@@ -66,6 +66,7 @@ class SqliteStores:
         assert isinstance(store, SqliteStore)
         self.opened.remove(store)
         store._lock.release()
+        store._detector.close()
         store._database.close()
 
     async def close(self) -> None:

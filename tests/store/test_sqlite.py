@@ -85,6 +85,37 @@ def test_polling_renews_the_lease(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_process_that_stood_still_does_not_take_the_others_for_dead(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stores = SqliteStores(tmp_path)
+        first, second = await stores.open(), await stores.open()
+        await second.create("/alive", ephemeral=True)
+        await first.poll()
+        stores.clock.advance(60_000)
+        assert [store.is_session_alive for store in (first, second)] == [False, False]
+        await first.poll()
+        await second.poll()
+        assert [store.is_session_alive for store in (first, second)] == [True, True]
+        assert await first.exists("/alive") is not None
+        await stores.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_that_was_renewed_in_the_last_moment_is_respected(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stores = SqliteStores(tmp_path)
+        store = await stores.open()
+        database = store._database
+        (seen,) = database.sessions()
+        database.renew_session(seen.id, seen.lease_end_ms + 1)
+        assert not database.end_session(seen.id, seen.lease_end_ms)
+        assert len(database.sessions()) == 1
+        await stores.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_new_start_finds_the_nodes_of_its_dead_predecessor_gone(tmp_path: Path) -> None:
     async def scenario() -> None:
         stores = SqliteStores(tmp_path)

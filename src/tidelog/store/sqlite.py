@@ -15,7 +15,7 @@ from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
 from tidelog.runtime.workers import Workers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import Node, Operation, Result, SessionExpired, StoreUnavailable, Watch
-from tidelog.store.sqlite_database import Database, Session
+from tidelog.store.sqlite_database import ChangeDetector, Database, Session
 from tidelog.store.tree import StoredNode, check_path
 
 P = ParamSpec("P")
@@ -24,6 +24,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_SECONDS = 0.05
+LONE_POLL_INTERVAL_SECONDS = 0.25
+"""While no other process has a session, nobody's death must be noticed."""
 
 
 class SqliteStore(BaseStore):
@@ -40,9 +42,12 @@ class SqliteStore(BaseStore):
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._turn = asyncio.Lock()
         self._database: Database
+        self._detector: ChangeDetector
         self._lock: Lock
         self._session_id = 0
+        self._others: list[Session] = []
         self._lease_end_ms = 0
+        self._last_poll_ms = 0
         self._seen_data_version = -1
         self._is_ended = False
         self._is_closed = False
@@ -97,7 +102,7 @@ class SqliteStore(BaseStore):
     async def run(self) -> None:
         while True:
             await self.poll()
-            await asyncio.sleep(POLL_INTERVAL_SECONDS)
+            await asyncio.sleep(POLL_INTERVAL_SECONDS if self._others else LONE_POLL_INTERVAL_SECONDS)
 
     async def poll(self) -> None:
         """One round: renew the lease if due, bury dead sessions, look for changes of other processes."""
@@ -105,19 +110,40 @@ class SqliteStore(BaseStore):
             if self._is_ended:
                 return
             try:
-                current = await self._workers.run(self._poll, self.watches.paths())
+                await self._poll()
             except SessionExpired:
                 self._end()
-            except StoreUnavailable as error:
+            except (StoreUnavailable, OSError) as error:
                 logger.warning("coordination store cannot be asked: error=%s", error)
-            else:
-                self.watches.compare(current)
 
     async def close(self) -> None:
         async with self._turn:
             if not self._is_closed:
                 self._is_ended = self._is_closed = True
                 await self._workers.run(self._close)
+
+    async def _poll(self) -> None:
+        """What is cheap happens here; a thread is woken only if there is something to do."""
+        now_ms = self._now_ms()
+        if now_ms >= self._lease_end_ms - self._session_timeout_ms + self._heartbeat_interval_ms:
+            await self._workers.run(self._renew, now_ms)
+        data_version = self._detector.data_version()
+        if data_version != self._seen_data_version:
+            await self._look_around()
+            self._seen_data_version = data_version
+        dead = [session for session in self._others if self._is_dead(session)]
+        if dead:
+            await self._workers.run(self._bury, dead)
+            await self._look_around()
+        self._last_poll_ms = now_ms
+
+    async def _look_around(self) -> None:
+        """Read after the data version, so that a change in between shows at the next poll."""
+        paths = list(self.watches.paths())
+        nodes = await self._workers.run(self._database.read, self._session_id, paths)
+        sessions = await self._workers.run(self._database.sessions)
+        self._others = [session for session in sessions if session.id != self._session_id]
+        self.watches.compare(dict(zip(paths, nodes, strict=True)))
 
     async def _find(self, path: str) -> StoredNode | None:
         (node,) = await self._read([path])
@@ -140,9 +166,6 @@ class SqliteStore(BaseStore):
     def _require_session(self) -> None:
         if self._is_ended:
             raise SessionExpired
-        if self._now_ms() >= self._lease_end_ms:
-            self._end()
-            raise SessionExpired
 
     def _end(self) -> None:
         if not self._is_ended:
@@ -153,56 +176,45 @@ class SqliteStore(BaseStore):
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
-    # From here on in a worker thread, one call at a time.
-
-    def _open(self, path: str) -> None:
-        self._disk.make_directory(path.rpartition("/")[0] or ".")
-        self._database = Database(path)
-        self._bury_dead_sessions()
-        self._lease_end_ms = self._now_ms() + self._session_timeout_ms
-        self._session_id = self._database.open_session(self._lease_end_ms, self._take_lock)
-
-    def _take_lock(self, session_id: int) -> None:
-        self._lock = self._disk.lock(self._lock_path(session_id))
-
-    def _lock_path(self, session_id: int) -> str:
-        return f"{self._database.path}.session-{session_id}.lock"
-
-    def _poll(self, watched: set[str]) -> dict[str, StoredNode | None]:
-        now_ms = self._now_ms()
-        if now_ms >= self._lease_end_ms:
-            raise SessionExpired
-        if now_ms >= self._lease_end_ms - self._session_timeout_ms + self._heartbeat_interval_ms:
-            self._database.renew_session(self._session_id, now_ms + self._session_timeout_ms)
-            self._lease_end_ms = now_ms + self._session_timeout_ms
-        buried = self._bury_dead_sessions()
-        data_version = self._database.data_version()
-        if data_version == self._seen_data_version and not buried:
-            return {}
-        # Read after the data version: a change in between shows at the next poll.
-        paths = list(watched)
-        nodes = self._database.read(self._session_id, paths)
-        self._seen_data_version = data_version
-        return dict(zip(paths, nodes, strict=True))
-
-    def _bury_dead_sessions(self) -> bool:
-        dead = [
-            session
-            for session in self._database.sessions()
-            if session.id != self._session_id and self._is_dead(session)
-        ]
-        for session in dead:
-            self._database.end_session(session.id)
-            self._disk.remove(self._lock_path(session.id))
-        return bool(dead)
-
     def _is_dead(self, session: Session) -> bool:
         """Its process is gone, or has not renewed the lease in time."""
         try:
             self._disk.lock(self._lock_path(session.id)).release()
         except DirectoryInUse:
-            return self._now_ms() >= session.lease_end_ms
+            return self._has_hung(session)
         return True
+
+    def _has_hung(self, session: Session) -> bool:
+        now_ms = self._now_ms()
+        # Whoever stood still itself, as when a machine was suspended, must give the others time to renew.
+        has_watched = now_ms - self._last_poll_ms <= self._heartbeat_interval_ms
+        return has_watched and now_ms >= session.lease_end_ms
+
+    def _lock_path(self, session_id: int) -> str:
+        return f"{self._database.path}.session-{session_id}.lock"
+
+    # From here on what runs in a worker thread, one call at a time.
+
+    def _open(self, path: str) -> None:
+        self._disk.make_directory(path.rpartition("/")[0] or ".")
+        self._database = Database(path)
+        self._bury([session for session in self._database.sessions() if self._is_dead(session)])
+        self._detector = ChangeDetector(path)
+        self._last_poll_ms = self._now_ms()
+        self._lease_end_ms = self._last_poll_ms + self._session_timeout_ms
+        self._session_id = self._database.open_session(self._lease_end_ms, self._take_lock)
+
+    def _take_lock(self, session_id: int) -> None:
+        self._lock = self._disk.lock(self._lock_path(session_id))
+
+    def _renew(self, now_ms: int) -> None:
+        self._database.renew_session(self._session_id, now_ms + self._session_timeout_ms)
+        self._lease_end_ms = now_ms + self._session_timeout_ms
+
+    def _bury(self, dead: Sequence[Session]) -> None:
+        for session in dead:
+            if self._database.end_session(session.id, session.lease_end_ms):
+                self._disk.remove(self._lock_path(session.id))
 
     def _close(self) -> None:
         try:
@@ -210,4 +222,5 @@ class SqliteStore(BaseStore):
         finally:
             self._disk.remove(self._lock_path(self._session_id))
             self._lock.release()
+            self._detector.close()
             self._database.close()

@@ -94,11 +94,6 @@ class Database:
             outcome = perform(self, operations, session_id, self._next("transaction_id"))
             return Written(outcome.results, outcome.events)
 
-    def data_version(self) -> int:
-        """Another number whenever another connection has committed something."""
-        with _storage_errors(self.path):
-            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
-
     def open_session(self, lease_end_ms: int, take_lock: Callable[[int], None]) -> int:
         """The lock is taken before anybody can see the session, so that it never looks dead."""
         with self._transaction("IMMEDIATE"):
@@ -117,13 +112,17 @@ class Database:
         finally:
             self._connection.execute("PRAGMA synchronous = FULL")
 
-    def end_session(self, session_id: int) -> list[WatchEvent]:
+    def end_session(self, session_id: int, lease_end_ms: int | None = None) -> bool:
+        """With a lease: only if it was not renewed since. False if the session lives on."""
         with self._transaction("IMMEDIATE"):
+            row = self._connection.execute("SELECT lease_end_ms FROM session WHERE id = ?", (session_id,)).fetchone()
+            if row is not None and lease_end_ms not in (None, row[0]):
+                return False
             self._next("transaction_id")
-            rows = self._connection.execute("SELECT path FROM node WHERE owner = ?", (session_id,)).fetchall()
-            events = remove_owned(self, [path for (path,) in rows])
+            owned = self._connection.execute("SELECT path FROM node WHERE owner = ?", (session_id,)).fetchall()
+            remove_owned(self, [path for (path,) in owned])
             self._connection.execute("DELETE FROM session WHERE id = ?", (session_id,))
-            return events
+            return True
 
     def sessions(self) -> list[Session]:
         with _storage_errors(self.path):
@@ -161,6 +160,23 @@ class Database:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+
+class ChangeDetector:
+    """A connection of its own, only to see that others have committed. It never waits for the disk."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with _storage_errors(path):
+            self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+
+    def data_version(self) -> int:
+        """Another number whenever another connection has committed something."""
+        with _storage_errors(self._path):
+            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 @contextmanager
