@@ -20,7 +20,7 @@ TIME_ENTRY = struct.Struct(">qi")
 class Index:
     """One index file. Its entries grow in their first field, so that they can be searched by halving."""
 
-    __slots__ = ("_cache", "_disk", "_entry", "_parts", "_stored_bytes", "has_file", "path")
+    __slots__ = ("_cache", "_disk", "_entry", "_parts", "_stored_bytes", "has_file", "is_synced", "path")
 
     def __init__(
         self, disk: Disk, cache: SegmentCache, path: str, entry: struct.Struct, stored_bytes: int | None = None
@@ -33,6 +33,7 @@ class Index:
         # One tuple, so that a searching thread never sees an entry twice while the fresh ones go to the file.
         self._parts: tuple[int, bytearray] = ((stored_bytes or 0) // entry.size, bytearray())
         self.has_file = stored_bytes is not None
+        self.is_synced = True
         self._stored_bytes: bytes | None = None
 
     @property
@@ -83,6 +84,7 @@ class Index:
         file.append(fresh)
         file.close()
         self.has_file = True
+        self.is_synced = False
         self._parts = (stored + len(fresh) // self._entry.size, bytearray())
         self.release()
 
@@ -91,6 +93,7 @@ class Index:
             file = self._disk.open(self.path, "read")
             file.sync()
             file.close()
+        self.is_synced = True
 
     def keep(self, count: int) -> None:
         """Forget every entry from number `count` on, in the file too."""
@@ -101,8 +104,17 @@ class Index:
         file = self._disk.open(self.path, "append")
         file.truncate(count * self._entry.size)
         file.close()
+        self.is_synced = False
         self._parts = (count, bytearray())
         self.release()
+
+    def drop_torn_entry(self) -> None:
+        """A crash may leave a part of an entry at the end of the file."""
+        stored, _ = self._parts
+        if self.has_file and self._disk.size(self.path) != stored * self._entry.size:
+            file = self._disk.open(self.path, "update")
+            file.truncate(stored * self._entry.size)
+            file.close()
 
     def keep_while_below(self, limit: int, field: int = 0) -> None:
         """Forget the entries whose `field` is at or above `limit`."""

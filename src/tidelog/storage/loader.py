@@ -173,11 +173,17 @@ class _Loading:
         first = max(bisect_right(self.segments, recovery_point, key=_BASE_OFFSET) - 1, 0)
         first = min(first, self._first_without_indexes())
         self._restore_producers(self.segments[first].base_offset)
+        if first > 0:
+            self.segments[first - 1].repair_indexes()
         end_offset = self.segments[first].base_offset
         # A truncation may have been lost on its way to the checkpoint: what is read again tells its epochs itself.
         self.leader_epochs.truncate_from_end(end_offset)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
+            if segment.base_offset != end_offset and "compact" not in self.settings.cleanup_policy:
+                # The segment before lost whole batches at its end; only compaction leaves such gaps.
+                self._remove_segments_after(number - 1)
+                break
             end_offset = max(end_offset, segment.base_offset)
             recovered = recover_segment(segment, end_offset, self.settings, self.leader_epochs, self.producers)
             end_offset = recovered.end_offset

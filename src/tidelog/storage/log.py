@@ -6,7 +6,7 @@ cache, `flush` syncs in a worker. `read`, `find_by_timestamp` and `find_max_time
 
 import logging
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ from tidelog.protocol.record_batch import BatchHeader, crc_matches, split_batche
 from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
 from tidelog.storage import retention, timestamps
-from tidelog.storage.checkpoints import LEADER_EPOCHS, write_epochs
+from tidelog.storage.checkpoints import LEADER_EPOCHS, LOG_START_OFFSETS, RECOVERY_POINTS, write_epochs
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import write_topic_id
@@ -66,6 +66,15 @@ class UnexpectedAppendOffset(KafkaError):
     """A leader's batch does not continue the log."""
 
 
+class _Tail(NamedTuple):
+    """The last batches of the active segment: where each starts in the file, and the offset after it."""
+
+    segment: Segment
+    start_offset: int
+    ends: list[int]
+    positions: list[int]
+
+
 class PendingDeletion(NamedTuple):
     due_ms: int
     paths: list[str]
@@ -77,8 +86,7 @@ class Log:
         "_roll_check_bytes",
         "_segment_bytes",
         "_settings",
-        "_tail_offsets",
-        "_tail_positions",
+        "_tail",
         "_truncations",
         "cleaned_until",
         "directory",
@@ -124,16 +132,15 @@ class Log:
         """Oldest first; a change replaces the list, so that a reader in a worker keeps the one it started with."""
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
-        self.recovery_point = recovery_point
+        self.high_watermark: int = min(max(high_watermark, log_start_offset), log_end_offset)
+        self.recovery_point: int = recovery_point
         self.leader_epochs = leader_epochs
         self.producers = producers
         self.snapshots = snapshots
         self.pending_deletions: list[PendingDeletion] = []
         self.on_roll: Callable[[Log], None] | None = None
         self.last_flush_ms = directory.context.clock.now_ms()
-        self._tail_offsets: list[int] = []
-        self._tail_positions: list[int] = []
+        self._tail = _Tail(segments[-1], log_end_offset, [], [])
         self._truncations = 0
         self.cleaned_until: int | None = None
         """How far compaction has come; the cleaner sets it, truncation takes it back."""
@@ -234,7 +241,7 @@ class Log:
             segment.append(data, size_bytes, last_offset, max_timestamp, self._settings.index_interval_bytes)
             if leader_epoch != self.leader_epochs.latest_epoch:
                 self.leader_epochs.assign(leader_epoch, first_offset)
-            self._remember_tail(first_offset, position)
+            self._remember_tail(last_offset + 1, position)
             self.log_end_offset = last_offset + 1
             if producer_id >= 0:
                 self._note_producer(header, marker, first_offset)
@@ -273,17 +280,17 @@ class Log:
         if header.is_transactional:
             self._first_unstable_offset = self.producers.first_unstable_offset()
 
-    def _remember_tail(self, first_offset: int, position: int) -> None:
-        offsets = self._tail_offsets
-        offsets.append(first_offset)
-        self._tail_positions.append(position)
-        if len(offsets) > REMEMBERED_TAIL_BATCHES:
-            # Both lists are replaced, not cut: a reader in a worker may hold the old ones.
+    def _remember_tail(self, end_offset: int, position: int) -> None:
+        _, _, ends, positions = self._tail
+        positions.append(position)
+        ends.append(end_offset)
+        if len(ends) > REMEMBERED_TAIL_BATCHES:
+            # Replaced as a whole, not cut: a reader in a worker may hold the old one.
             half = REMEMBERED_TAIL_BATCHES // 2
-            self._tail_offsets, self._tail_positions = offsets[half:], self._tail_positions[half:]
+            self._tail = _Tail(self.segments[-1], ends[half - 1], ends[half:], positions[half:])
 
     def _forget_tail(self) -> None:
-        self._tail_offsets, self._tail_positions = [], []
+        self._tail = _Tail(self.segments[-1], self.log_end_offset, [], [])
 
     # ---- appending as follower
 
@@ -346,7 +353,7 @@ class Log:
         position = segment.size_bytes
         segment.append(batch, len(batch), header.last_offset, header.max_timestamp, self._settings.index_interval_bytes)
         self.leader_epochs.assign(header.leader_epoch, header.base_offset)
-        self._remember_tail(header.base_offset, position)
+        self._remember_tail(header.end_offset, position)
         self.log_end_offset = header.end_offset
         if header.producer_id >= 0:
             marker = read_end_marker(batch) if header.is_control else None
@@ -500,19 +507,23 @@ class Log:
             raise self._failed(error) from error
 
     def _read(self, offset: int, max_bytes: int, end_offset: int, at_least_one_batch: bool, may_block: bool) -> LogRead:
-        segments, offsets, positions = self.segments, self._tail_offsets, self._tail_positions
-        if offsets and offset >= offsets[0]:
-            segment = segments[-1]
-            start = positions[bisect_right(offsets, offset) - 1]
+        segments, tail = self.segments, self._tail
+        if offset >= tail.start_offset:
+            segment = tail.segment
+            start = tail.positions[bisect_right(tail.ends, offset)]
         else:
             found = self._find(segments, offset, may_block)
             if found is None:
                 return LogRead(None, self.log_start_offset)
             segment, start = found
-        if end_offset >= self.log_end_offset or segment is not segments[-1]:
+        if segment is not tail.segment:
             end = self._end_in_sealed(segments, segment, end_offset, may_block)
+        elif end_offset >= self.log_end_offset:
+            end = segment.size_bytes
+        elif end_offset >= tail.start_offset:
+            end = tail.positions[bisect_right(tail.ends, end_offset)]
         else:
-            end = self._end_in_active(segment, end_offset, may_block)
+            end = _position_of(segment, end_offset, may_block)
         length = end - start
         if length > max_bytes:
             length = _cut(segment, start, max_bytes, length, at_least_one_batch, may_block)
@@ -529,19 +540,10 @@ class Log:
         return None
 
     def _end_in_sealed(self, segments: list[Segment], segment: Segment, end_offset: int, may_block: bool) -> int:
-        """Where a reader must stop in a segment that is read to its end, unless `end_offset` lies inside of it."""
-        if segment is segments[-1]:
+        """A sealed segment is read to its end, unless `end_offset` lies inside of it."""
+        following = bisect_right(segments, segment.base_offset, key=_BASE_OFFSET)
+        if following < len(segments) and end_offset >= segments[following].base_offset:
             return segment.size_bytes
-        following = segments[bisect_right(segments, segment.base_offset, key=_BASE_OFFSET)]
-        if end_offset >= following.base_offset:
-            return segment.size_bytes
-        return _position_of(segment, end_offset, may_block)
-
-    def _end_in_active(self, segment: Segment, end_offset: int, may_block: bool) -> int:
-        offsets, positions = self._tail_offsets, self._tail_positions
-        if offsets and end_offset >= offsets[0]:
-            number = bisect_left(offsets, end_offset)
-            return positions[number] if number < len(positions) else segment.size_bytes
         return _position_of(segment, end_offset, may_block)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -606,6 +608,7 @@ class Log:
         segment.truncate(segment.size_bytes if place is None else place.position, end_offset)
         self._end_at(end_offset)
         self._reload_producers()
+        self._checkpoint_now()
 
     def _end_at(self, offset: int) -> None:
         self._truncations += 1
@@ -617,6 +620,15 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
         self.recovery_point = min(self.recovery_point, offset)
+
+    def _checkpoint_now(self) -> None:
+        """Before anything is appended where flushed records were: it must not be taken for flushed after a crash.
+
+        Waits for the disk, on the loop: truncation is rare, and nothing may be appended before this is done.
+        """
+        if self.topic_partition in self.directory.logs:
+            self.directory.write_checkpoint(*self.directory.collect_checkpoint(RECOVERY_POINTS))
+            self.directory.write_checkpoint(*self.directory.collect_checkpoint(LOG_START_OFFSETS))
 
     def _reload_producers(self) -> None:
         self.snapshots.rebuild(self.producers, self.segments, self.log_end_offset)
@@ -643,7 +655,7 @@ class Log:
         self._first_unstable_offset = None
         self._end_at(offset)
         self.log_start_offset = self.high_watermark = offset
-        self.recovery_point = min(self.recovery_point, offset)
+        self._checkpoint_now()
 
     # ---- retention
 
@@ -683,6 +695,7 @@ class Log:
             for segment in new:
                 segment.change_suffix("")
             self.segments = segments
+            self.snapshots.remove_strays(segments)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -703,11 +716,11 @@ class Log:
         self._check_online()
         end_offset, truncations = self.log_end_offset, self._truncations
         segments = self.segments
-        unflushed = segments[max(bisect_right(segments, self.recovery_point, key=_BASE_OFFSET) - 1, 0) :]
+        unflushed = self._unflushed_segments()
         try:
-            if end_offset > self.recovery_point:
-                for segment in unflushed:
-                    segment.write_indexes()
+            for segment in unflushed:
+                segment.write_indexes()
+            if unflushed:
                 await self.directory.context.workers.run(_sync, unflushed)
             await self.write_leader_epochs()
         except OSError as error:
@@ -717,6 +730,15 @@ class Log:
         self.last_flush_ms = self.directory.context.clock.now_ms()
         if self._truncations == truncations:
             self.recovery_point = max(self.recovery_point, end_offset)
+
+    def _unflushed_segments(self) -> list[Segment]:
+        first = max(bisect_right(self.segments, self.recovery_point, key=_BASE_OFFSET) - 1, 0)
+        has_unflushed_data = self.log_end_offset > self.recovery_point
+        return [
+            segment
+            for number, segment in enumerate(self.segments)
+            if segment.has_unsynced_indexes or (number >= first and has_unflushed_data)
+        ]
 
     async def write_leader_epochs(self) -> None:
         if self.leader_epochs.is_changed:

@@ -3,6 +3,7 @@
 import errno
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +14,7 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
 from tidelog.runtime.randomness import Randomness
 from tidelog.runtime.workers import Workers
+from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, write_offsets
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import TopicPartition
 
@@ -55,10 +57,30 @@ class StorageContext:
     cache: SegmentCache = field(default_factory=SegmentCache)
 
 
+class Checkpoint(NamedTuple):
+    name: str
+    number: int
+    """Which of two was collected later."""
+    offsets: dict[TopicPartition, int]
+
+
 class LogDirectory:
     """A directory of logs. The first I/O error takes it offline until the broker starts anew."""
 
-    __slots__ = ("_lock", "cluster_id", "context", "error", "is_online", "logs", "on_failure", "path", "was_clean")
+    __slots__ = (
+        "_checkpoint_lock",
+        "_collected",
+        "_lock",
+        "_written",
+        "cluster_id",
+        "context",
+        "error",
+        "is_online",
+        "logs",
+        "on_failure",
+        "path",
+        "was_clean",
+    )
 
     def __init__(
         self, path: str, context: StorageContext, on_failure: Callable[["LogDirectory"], None] | None = None
@@ -73,6 +95,9 @@ class LogDirectory:
         self.was_clean = False
         """Whether the last stop before this one was clean."""
         self._lock: Lock | None = None
+        self._checkpoint_lock = threading.Lock()
+        self._collected = 0
+        self._written: dict[str, Checkpoint] = {}
 
     def __repr__(self) -> str:
         return f"LogDirectory({self.path!r}, {'online' if self.is_online else 'offline'})"
@@ -158,6 +183,30 @@ class LogDirectory:
         marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         self.context.disk.write_file_atomically(self.file(CLEAN_SHUTDOWN_MARKER), marker.encode())
 
+    # ---- checkpoints
+
+    def collect_checkpoint(self, name: str) -> Checkpoint:
+        """What the checkpoint of that name has to say now; on the event loop."""
+        self._collected += 1
+        offset_of, offsets = CHECKPOINTED_OFFSETS[name], {}
+        for topic_partition, log in self.logs.items():
+            offset = offset_of(log)
+            if offset is not None:
+                offsets[topic_partition] = offset
+        return Checkpoint(name, self._collected, offsets)
+
+    def is_written(self, checkpoint: Checkpoint) -> bool:
+        written = self._written.get(checkpoint.name)
+        return written is not None and written.offsets == checkpoint.offsets
+
+    def write_checkpoint(self, name: str, number: int, offsets: dict[TopicPartition, int]) -> None:
+        """Blocking. One that was overtaken by a newer one on its way through the workers is dropped."""
+        with self._checkpoint_lock:
+            written = self._written.get(name)
+            if written is None or written.number < number:
+                write_offsets(self.context.disk, self.file(name), offsets)
+                self._written[name] = Checkpoint(name, number, offsets)
+
     @property
     def size_bytes(self) -> int:
         return sum(log.size_bytes for log in self.logs.values())
@@ -193,3 +242,23 @@ def _read_properties(disk: Disk, directory: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     return {entry.key: entry.value for entry in parse_properties(text)}
+
+
+def _log_start_offset(log: "Log") -> int | None:
+    """Only where it says more than the name of the first segment."""
+    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+
+
+def _recovery_point(log: "Log") -> int:
+    return log.recovery_point
+
+
+def _high_watermark(log: "Log") -> int:
+    return log.high_watermark
+
+
+CHECKPOINTED_OFFSETS: dict[str, Callable[["Log"], int | None]] = {
+    RECOVERY_POINTS: _recovery_point,
+    HIGH_WATERMARKS: _high_watermark,
+    LOG_START_OFFSETS: _log_start_offset,
+}

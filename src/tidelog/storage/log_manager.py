@@ -12,7 +12,7 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import Disk
 from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.workers import Workers
-from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, write_offsets
+from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.directory_loader import LoadedDirectory, load_directory
 from tidelog.storage.loader import create_log
@@ -51,7 +51,6 @@ class LogManager:
         self._context = context
         self._logs: dict[TopicPartition, Log] = {}
         self._doomed: list[_DoomedDirectory] = []
-        self._written: dict[str, dict[TopicPartition, int]] = {}
         self._rolled: set[Log] = set()
         self._has_rolled = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -272,30 +271,20 @@ class LogManager:
     # ---- checkpoints
 
     async def checkpoint_high_watermarks(self) -> None:
-        await self._checkpoint(HIGH_WATERMARKS, lambda log: log.high_watermark)
+        await self._checkpoint(HIGH_WATERMARKS)
 
     async def checkpoint_recovery_points(self) -> None:
-        await self._checkpoint(RECOVERY_POINTS, lambda log: log.recovery_point)
+        await self._checkpoint(RECOVERY_POINTS)
 
     async def checkpoint_log_start_offsets(self) -> None:
-        """Only where it says more than the name of the first segment."""
-        await self._checkpoint(
-            LOG_START_OFFSETS,
-            lambda log: log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None,
-        )
+        await self._checkpoint(LOG_START_OFFSETS)
 
-    async def _checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> None:
+    async def _checkpoint(self, name: str) -> None:
         """Write the checkpoint in every log dir where it changed since it was last written."""
         for directory in self.directories:
-            offsets = {}
-            for topic_partition, log in directory.logs.items():
-                offset = offset_of(log)
-                if offset is not None:
-                    offsets[topic_partition] = offset
-            path = directory.file(name)
-            is_changed = self._written.get(path) != offsets
-            if is_changed and await self._in_directory(directory, write_offsets, self._context.disk, path, offsets):
-                self._written[path] = offsets
+            checkpoint = directory.collect_checkpoint(name)
+            if not directory.is_written(checkpoint):
+                await self._in_directory(directory, directory.write_checkpoint, *checkpoint)
 
     async def _in_directory(
         self, directory: LogDirectory, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs

@@ -321,6 +321,27 @@ class Segment:
         if self.has_transactions:
             self.set_transactions([entry for entry in self.transactions() if entry.last_offset < end_offset])
         self.forget_tail()
+        self._find_max_timestamp()
+
+    def repair_indexes(self) -> None:
+        """Its batches are safe, but a crash may have cut the ends of its indexes off."""
+        self.offset_index.drop_torn_entry()
+        self.time_index.drop_torn_entry()
+        self._find_max_timestamp()
+        self.seal()
+
+    @property
+    def has_unsynced_indexes(self) -> bool:
+        return not (self.offset_index.is_synced and self.time_index.is_synced)
+
+    def _find_max_timestamp(self) -> None:
+        """From the last entry of the time index, and the batches behind it that had none yet."""
+        self.load_max_timestamp()
+        indexed_offset = max(self.offset_of_max_timestamp, self.base_offset)
+        for place in self.batch_places(self.start_of_search(indexed_offset)):
+            timestamp = self.header_at(place.position).max_timestamp
+            if timestamp > self.max_timestamp:
+                self.max_timestamp, self.offset_of_max_timestamp = timestamp, place.last_offset
 
     def forget_tail(self) -> None:
         """What was derived from the batches holds no longer; the next append finds it out again."""
