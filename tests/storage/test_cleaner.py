@@ -1,144 +1,43 @@
 import asyncio
-import errno
-from collections.abc import Callable, Iterator
-from threading import Event
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.storage.compacted_log import (
+    COMPACT,
+    PARTITION,
+    Stage,
+    append,
+    append_batch,
+    batches_of,
+    records_in,
+    values_in,
+)
+from tidelog.config.broker import BrokerSettings
 from tidelog.config.topic import TopicSettings
 from tidelog.protocol.compression import Codec
-from tidelog.protocol.record_batch import crc_matches, read_header, split_batches
-from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker, records_of
+from tidelog.protocol.record_batch import read_header
+from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker
 from tidelog.runtime.clock import ManualClock
-from tidelog.runtime.disk import OpenMode
-from tidelog.runtime.memory_disk import MemoryDisk, MemoryFile
-from tidelog.runtime.randomness import SeededRandomness
-from tidelog.runtime.workers import InlineWorkers, ThreadWorkers, Workers
+from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.runtime.workers import InlineWorkers
 from tidelog.storage.checkpoints import read_offsets
-from tidelog.storage.cleaner import CLEANER_OFFSETS, Cleaner
+from tidelog.storage.cleaner import CLEANER_OFFSETS
 from tidelog.storage.compaction import BYTES_PER_KEY
-from tidelog.storage.loader import Checkpointed, create_log, load_log
 from tidelog.storage.log import Log
-from tidelog.storage.log_directory import LogDirectory, StorageContext
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.validation import AppendOrigin
 from tidelog.types import TopicPartition
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-PARTITION = TopicPartition("compacted", 0)
 DAY_MS = 86_400_000
-COMPACT = TopicSettings(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
-
-
-class InterruptingWorkers(InlineWorkers):
-    """Does something on the event loop before a certain piece of work, as it may happen while a worker is busy."""
-
-    def __init__(self, name: str, event: Callable[[], None]) -> None:
-        self._name = name
-        self._event: Callable[[], None] | None = event
-
-    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result = work(*args, **kwargs)
-        if work.__name__ == self._name and self._event is not None:
-            event, self._event = self._event, None
-            event()
-        return result
-
-
-class Stage:
-    """A log dir with one compacted log and a cleaner."""
-
-    def __init__(
-        self,
-        topic_settings: TopicSettings = COMPACT,
-        disk: MemoryDisk | None = None,
-        dedupe_buffer_bytes: int = 10**6,
-    ) -> None:
-        self.clock = ManualClock()
-        self.disk = disk or MemoryDisk(self.clock)
-        self.context = StorageContext(self.disk, self.clock, InlineWorkers(), SeededRandomness(1))
-        self.directory = LogDirectory("/logs", self.context)
-        self.topic_settings = topic_settings
-        self.dedupe_buffer_bytes = dedupe_buffer_bytes
-        self.cleaner = self.new_cleaner()
-
-    @property
-    def logs(self) -> list[Log]:
-        return list(self.directory.logs.values())
-
-    def new_cleaner(self, workers: Workers | None = None) -> Cleaner:
-        context = StorageContext(self.disk, self.clock, workers or InlineWorkers(), SeededRandomness(1))
-        cleaner = Cleaner(context, [self.directory], self.dedupe_buffer_bytes)
-        asyncio.run(cleaner.load())
-        return cleaner
-
-    def create(self, partition: TopicPartition = PARTITION) -> Log:
-        log = create_log(self.directory, self.path_of(partition), partition, bytes(16), self.topic_settings)
-        self.directory.logs[partition] = log
-        return log
-
-    def path_of(self, partition: TopicPartition) -> str:
-        return f"{self.directory.path}/{partition}"
-
-    def reopen(self) -> Log:
-        """As after a crash."""
-        for log in self.logs:
-            log.let_go()
-        marks = Checkpointed(is_clean=False, recovery_point=0, high_watermark=2**40)
-        log = load_log(self.directory, self.path_of(PARTITION), PARTITION, self.topic_settings, marks)
-        self.directory.logs = {PARTITION: log}
-        self.cleaner = self.new_cleaner()
-        return log
-
-    def clean(self) -> bool:
-        return asyncio.run(self.cleaner.clean_once())
 
 
 @pytest.fixture
 def stage() -> Stage:
     return Stage()
-
-
-def append(log: Log, *pairs: tuple[str, str | None], codec: Codec = Codec.NONE, timestamp: int = 5) -> None:
-    records = [
-        Record(i, timestamp, key.encode(), None if value is None else value.encode())
-        for i, (key, value) in enumerate(pairs)
-    ]
-    append_batch(log, build_batch(records, compression=codec))
-
-
-def append_batch(log: Log, batch: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
-    log.append_as_leader(memoryview(batch), 0, origin)
-    log.raise_high_watermark(log.log_end_offset)
-
-
-def batches_of(log: Log) -> list[bytes]:
-    """Everything in the log, read as a consumer reads it."""
-    found: list[bytes] = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        read = log.read(offset, 1000, log.log_end_offset)
-        if read.slice is None:
-            break
-        for header, batch in split_batches(read.slice.read()):
-            assert crc_matches(batch, header)
-            found.append(bytes(batch))
-            offset = header.end_offset
-    return found
-
-
-def records_in(log: Log) -> list[Record]:
-    return [record for batch in batches_of(log) for record in records_of(batch)]
-
-
-def values_in(log: Log) -> dict[bytes | None, bytes | None]:
-    """What a reader of the whole log knows in the end."""
-    latest = {record.key: record.value for record in records_in(log)}
-    return {key: value for key, value in latest.items() if value is not None}
 
 
 def test_the_latest_value_of_every_key_stays_at_its_offset(stage: Stage) -> None:
@@ -396,183 +295,35 @@ def test_a_producer_can_go_on_after_cleaning_and_restart(stage: Stage) -> None:
     assert log.append_as_leader(memoryview(following), 0).first_offset == 4
 
 
-# ---- what happens meanwhile
+# ---- as part of the broker's storage
 
 
-def leftovers(stage: Stage) -> list[str]:
-    names = [entry.name for entry in stage.disk.list_directory(stage.path_of(PARTITION))]
-    return [name for name in names if name.endswith((".cleaned", ".swap"))]
+def test_the_cleaner_runs_with_the_logs_and_goes_on_after_a_restart() -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    broker_settings = BrokerSettings(log_dirs=("/first", "/second"), log_cleaner_backoff_ms=0)
 
+    async def open_logs() -> LogManager:
+        return await LogManager.open(broker_settings, lambda _: COMPACT, disk, clock, InlineWorkers(), "cluster", 0)
 
-@pytest.mark.parametrize("work", ["_prepare_round", "_clean_group"])
-def test_a_log_that_is_truncated_meanwhile_is_not_touched(stage: Stage, work: str) -> None:
-    log = stage.create()
-    append(log, ("a", "1"))
-    append(log, ("a", "2"))
-    log.roll()
-    append(log, ("a", "3"))
-    stage.cleaner = stage.new_cleaner(InterruptingWorkers(work, lambda: log.truncate_to(1)))
-    assert stage.clean()
-    assert log.cleaned_until is None
-    assert values_in(log) == {b"a": b"1"}
-    assert leftovers(stage) == []
-
-
-def test_segments_that_are_trimmed_meanwhile_do_not_come_back(stage: Stage) -> None:
-    log = stage.create()
-    append(log, ("a", "1"))
-    log.roll()
-    append(log, ("b", "2"))
-    log.roll()
-    append(log, ("c", "3"))
-
-    def trim() -> None:
-        log.advance_log_start_offset(1)
-        log.delete_old_segments(stage.clock.now_ms())
-
-    stage.cleaner = stage.new_cleaner(InterruptingWorkers("_clean_group", trim))
-    assert stage.clean()
-    assert [record.offset for record in records_in(log)] == [1, 2]
-    assert leftovers(stage) == []
-
-
-def test_a_log_that_is_deleted_meanwhile_takes_no_directory_offline(stage: Stage) -> None:
-    log = stage.create()
-    append(log, ("a", "1"), ("a", "2"))
-    log.roll()
-
-    def delete() -> None:
-        stage.directory.logs.clear()
-        log.is_deleted = True
-        stage.disk.rename(log.path, log.path + ".gone-delete")
-
-    stage.cleaner = stage.new_cleaner(InterruptingWorkers("_prepare_round", delete))
-    assert stage.clean()
-    assert stage.directory.is_online
-
-
-def test_appends_go_on_meanwhile(stage: Stage) -> None:
-    log = stage.create()
-    append(log, ("a", "1"), ("a", "2"))
-    log.roll()
-    stage.cleaner = stage.new_cleaner(InterruptingWorkers("_clean_group", lambda: append(log, ("a", "3"))))
-    assert stage.clean()
-    assert [record.offset for record in records_in(log)] == [1, 2]
-
-
-class SlowDisk(MemoryDisk):
-    """Holds up the second opening of a sealed segment, when it is being rewritten, until told to go on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opened = 0
-        self.renamed: list[str] = []
-        self.is_reached = Event()
-        self.may_go_on = Event()
-
-    def open(self, path: str, mode: OpenMode) -> MemoryFile:
-        if mode == "read" and path.endswith(".log"):
-            self.opened += 1
-            if self.opened == 2:
-                self.is_reached.set()
-                assert self.may_go_on.wait(timeout=10)
-        return super().open(path, mode)
-
-    def rename(self, old: str, new: str) -> None:
-        self.renamed.append(new)
-        super().rename(old, new)
-
-
-def test_a_cleaner_that_is_stopped_leaves_no_worker_behind() -> None:
-    disk = SlowDisk()
-    stage = Stage(disk=disk)
-    log = stage.create()
-    append(log, ("a", "1"), ("a", "2"))
-    log.roll()
-    workers = ThreadWorkers("cleaner", 1)
-    cleaner = stage.new_cleaner(workers)
-
-    async def stop_in_the_middle() -> None:
-        running = asyncio.create_task(cleaner.run(backoff_ms=1))
-        await asyncio.to_thread(disk.is_reached.wait)
-        running.cancel()
-        # Only once the cancellation has arrived: by then the worker has been told to stop.
-        asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, disk.may_go_on.set)
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    asyncio.run(stop_in_the_middle())
-    workers.close()
-    assert disk.renamed == []
-    assert log.cleaned_until is None
-    assert len(records_in(log)) == 2
-    assert leftovers(stage) == []
-
-
-# ---- damage
-
-
-def test_a_damaged_log_is_left_alone_and_the_others_are_cleaned(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    damaged, sound = stage.create(), stage.create(TopicPartition("sound", 0))
-    for log in (damaged, sound):
+    async def run() -> None:
+        manager = await open_logs()
+        log = manager.create(PARTITION, bytes(16), COMPACT)
         append(log, ("a", "1"), ("a", "2"))
         log.roll()
-    path = damaged.segments[0].path(".log")
-    contents = bytearray(stage.disk.read_file(path))
-    contents[-1] ^= 1
-    stage.disk.write_file_atomically(path, bytes(contents))
-    while stage.clean():
-        pass
-    assert damaged.cleaned_until is None
-    assert sound.cleaned_until == 2
-    assert stage.disk.read_file(path) == contents
-    assert "cannot be cleaned" in caplog.text
-    assert stage.cleaner.statistics().uncleanable_partitions == 1
+        background = asyncio.create_task(manager.run())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        background.cancel()
+        await asyncio.wait([background])
+        assert log.cleaned_until == 2
+        await manager.close()
+        manager = await open_logs()
+        reopened = manager.logs[PARTITION]
+        assert reopened.cleaned_until == 2
+        assert [record.offset for record in records_in(reopened)] == [1]
+        await manager.close()
 
-
-def fill(log: Log) -> None:
-    for number in range(12):
-        append(log, (f"key {number % 4}", f"value {number}"), ("gone", None), codec=Codec(number % 5))
-        if number % 3 == 2:
-            log.roll()
-    asyncio.run(log.flush())
-
-
-@pytest.mark.parametrize("segment_bytes", [400, 10_000], ids=["several groups", "one group"])
-def test_a_crash_at_any_moment_loses_nothing(segment_bytes: int) -> None:
-    topic_settings = TopicSettings(cleanup_policy=("compact",), segment_bytes=segment_bytes)
-    for calls in range(1000):
-        stage = Stage(topic_settings)
-        fill(stage.create())
-        expected = values_in(stage.logs[0])
-        stage.disk.inject(errno.EIO, calls_before=calls)
-        stage.clean()
-        has_failed = not stage.directory.is_online
-        stage.disk.faults.clear()
-        stage.disk.crash()
-        _check_recovery(Stage(topic_settings, disk=stage.disk), expected)
-        if not has_failed:
-            assert calls > 50
-            return
-    raise AssertionError("the cleaning never ended")
-
-
-def _check_recovery(stage: Stage, expected: dict[bytes | None, bytes | None]) -> None:
-    log = stage.reopen()
-    assert values_in(log) == expected
-    assert log.log_end_offset == 24
-    while stage.clean():
-        assert values_in(log) == expected
-    assert leftovers(stage) == []
-
-
-def test_a_full_disk_takes_the_directory_offline(stage: Stage) -> None:
-    log = stage.create()
-    fill(log)
-    stage.disk.inject(errno.ENOSPC, operations=("append",))
-    stage.clean()
-    assert not stage.directory.is_online
-    assert not stage.clean()
+    asyncio.run(run())
 
 
 # ---- at random
