@@ -155,6 +155,32 @@ def test_a_paused_reader_receives_nothing_until_it_resumes(network: Network) -> 
     run(scenario())
 
 
+def test_a_reader_that_pauses_itself_gets_the_next_frame_when_it_resumes(network: Network) -> None:
+    async def scenario() -> None:
+        pair = await Pair().connect(network)
+        server = pair.server
+        take = server.on_frame
+
+        def take_one(frame: memoryview) -> None:
+            take(frame)
+            server.channel.pause_reading()
+
+        server.on_frame = take_one  # type: ignore[method-assign]
+        for size in (10, 100_000, 3, 50_000):
+            pair.client.channel.send([bytes(size)])
+        pair.client.channel.flush()
+        for expected in range(1, 5):
+            await server.until(lambda server, expected=expected: len(server.frames) == expected)  # type: ignore[misc]
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(server.frames) == expected
+            server.channel.resume_reading()
+        assert [len(frame) for frame in server.frames] == [10, 100_000, 3, 50_000]
+        pair.close()
+
+    run(scenario())
+
+
 def test_both_ends_learn_of_a_close(network: Network) -> None:
     async def scenario() -> None:
         pair = await Pair().connect(network)

@@ -23,6 +23,9 @@ class ReplicaManager:
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._online.values())
 
+    def __len__(self) -> int:
+        return len(self._online)
+
     @property
     def offline_partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self._offline)

@@ -75,6 +75,8 @@ class SocketChannel:
         if not self._is_reading and not self.is_closed:
             self._loop.add_reader(self._fd, self._on_readable)
             self._is_reading = True
+            if self._aside or self._buffer is not None:
+                self._loop.call_soon(self._on_readable)  # whole frames may have been left when reading paused
 
     def pause_reading(self) -> None:
         if self._is_reading:
@@ -82,6 +84,8 @@ class SocketChannel:
             self._is_reading = False
 
     def _on_readable(self) -> None:
+        if not self._is_reading:
+            return
         try:
             self._read_frames()
         except FrameTooLarge as error:
@@ -100,7 +104,11 @@ class SocketChannel:
                 return
             buffer = self._borrow_buffer()
         try:
+            if self._filled:
+                buffer = self._hand_over(buffer)
             for _ in range(MAX_READS_PER_WAKE_UP):
+                if not self._is_reading:
+                    return
                 room = self._room(buffer)
                 received = self._socket.recv_into(room)
                 if received == 0:
@@ -108,7 +116,7 @@ class SocketChannel:
                     return
                 self._filled += received
                 buffer = self._hand_over(buffer)
-                if received < len(room) or not self._is_reading:
+                if received < len(room):
                     return
         except (BlockingIOError, InterruptedError):
             return
@@ -142,13 +150,13 @@ class SocketChannel:
                 break
             self.receiver.on_frame(view[start + LENGTH_BYTES : end])
             start = end
-            if self.is_closed:
+            if not self._is_reading:
                 break
         if start == filled or self.is_closed:
             self._start = self._filled = 0
             return buffer
         self._start = start
-        return self._make_room(buffer)
+        return self._make_room(buffer) if self._is_reading else buffer
 
     def _make_room(self, buffer: bytearray) -> bytearray:
         """Room for the frame under way, or more of it: memory is spent as bytes arrive, not as they are announced."""

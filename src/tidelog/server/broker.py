@@ -95,6 +95,14 @@ def system_seams(settings: BrokerSettings) -> Seams:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerStatistics:
+    connections: int
+    waiting_operations: int
+    partitions: int
+    offline_partitions: int
+
+
 class Broker:
     """A running broker. `start` gives one that serves; `stop` leaves its log directories clean."""
 
@@ -234,6 +242,14 @@ class Broker:
                 log.warning("log of an unknown topic is left alone partition=%s", topic_partition)
 
     # -- running
+
+    def statistics(self) -> BrokerStatistics:
+        return BrokerStatistics(
+            connections=len(self._registry),
+            waiting_operations=self._services.purgatory.size,
+            partitions=len(self._services.replicas),
+            offline_partitions=len(self._services.replicas.offline_partitions),
+        )
 
     def _start_background(self, logs: LogManager) -> None:
         assert self._store is not None

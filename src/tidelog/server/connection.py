@@ -110,6 +110,7 @@ class Connection:
     def _reserve(self) -> _PendingAnswer:
         pending = _PendingAnswer()
         self._pending.append(pending)
+        self._pause_if_congested()
         return pending
 
     async def _await_outcome(

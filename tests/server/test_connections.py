@@ -1,0 +1,149 @@
+"""What the broker does with connections: limits, hostile frames, pipelining, idleness, the end."""
+
+import asyncio
+import logging
+import struct
+
+import pytest
+
+from tests.server.harness import Client, World, fetch_request, with_broker
+from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.runtime.virtual_time import run_virtually
+from tidelog.server.connection import MAX_REQUESTS_IN_FLIGHT
+
+HOSTILE_FRAMES = {
+    "empty": b"",
+    "one byte": b"\x00",
+    "unknown api": struct.pack(">hhih", 999, 0, 1, -1),
+    "api that is not served": struct.pack(">hhih", 10, 4, 1, -1) + b"\x00",
+    "unknown version": struct.pack(">hhih", 1, 99, 1, -1) + b"\x00",
+    "version below the first": struct.pack(">hhih", 0, 2, 1, -1),
+    "cut in the middle": struct.pack(">hhih", 0, 9, 1, -1) + b"\x00\x00",
+    "an array of two billion topics": struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 2**31 - 1),
+    "a text that is not text": struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">ih", 1, 2) + b"\xff\xfe",
+}
+
+
+@pytest.mark.parametrize("frame", HOSTILE_FRAMES.values(), ids=HOSTILE_FRAMES.keys())
+def test_a_hostile_frame_costs_its_connection_and_one_log_line(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        other = await world.connect()
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            client.send_raw(frame)
+            await asyncio.sleep(0.1)
+        assert client.closed_because == "closed by the peer"
+        assert len(caplog.records) == 1
+        assert "bad request" in caplog.text
+        assert other.closed_because is None
+        await other.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+
+    with_broker(scenario)
+
+
+def test_a_newer_client_is_told_our_versions() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        frames: list[bytes] = []
+        client.on_frame = lambda frame: frames.append(bytes(frame))  # type: ignore[method-assign]
+        client.send_raw(struct.pack(">hhih", 18, 77, 5, -1) + b"\x00\x07future!")
+        await asyncio.sleep(0.1)
+        assert frames == [struct.pack(">ihi", 5, 35, 1) + struct.pack(">hhh", 18, 0, 4)]
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_api_versions_lists_what_is_served(version: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        request = ApiVersionsRequest(client_software_name="a-client", client_software_version="1.0")
+        response = await client.ask(request, version, ApiVersionsResponse)
+        assert response.error_code == 0
+        ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        assert ranges[0] == (0, 13)  # older librdkafka compresses only if Produce begins at 0
+        assert ranges[1] == (4, 18)
+        assert 71 not in ranges
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("name", ["", "-dash", "sp ace", "ü"])
+def test_a_badly_named_client_is_refused(name: str) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
+        assert (await client.ask(request, 3, ApiVersionsResponse)).error_code == 42
+
+    with_broker(scenario)
+
+
+def test_connections_above_the_limit_are_turned_away() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.broker(max_connections=2):
+            clients = [await world.connect() for _ in range(3)]
+            await asyncio.sleep(0.1)
+            assert [client.closed_because is None for client in clients] == [True, True, False]
+            clients[0].channel.close("done")
+            await asyncio.sleep(0.1)
+            late = await world.connect()
+            await late.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+
+    run_virtually(scenario())
+
+
+def test_connections_of_one_host_above_the_limit_are_turned_away() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.broker(max_connections_per_ip=1):
+            clients = [await world.connect() for _ in range(2)]
+            await asyncio.sleep(0.1)
+            assert [client.closed_because is None for client in clients] == [True, False]
+
+    run_virtually(scenario())
+
+
+def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        waiting = await world.connect()
+        answer = waiting.start(fetch_request("t", 0, max_wait_ms=20_000), 12)
+        await asyncio.sleep(12)
+        assert client.closed_because == "closed by the peer"
+        assert waiting.closed_because is None
+        await answer
+
+    with_broker(scenario, connections_max_idle_ms=10_000)
+
+
+def test_a_client_that_pipelines_without_end_is_read_no_further() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.broker() as broker:
+            client = await world.connect()
+            await client.create_topic("t")
+            answers = [
+                client.start(fetch_request("t", 0, max_wait_ms=1000), 12) for _ in range(MAX_REQUESTS_IN_FLIGHT + 100)
+            ]
+            await asyncio.sleep(0.1)
+            assert broker.statistics().waiting_operations == MAX_REQUESTS_IN_FLIGHT
+            late = client.start(ApiVersionsRequest(), 0)
+            await asyncio.gather(*answers)
+            await late
+
+    run_virtually(scenario())
+
+
+def test_a_client_that_leaves_takes_its_waiting_requests_along() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.broker() as broker:
+            client = await world.connect()
+            await client.create_topic("t")
+            client.start(fetch_request("t", 0, max_wait_ms=100_000), 12)
+            await asyncio.sleep(0.1)
+            assert broker.statistics().waiting_operations == 1
+            client.channel.close("gone")
+            await asyncio.sleep(0.1)
+            assert broker.statistics().waiting_operations == 0
+            assert broker.statistics().connections == 0
+
+    run_virtually(scenario())
