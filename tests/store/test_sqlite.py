@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -200,11 +201,10 @@ def test_opening_and_reading_thousands_of_nodes_is_quick(tmp_path: Path) -> None
         paths = [f"/n{number}" for number in range(4000)]
         await store.multi([Create(path, b"x" * 100) for path in paths])
         await store.close()
-        clock = SystemClock()
-        started = clock.monotonic()
+        started = time.process_time()
         again = await stores.open()
         assert None not in await again.get_many(paths)
-        elapsed = clock.monotonic() - started
+        elapsed = time.process_time() - started
         await again.close()
         return elapsed
 

@@ -12,6 +12,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults, validate_dynamic_broker_configs, validated_topic_settings
 from tidelog.config.setting import ConfigType, Setting, default_text, settings_of
 from tidelog.config.topic import TopicSettings
+from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.errors import InvalidConfig, InvalidRequest, KafkaError, RequestTimedOut, UnknownTopicOrPartition
 from tidelog.store.interface import BadVersion, Check, Create, Delete, Node, NodeExists, NoNode, Operation, Set, Store
 from tidelog.types import BrokerId
@@ -88,7 +89,8 @@ class ConfigAdministration:
             try:
                 if counts[change.resource_type, change.resource_name] > 1:
                     raise InvalidRequest("Each resource must appear at most once.")
-                configs = await self._alter(change, validate_only=validate_only)
+                with store_errors_for_clients():
+                    configs = await self._alter(change, validate_only=validate_only)
             except KafkaError as error:
                 outcomes.append(ConfigOutcome(change.resource_type, change.resource_name, {}, error))
             else:

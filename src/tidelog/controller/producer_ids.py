@@ -4,6 +4,7 @@ import asyncio
 
 from tidelog.cluster import znodes
 from tidelog.cluster.znodes import ProducerIdBlock
+from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.errors import UnknownServerError
 from tidelog.store.interface import BadVersion, Store
 from tidelog.types import BrokerId
@@ -31,7 +32,8 @@ class ProducerIds:
         while not self._unused:
             async with self._claiming:
                 if not self._unused:
-                    block = await self._claim_block()
+                    with store_errors_for_clients():
+                        block = await self._claim_block()
                     self._unused = range(block.first, block.last + 1)
         producer_id = self._unused[0]
         self._unused = self._unused[1:]

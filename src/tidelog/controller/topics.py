@@ -11,6 +11,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults
 from tidelog.controller.loading import load_topics
 from tidelog.controller.registration import ControllerTerm
+from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.controller.topic_rules import (
     MorePartitions,
     NewTopic,
@@ -152,32 +153,35 @@ class TopicAdministration:
 
     async def _write_new_topics(self, topics: Sequence[Topic]) -> dict[str, TopicOutcome]:
         """All in one transaction; if one of them stands in the way, one by one."""
-        # Kafka may leave the settings of a topic behind whose creation failed.
-        stale = await self._store.get_many([znodes.topic_config_path(topic.name) for topic in topics])
-        operations: list[Operation] = [self._fence()]
-        for topic, config in zip(topics, stale, strict=True):
-            operations += _new_topic_nodes(topic, config)
         try:
-            await self._write(operations)
+            with store_errors_for_clients():
+                await self._write(await self._creation(topics))
         except (NodeExists, BadVersion, NoNode):
-            if len(topics) == 1:
-                error = TopicAlreadyExists(f"Topic '{topics[0].name}' already exists.")
-                return {topics[0].name: TopicOutcome(topics[0].name, error=error)}
-            return {
-                name: outcome for topic in topics for name, outcome in (await self._write_new_topics([topic])).items()
-            }
+            if len(topics) > 1:
+                return {topic.name: (await self._write_new_topics([topic]))[topic.name] for topic in topics}
+            (name,) = (topic.name for topic in topics)
+            return {name: TopicOutcome(name, error=TopicAlreadyExists(f"Topic '{name}' already exists."))}
         except KafkaError as error:
             return {topic.name: TopicOutcome(topic.name, error=error) for topic in topics}
         for topic in topics:
             logger.info("created topic: topic=%s partitions=%d", topic.name, len(topic.partitions))
         return {topic.name: TopicOutcome(topic.name, topic, topic_id=topic.topic_id) for topic in topics}
 
+    async def _creation(self, topics: Sequence[Topic]) -> list[Operation]:
+        # Kafka may leave the settings of a topic behind whose creation failed.
+        stale = await self._store.get_many([znodes.topic_config_path(topic.name) for topic in topics])
+        operations: list[Operation] = [self._fence()]
+        for topic, config in zip(topics, stale, strict=True):
+            operations += _new_topic_nodes(topic, config)
+        return operations
+
     async def _delete_topic(self, wanted: str | Uuid) -> TopicOutcome:
         try:
             topic = self._find(wanted)
             if not self._settings().delete_topic_enable:
                 raise TopicDeletionDisabled
-            await self._write_deletion(topic)
+            with store_errors_for_clients():
+                await self._write_deletion(topic)
         except KafkaError as error:
             return _refused(wanted, error)
         return TopicOutcome(topic.name, topic, topic_id=topic.topic_id)
@@ -211,16 +215,21 @@ class TopicAdministration:
 
     async def _create_partitions(self, request: MorePartitions, *, validate_only: bool) -> TopicOutcome:
         try:
-            for _ in range(MAX_ATTEMPTS):
-                topic = await self._reload(request.name)
-                added = decide_more_partitions(request, topic, self._image(), self._term.epoch)
-                assert topic is not None
-                grown = replace(topic, partitions=topic.partitions + added, version=topic.version + 1)
-                if validate_only or await self._write_partitions(topic, grown, added):
-                    return TopicOutcome(request.name, grown, topic_id=grown.topic_id)
-            raise RequestTimedOut(f"the topic '{request.name}' kept changing")
+            with store_errors_for_clients():
+                grown = await self._grow(request, validate_only=validate_only)
         except KafkaError as error:
             return TopicOutcome(request.name, error=error)
+        return TopicOutcome(request.name, grown, topic_id=grown.topic_id)
+
+    async def _grow(self, request: MorePartitions, *, validate_only: bool) -> Topic:
+        for _ in range(MAX_ATTEMPTS):
+            topic = await self._reload(request.name)
+            added = decide_more_partitions(request, topic, self._image(), self._term.epoch)
+            assert topic is not None
+            grown = replace(topic, partitions=topic.partitions + added, version=topic.version + 1)
+            if validate_only or await self._write_partitions(topic, grown, added):
+                return grown
+        raise RequestTimedOut(f"the topic '{request.name}' kept changing")
 
     async def _write_partitions(self, topic: Topic, grown: Topic, added: Sequence[Partition]) -> bool:
         """False if somebody else changed the topic meanwhile."""
