@@ -10,16 +10,19 @@ from tidelog.errors import (
     KafkaError,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    RecordsRefused,
     RequestTimedOut,
     UnsupportedCompressionType,
 )
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from tidelog.protocol.record_batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
@@ -35,21 +38,15 @@ LOW_ATTRIBUTES_BYTE = 22
 
 
 def handle_produce(request: ProduceRequest, call: Call) -> ProduceResponse | Deferred[ProduceResponse] | None:
-    response = ProduceResponse(responses=[])
     waits: list[_Wait] = []
-    for topic in request.topic_data:
-        name = topic.name if call.version < TOPIC_IDS_FROM_VERSION else None
-        answers = [_append(call, request, name, topic.topic_id, partition, waits) for partition in topic.partition_data]
-        response.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-        )
+    response = ProduceResponse([_append_to_topic(topic, request.acks, call, waits) for topic in request.topic_data])
     if request.acks == 0:
         _close_if_failed(response, call)
         return None
-    if not waits or all(wait.is_over() for wait in waits):
-        _finish(waits)
-        return response
-    return _wait_for_replication(request, response, waits, call)
+    if waits and not all(wait.is_over() for wait in waits):
+        return _wait_for_replication(request, response, waits, call)
+    _finish(waits)
+    return response
 
 
 class _Wait:
@@ -82,36 +79,32 @@ class _Wait:
         return None
 
 
+def _append_to_topic(topic: TopicProduceData, acks: int, call: Call, waits: list[_Wait]) -> TopicProduceResponse:
+    answers = []
+    for data in topic.partition_data:
+        try:
+            answers.append(_append(topic, data, acks, call, waits))
+        except KafkaError as error:
+            answers.append(_failed(data.index, error))
+    return TopicProduceResponse(topic.name, topic.topic_id, answers)
+
+
 def _append(
-    call: Call,
-    request: ProduceRequest,
-    topic: str | None,
-    topic_id: bytes,
-    data: PartitionProduceData,
-    waits: list[_Wait],
+    topic: TopicProduceData, data: PartitionProduceData, acks: int, call: Call, waits: list[_Wait]
 ) -> PartitionProduceResponse:
-    acks = request.acks
-    try:
-        if topic is None:
-            topic = call.services.cluster.topic_name(topic_id)
-        if acks not in ACKS_ALLOWED:
-            raise InvalidRequiredAcks(f"acks={acks}; allowed are 0, 1 and -1")
-        batch = data.records
-        if batch is None or len(batch) < HEADER_BYTES:
-            raise InvalidRecord("a produce request carries exactly one record batch per partition")
-        if is_internal(topic):
-            raise InvalidTopic(f"{topic} is internal: only brokers write to it")
-        _check_attributes(batch[LOW_ATTRIBUTES_BYTE], call.version)
-        partition = call.services.replicas.get(topic, data.index)
-        result = partition.append_as_leader(batch, acks)
-    except KafkaError as error:
-        return _failed(data.index, error)
+    name = topic.name if call.version < TOPIC_IDS_FROM_VERSION else call.services.cluster.topic_name(topic.topic_id)
+    batch = data.records
+    if acks not in ACKS_ALLOWED:
+        raise InvalidRequiredAcks(f"acks={acks}; allowed are 0, 1 and -1")
+    if batch is None or len(batch) < HEADER_BYTES:
+        raise InvalidRecord("a produce request carries exactly one record batch per partition")
+    if is_internal(name):
+        raise InvalidTopic(f"{name} is internal: only brokers write to it")
+    _check_attributes(batch[LOW_ATTRIBUTES_BYTE], call.version)
+    partition = call.services.replicas.get(name, data.index)
+    result = partition.append_as_leader(batch, acks)
     answer = PartitionProduceResponse(
-        index=data.index,
-        error_code=NO_ERROR,
-        base_offset=result.first_offset,
-        log_append_time_ms=result.log_append_time_ms,
-        log_start_offset=result.log_start_offset,
+        data.index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
     )
     if acks == ACKS_ALL:
         waits.append(_Wait(partition, result.last_offset + 1, answer))
@@ -132,9 +125,16 @@ def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
         base_offset=-1,
         log_append_time_ms=-1,
         log_start_offset=-1,
+        record_errors=_record_errors(error),
         error_message=error.message,
         current_leader=LeaderIdAndEpoch() if isinstance(error, NotLeaderOrFollower) else None,
     )
+
+
+def _record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
+    """KIP-467: which records are to blame, so that a producer can drop just them."""
+    blamed = error.record_errors if isinstance(error, RecordsRefused) else ()
+    return [BatchIndexAndErrorMessage(record.batch_index, record.message) for record in blamed]
 
 
 def _close_if_failed(response: ProduceResponse, call: Call) -> None:
