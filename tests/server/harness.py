@@ -26,7 +26,7 @@ from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.network import Channel, FrameReceiver
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import EPOCH_MS, VirtualClock, VirtualTimeLoop, run_virtually
-from tidelog.runtime.workers import InlineWorkers
+from tidelog.runtime.workers import InlineWorkers, Workers
 from tidelog.server.broker import Broker, Seams
 from tidelog.store.interface import Store
 from tidelog.store.memory import MemoryStore, MemoryStoreState
@@ -47,6 +47,7 @@ class World:
         self.disk = MemoryDisk(self.clock)
         self.network = MemoryNetwork()
         self.store_state = MemoryStoreState()
+        self.workers: Workers = InlineWorkers()
 
     async def _open_store(self) -> Store:
         return MemoryStore(self.store_state)
@@ -58,7 +59,7 @@ class World:
             disk=self.disk,
             network=self.network,
             randomness=SeededRandomness(1),
-            workers=InlineWorkers(),
+            workers=self.workers,
             open_store=self._open_store,
         )
         return await Broker.start(BrokerSettings(**values), seams)  # type: ignore[arg-type]

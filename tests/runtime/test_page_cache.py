@@ -1,0 +1,41 @@
+"""Whether a read would wait for the device, asked of the real page cache."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tidelog.runtime.disk import SystemDisk
+
+SIZE_BYTES = 8 * 1024 * 1024
+
+
+def evict(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def test_a_file_is_cached_after_writing_not_after_eviction_and_again_after_reading(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(SIZE_BYTES))
+    file = SystemDisk().open(str(path), "read")
+    assert file.is_cached(0, SIZE_BYTES)
+    evict(path)
+    if file.is_cached(0, SIZE_BYTES):
+        pytest.skip("this file system keeps its files in memory")
+    file.read(0, SIZE_BYTES)
+    assert file.is_cached(0, SIZE_BYTES)
+
+
+def test_asking_does_not_bring_the_data_in(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(SIZE_BYTES))
+    file = SystemDisk().open(str(path), "read")
+    evict(path)
+    if file.is_cached(0, SIZE_BYTES):
+        pytest.skip("this file system keeps its files in memory")
+    assert not file.is_cached(0, SIZE_BYTES)
+    assert not file.is_cached(SIZE_BYTES // 2, 1)
+
