@@ -1,0 +1,229 @@
+import asyncio
+
+import pytest
+
+from tests.storage.logs import EPOCH, NOW_MS, append, batch_of, end_transaction, loaded, new_log
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+from tidelog.protocol.record_batch import MAX_SEQUENCE
+from tidelog.protocol.records import ControlType
+from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.storage.log import AppendResult, Log
+from tidelog.storage.producer_state import DamagedSnapshot, ProducerStates
+from tidelog.storage.transaction_index import AbortedTransaction
+
+PRODUCER = 7
+
+
+def send(
+    log: Log, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = PRODUCER, transactional: bool = False
+) -> AppendResult:
+    batch = batch_of(
+        *[b"value"] * count,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+    )
+    return log.append_as_leader(batch, EPOCH)
+
+
+def test_any_of_the_last_five_batches_is_known_again() -> None:
+    log = new_log()
+    first = [send(log, number * 2, 2) for number in range(6)]
+    for number in range(1, 6):
+        again = send(log, number * 2, 2)
+        assert again == first[number]._replace(is_duplicate=True)
+    assert log.log_end_offset == 12
+
+
+def test_a_batch_older_than_the_last_five_is_out_of_order() -> None:
+    log = new_log()
+    for number in range(6):
+        send(log, number)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        send(log, 0)
+    assert log.log_end_offset == 6
+
+
+def test_a_gap_and_an_overlap_are_refused() -> None:
+    log = new_log()
+    send(log, 0, 3)
+    for sequence in (4, 2, 1):
+        with pytest.raises(OutOfOrderSequenceNumber, match="expected 3"):
+            send(log, sequence)
+    assert send(log, 3).first_offset == 3
+
+
+def test_sequences_wrap() -> None:
+    log = new_log()
+    send(log, MAX_SEQUENCE - 1, 3)
+    assert log.producers.by_id[PRODUCER].last_sequence == 0
+    assert send(log, MAX_SEQUENCE - 1, 3).is_duplicate
+    with pytest.raises(OutOfOrderSequenceNumber):
+        send(log, 2)
+    assert send(log, 1).first_offset == 3
+
+
+def test_an_unknown_producer_may_start_anywhere() -> None:
+    log = new_log()
+    assert send(log, 1234).first_offset == 0
+    assert send(log, 1235).first_offset == 1
+
+
+def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
+    log = new_log()
+    send(log, 0)
+    with pytest.raises(OutOfOrderSequenceNumber, match="instead of 0"):
+        send(log, 1, epoch=1)
+    send(log, 0, epoch=1)
+    with pytest.raises(InvalidProducerEpoch):
+        send(log, 1, epoch=0)
+    assert log.log_end_offset == 2
+
+
+def test_the_state_survives_a_clean_stop_with_the_last_batch() -> None:
+    log = new_log()
+    for number in range(3):
+        send(log, number)
+    asyncio.run(log.close())
+    again = loaded(log, is_clean=True, recovery_point=3)
+    assert send(again, 2).is_duplicate
+    assert send(again, 3).first_offset == 3
+
+
+def test_the_state_survives_a_crash() -> None:
+    log = new_log(settings=TopicSettings(segment_bytes=300))
+    for number in range(20):
+        send(log, number)
+    assert len(log.segments) > 3
+    again = loaded(log, recovery_point=11)
+    assert again.producers.by_id[PRODUCER].last_sequence == 19
+    assert send(again, 19).is_duplicate
+
+
+def test_a_damaged_snapshot_is_not_needed() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, settings=TopicSettings(segment_bytes=300))
+    for number in range(20):
+        send(log, number)
+    asyncio.run(log.close())
+    assert len(log.snapshots.offsets) > 3
+    for offset in log.snapshots.offsets[1:]:
+        disk.open(log.snapshots.path(offset), "append").append(b"x")
+    again = loaded(log, is_clean=True, recovery_point=20)
+    assert again.producers.by_id[PRODUCER].last_sequence == 19
+    assert again.producers.by_id[PRODUCER].last_offset == 19
+
+
+def test_truncation_takes_the_state_back() -> None:
+    log = new_log()
+    for number in range(10):
+        send(log, number)
+        if number == 3:
+            log.roll()
+    log.truncate_to(7)
+    assert log.producers.by_id[PRODUCER].last_sequence == 6
+    assert send(log, 7).first_offset == 7
+    log.truncate_fully_and_start_at(100)
+    assert log.producers.by_id == {}
+    assert log.snapshots.offsets == ()
+
+
+def test_snapshots_are_read_back_and_damage_is_noticed() -> None:
+    log = new_log()
+    send(log, 5, 3)
+    send(log, 0, producer_id=9, transactional=True)
+    snapshot = log.producers.snapshot()
+    assert len(snapshot) == 10 + 2 * 46
+    states = ProducerStates()
+    states.restore(snapshot, 4)
+    assert states.snapshot() == snapshot
+    assert states.by_id[PRODUCER].batches == log.producers.by_id[PRODUCER].batches
+    assert states.first_unstable_offset() == 3
+    for position in range(len(snapshot)):
+        damaged = bytearray(snapshot)
+        damaged[position] ^= 0x40
+        with pytest.raises(DamagedSnapshot):
+            ProducerStates().restore(bytes(damaged), 4)
+        with pytest.raises(DamagedSnapshot):
+            ProducerStates().restore(snapshot[:position], 4)
+
+
+def test_idle_producers_are_forgotten_but_not_in_a_transaction() -> None:
+    log = new_log()
+    send(log, 0)
+    send(log, 0, producer_id=9, transactional=True)
+    log.producers.remove_expired(NOW_MS + 999, expiration_ms=1000)
+    assert set(log.producers.by_id) == {PRODUCER, 9}
+    log.producers.remove_expired(NOW_MS + 1000, expiration_ms=1000)
+    assert set(log.producers.by_id) == {9}
+
+
+# ---- transactions
+
+
+def test_the_last_stable_offset_stops_at_the_first_open_transaction() -> None:
+    log = new_log()
+    append(log, b"plain")
+    send(log, 0, transactional=True)
+    send(log, 0, producer_id=9, transactional=True)
+    log.raise_high_watermark(3)
+    assert log.last_stable_offset == 1
+    end_transaction(log, PRODUCER, ControlType.COMMIT)
+    assert log.last_stable_offset == 1  # the marker itself is not committed yet
+    log.raise_high_watermark(4)
+    assert log.last_stable_offset == 2
+    end_transaction(log, 9, ControlType.ABORT)
+    log.raise_high_watermark(5)
+    assert log.last_stable_offset == 5
+
+
+def test_aborted_transactions_are_found_for_the_readers_they_concern() -> None:
+    log = new_log()
+    send(log, 0, transactional=True)
+    send(log, 0, producer_id=9, transactional=True)
+    end_transaction(log, PRODUCER, ControlType.ABORT)
+    log.roll()
+    send(log, 1, producer_id=9, transactional=True)
+    end_transaction(log, 9, ControlType.ABORT)
+    first, second = AbortedTransaction(PRODUCER, 0, 2, 1), AbortedTransaction(9, 1, 4, 5)
+    assert log.aborted_transactions(0, 5) == [first, second]
+    assert log.aborted_transactions(0, 1) == [first]
+    assert log.aborted_transactions(3, 5) == [second]
+    again = loaded(log)
+    assert again.aborted_transactions(0, 5) == [first, second]
+    again.truncate_to(4)
+    assert again.aborted_transactions(0, 4) == [first]
+    again.raise_high_watermark(4)
+    assert again.last_stable_offset == 1
+
+
+def test_committed_transactions_are_not_in_the_index() -> None:
+    log = new_log()
+    send(log, 0, transactional=True)
+    end_transaction(log, PRODUCER, ControlType.COMMIT)
+    assert log.aborted_transactions(0, 2) == []
+
+
+def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
+    log = new_log()
+    send(log, 0, transactional=True)
+    with pytest.raises(InvalidTxnState):
+        send(log, 1)
+
+
+def test_a_marker_of_an_older_coordinator_or_producer_is_refused() -> None:
+    log = new_log()
+    send(log, 0, epoch=3, transactional=True)
+    end_transaction(log, PRODUCER, ControlType.COMMIT, producer_epoch=3, coordinator_epoch=5)
+    with pytest.raises(TransactionCoordinatorFenced):
+        end_transaction(log, PRODUCER, ControlType.COMMIT, producer_epoch=3, coordinator_epoch=4)
+    with pytest.raises(InvalidProducerEpoch):
+        end_transaction(log, PRODUCER, ControlType.COMMIT, producer_epoch=2, coordinator_epoch=5)
+    assert log.log_end_offset == 2

@@ -1,0 +1,335 @@
+"""Whatever happens to the end of a log, the next start finds a prefix of what was written, and says what it cut."""
+
+import asyncio
+import logging
+
+import pytest
+
+from tests.storage.logs import (
+    EPOCH,
+    NOW_MS,
+    ORDERS,
+    all_records,
+    append,
+    append_many,
+    batch_of,
+    loaded,
+    manager_on,
+    new_log,
+    offsets_of,
+)
+from tidelog.config.topic import TopicSettings
+from tidelog.runtime.disk import Disk, File, OpenMode
+from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.storage.leader_epochs import EpochStart
+from tidelog.storage.log import Log
+
+SMALL_INDEX = TopicSettings(index_interval_bytes=150)
+LOG_FILE = "/data/orders-0/00000000000000000000.log"
+
+
+def written_log(disk: MemoryDisk) -> Log:
+    """Five batches with one to three records, some two hundred bytes apart, in two leader epochs."""
+    log = new_log(disk, settings=SMALL_INDEX)
+    append(log, b"a" * 30, b"b", timestamp=NOW_MS + 5)
+    append(log, b"c" * 50)
+    append(log, b"d", b"e", b"f" * 40, leader_epoch=EPOCH + 1)
+    append(log, b"g" * 60, leader_epoch=EPOCH + 1, timestamp=NOW_MS + 9)
+    append(log, b"h", leader_epoch=EPOCH + 1)
+    return log
+
+
+def replace(disk: MemoryDisk, path: str, contents: bytes) -> None:
+    disk.open(path, "create").append(contents)
+
+
+def check_indexes(log: Log) -> None:
+    """What DumpLogSegments checks: every entry points to a batch, and says the truth about it."""
+    for segment in log.segments:
+        places = {place.position: place for place in segment.batch_places()}
+        for number in range(segment.offset_index.count):
+            entry = segment.offset_index.at(number)
+            assert entry is not None
+            assert places[entry[1]].last_offset == segment.base_offset + entry[0]
+        latest = -1
+        by_last_offset = {place.last_offset: place for place in places.values()}
+        for number in range(segment.time_index.count):
+            time_entry = segment.time_index.at(number)
+            assert time_entry is not None
+            timestamp, relative_offset = time_entry
+            assert timestamp > latest
+            latest = timestamp
+            place = by_last_offset[segment.base_offset + relative_offset]
+            assert segment.header_at(place.position).max_timestamp == timestamp
+
+
+def boundaries(log: Log) -> list[tuple[int, int]]:
+    """(bytes, end offset) after each batch."""
+    return [(0, 0)] + [
+        (place.position + place.size_bytes, place.last_offset + 1) for place in log.active_segment.batch_places()
+    ]
+
+
+def test_a_log_cut_at_any_byte_gives_all_whole_batches_before() -> None:
+    disk = MemoryDisk()
+    written = written_log(disk)
+    contents, expected, ends = disk.read_file(LOG_FILE), all_records(written), boundaries(written)
+    for size in range(len(contents) + 1):
+        replace(disk, LOG_FILE, contents[:size])
+        log = loaded(written)
+        end_offset = max(end for position, end in ends if position <= size)
+        assert log.log_end_offset == end_offset
+        assert all_records(log) == [record for record in expected if record.offset < end_offset]
+        check_indexes(log)
+        assert disk.size(LOG_FILE) == max(position for position, _ in ends if position <= size)
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
+def test_a_log_flipped_at_any_byte_gives_all_batches_before_the_flip(mask: int) -> None:
+    disk = MemoryDisk()
+    written = written_log(disk)
+    contents, expected, ends = disk.read_file(LOG_FILE), all_records(written), boundaries(written)
+    for position in range(len(contents)):
+        start, end_offset = max(boundary for boundary in ends if boundary[0] <= position)
+        damaged = bytearray(contents)
+        damaged[position] ^= mask
+        replace(disk, LOG_FILE, bytes(damaged))
+        log = loaded(written)
+        check_indexes(log)
+        if 12 <= position - start < 16:
+            # The leader epoch lies outside of the CRC, and any epoch is possible: the records are whole.
+            assert all_records(log) == expected
+        else:
+            assert log.log_end_offset == end_offset
+            assert all_records(log) == [record for record in expected if record.offset < end_offset]
+
+
+def test_what_is_appended_after_a_recovery_is_found_after_the_next() -> None:
+    disk = MemoryDisk()
+    written = written_log(disk)
+    replace(disk, LOG_FILE, disk.read_file(LOG_FILE)[:-1])
+    log = loaded(written)
+    assert log.log_end_offset == 7
+    append(log, b"new", leader_epoch=EPOCH + 2)
+    again = loaded(log)
+    assert all_records(again)[-1].value == b"new"
+    assert again.leader_epochs.starts == (
+        EpochStart(EPOCH, 0),
+        EpochStart(EPOCH + 1, 3),
+        EpochStart(EPOCH + 2, 7),
+    )
+
+
+def test_the_start_says_what_it_cut(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    written = written_log(disk)
+    contents = bytearray(disk.read_file(LOG_FILE))
+    contents[-1] ^= 1
+    replace(disk, LOG_FILE, bytes(contents))
+    with caplog.at_level(logging.WARNING):
+        loaded(written)
+    assert f"cut a damaged segment path={LOG_FILE} position=" in caplog.text
+    assert "end_offset=7 reason=the CRC does not match" in caplog.text
+
+
+def test_segments_behind_a_damaged_one_are_removed() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    for _ in range(3):
+        append_many(log, 4)
+        log.roll()
+    damaged = bytearray(disk.read_file("/data/orders-0/00000000000000000004.log"))
+    damaged[-1] ^= 1
+    replace(disk, "/data/orders-0/00000000000000000004.log", bytes(damaged))
+    again = loaded(log)
+    assert offsets_of(all_records(again)) == list(range(7))
+    assert [segment.base_offset for segment in again.segments] == [0, 4]
+    names = {entry.name for entry in disk.list_directory("/data/orders-0")}
+    assert not any(name.startswith("00000000000000000008") for name in names)
+
+
+def test_damage_below_the_recovery_point_is_not_looked_for() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append_many(log, 4)
+    log.roll()
+    append_many(log, 4)
+    damaged = bytearray(disk.read_file(LOG_FILE))
+    damaged[log.segments[0].header_at(0).size_bytes + 100] ^= 1
+    replace(disk, LOG_FILE, bytes(damaged))
+    assert loaded(log, recovery_point=5).log_end_offset == 8
+    assert loaded(log, recovery_point=3).log_end_offset == 1
+
+
+def test_an_index_that_points_past_its_file_misleads_nobody() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, settings=SMALL_INDEX)
+    append_many(log, 20)
+    log.roll()
+    append_many(log, 1)
+    asyncio.run(log.close())
+    replace(disk, LOG_FILE, disk.read_file(LOG_FILE)[:500])
+    again = loaded(log, is_clean=True, recovery_point=21)
+    for offset in range(21):
+        again.read(offset, 10_000, again.log_end_offset)
+    assert again.directory.is_online
+    assert again.read(20, 10_000, 21).slice is not None
+
+
+def test_a_lost_index_is_rebuilt() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, settings=SMALL_INDEX)
+    append_many(log, 20)
+    log.roll()
+    append_many(log, 3)
+    asyncio.run(log.close())
+    disk.remove("/data/orders-0/00000000000000000000.index")
+    again = loaded(log, is_clean=True, recovery_point=23)
+    assert again.segments[0].offset_index.count > 5
+    check_indexes(again)
+    assert offsets_of(all_records(again)) == list(range(23))
+
+
+def test_index_files_that_kafka_preallocated_are_read_without_their_tails() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, settings=SMALL_INDEX)
+    append_many(log, 20)
+    log.active_segment.seal()
+    for suffix in (".index", ".timeindex"):
+        path = f"/data/orders-0/00000000000000000000{suffix}"
+        disk.open(path, "append").append(bytes(12 * 1000))
+    again = loaded(log, recovery_point=20)
+    assert offsets_of(all_records(again)) == list(range(20))
+    check_indexes(again)
+    assert disk.size("/data/orders-0/00000000000000000000.index") == again.segments[0].offset_index.count * 8
+
+
+def test_index_without_a_log_file_is_removed() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append_many(log, 3)
+    disk.write_file_atomically("/data/orders-0/00000000000000000099.index", b"12345678")
+    assert loaded(log).log_end_offset == 3
+    assert not disk.exists("/data/orders-0/00000000000000000099.index")
+
+
+def test_interrupted_deletions_and_compactions_are_tidied_up() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append_many(log, 3)
+    for name in ("00000000000000000000.log.cleaned", "00000000000000000007.log.deleted", "leader-epoch-checkpoint.tmp"):
+        disk.write_file_atomically(f"/data/orders-0/{name}", b"rest")
+    assert offsets_of(all_records(loaded(log))) == [0, 1, 2]
+    assert {entry.name for entry in disk.list_directory("/data/orders-0")} <= {
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+    }
+
+
+def test_a_whole_swap_file_takes_the_place_of_what_it_was_made_from() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, settings=TopicSettings(cleanup_policy=("compact",)))
+    append_many(log, 3)
+    log.roll()
+    append_many(log, 3)
+    log.roll()
+    append_many(log, 2)
+    compacted = bytes(batch_of(b"only survivor", base_offset=4, leader_epoch=EPOCH))
+    disk.write_file_atomically(LOG_FILE + ".swap", compacted)
+    again = loaded(log)
+    assert offsets_of(all_records(again)) == [4, 6, 7]
+    assert [segment.base_offset for segment in again.segments] == [0, 6]
+
+
+def test_a_damaged_epoch_checkpoint_is_reported_and_rebuilt(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    log = written_log(disk)
+    asyncio.run(log.close())
+    starts = log.leader_epochs.starts
+    for damaged in (b"", b"0\n5\n1 2\n", b"0\n1\nx y\n", b"\xff\xfe", b"7\n0\n", b"0\n1\n1 2 3\n"):
+        disk.write_file_atomically("/data/orders-0/leader-epoch-checkpoint", damaged)
+        caplog.clear()
+        assert loaded(log, is_clean=True, recovery_point=8).leader_epochs.starts == starts
+        assert "damaged checkpoint is rebuilt" in caplog.text
+
+
+class WatchedDisk(MemoryDisk):
+    """Notes which files are opened or read whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.touched: list[str] = []
+
+    def open(self, path: str, mode: OpenMode) -> File:  # type: ignore[override]
+        self.touched.append(path)
+        return super().open(path, mode)
+
+    def read_file(self, path: str) -> bytes:
+        self.touched.append(path)
+        return super().read_file(path)
+
+
+async def fill_and_close(disk: Disk) -> None:
+    manager = await manager_on(disk)
+    log = manager.create(ORDERS, bytes(15) + b"x", SMALL_INDEX)
+    for number in range(30):
+        batch = batch_of(b"v" * 100, producer_id=7, producer_epoch=0, base_sequence=number)
+        log.append_as_leader(batch, EPOCH)
+        if number % 10 == 9:
+            log.roll()
+    append_many(log, 3)
+    log.raise_high_watermark(33)
+    await manager.close()
+
+
+def test_a_clean_start_reads_no_log_data() -> None:
+    async def run() -> None:
+        disk = WatchedDisk()
+        await fill_and_close(disk)
+        disk.touched.clear()
+        manager = await manager_on(disk)
+        log = manager.logs[ORDERS]
+        assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (33, 33, 33)
+        assert log.topic_id == bytes(15) + b"x"
+        assert log.producers.by_id[7].last_sequence == 29
+        assert not [path for path in disk.touched if path.endswith((".log", ".index", ".timeindex"))]
+
+    asyncio.run(run())
+
+
+def test_without_a_recovery_point_a_clean_start_walks_to_the_end() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        await fill_and_close(disk)
+        disk.write_file_atomically("/data/recovery-point-offset-checkpoint", b"damaged")
+        manager = await manager_on(disk)
+        assert manager.logs[ORDERS].log_end_offset == 33
+
+    asyncio.run(run())
+
+
+def test_a_file_cut_after_a_clean_stop_ends_where_its_batches_end() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        await fill_and_close(disk)
+        replace(disk, "/data/orders-0/00000000000000000030.log", b"")
+        manager = await manager_on(disk)
+        assert manager.logs[ORDERS].log_end_offset == 30
+
+    asyncio.run(run())
+
+
+def test_a_crash_while_loading_counts_as_a_crash() -> None:
+    """KAFKA-10471."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        await fill_and_close(disk)
+        assert disk.exists("/data/.kafka_cleanshutdown")
+        first = await manager_on(disk)
+        assert first.directories[0].was_clean
+        disk.crash()
+        assert not (await manager_on(disk)).directories[0].was_clean
+
+    asyncio.run(run())
