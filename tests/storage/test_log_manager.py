@@ -1,0 +1,494 @@
+import asyncio
+import errno
+import logging
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.storage.logs import EPOCH, NOW_MS, ORDERS, all_records, append, append_many, manager_on, new_log, offsets_of
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import KafkaStorageError
+from tidelog.runtime.clock import ManualClock
+from tidelog.runtime.disk import SystemDisk
+from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.storage.log import Log
+from tidelog.storage.log_directory import (
+    DuplicateLog,
+    ForeignLogDirectory,
+    LogDirectory,
+    LogDirectoryInUse,
+    StorageSetupError,
+)
+from tidelog.storage.log_manager import LogManager
+from tidelog.storage.partition_names import deletion_name, parse_partition_name
+from tidelog.types import TopicPartition, uuid_text
+
+TOPIC_ID = bytes(range(16))
+SETTINGS = TopicSettings()
+
+
+def orders(partition: int) -> TopicPartition:
+    return TopicPartition("orders", partition)
+
+
+def names(disk: MemoryDisk, path: str = "/data") -> set[str]:
+    return {entry.name for entry in disk.list_directory(path)}
+
+
+# ---- opening and closing
+
+
+def test_a_new_log_dir_says_whose_it_is() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk, cluster_id="abc", broker_id=3)
+        assert disk.read_file("/data/meta.properties") == b"version=0\ncluster.id=abc\nbroker.id=3\n"
+        assert manager.cluster_id == "abc"
+
+    asyncio.run(run())
+
+
+def test_a_log_dir_in_use_is_refused_by_name() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        with pytest.raises(LogDirectoryInUse, match="/data is in use by another process"):
+            await manager_on(disk)
+        await manager.close()
+        await manager_on(disk)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "broker_id", "complaint"),
+    [("other", 1, "cluster.id=cluster"), ("cluster", 2, "broker.id=1")],
+)
+def test_a_log_dir_of_others_is_refused_and_left_as_it_is(cluster_id: str, broker_id: int, complaint: str) -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        await (await manager_on(disk)).close()
+        before = {name: disk.read_file(f"/data/{name}") for name in names(disk)}
+        with pytest.raises(ForeignLogDirectory, match=complaint):
+            await manager_on(disk, cluster_id=cluster_id, broker_id=broker_id)
+        assert {name: disk.read_file(f"/data/{name}") for name in names(disk)} == before
+        await manager_on(disk)
+
+    asyncio.run(run())
+
+
+def test_what_kafka_wrote_into_meta_properties_stays() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        disk.make_directory("/data")
+        contents = b"#\n#Thu Jan 01\nversion=1\nnode.id=1\ndirectory.id=abcdefg\ncluster.id=cluster\n"
+        disk.write_file_atomically("/data/meta.properties", contents)
+        await manager_on(disk)
+        assert disk.read_file("/data/meta.properties") == contents
+        with pytest.raises(ForeignLogDirectory, match=r"node\.id=1"):
+            await manager_on(MemoryDiskCopy(disk), broker_id=5)
+
+    asyncio.run(run())
+
+
+class MemoryDiskCopy(MemoryDisk):
+    """The same files in the hands of another machine: nobody holds its locks."""
+
+    def __init__(self, other: MemoryDisk) -> None:
+        super().__init__(other.clock)
+        self._files = other._files
+        self._directories = other._directories
+
+
+def test_log_dirs_of_different_clusters_are_refused() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        await (await manager_on(disk, "/one", cluster_id="a")).close()
+        await (await manager_on(disk, "/two", cluster_id="b")).close()
+        with pytest.raises(StorageSetupError, match="different clusters"):
+            await manager_on(disk, "/one", "/two", cluster_id=None)
+
+    asyncio.run(run())
+
+
+def test_the_same_partition_in_two_log_dirs_is_refused() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        for path in ("/one", "/two"):
+            manager = await manager_on(disk, path)
+            manager.create(ORDERS, TOPIC_ID, SETTINGS)
+            await manager.close()
+        with pytest.raises(DuplicateLog, match="orders-0 is in two log dirs: /one/orders-0 and /two/orders-0"):
+            await manager_on(disk, "/one", "/two")
+        await manager_on(disk, "/one")
+
+    asyncio.run(run())
+
+
+def test_a_clean_stop_and_start_changes_nothing() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        append_many(log, 10)
+        log.raise_high_watermark(8)
+        log.advance_log_start_offset(3)
+        await manager.close()
+        assert disk.read_file("/data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":-1}'
+        assert disk.read_file("/data/recovery-point-offset-checkpoint") == b"0\n1\norders 0 10\n"
+        assert disk.read_file("/data/replication-offset-checkpoint") == b"0\n1\norders 0 8\n"
+        assert disk.read_file("/data/log-start-offset-checkpoint") == b"0\n1\norders 0 3\n"
+        expected = f"version: 0\ntopic_id: {uuid_text(TOPIC_ID)}".encode()
+        assert disk.read_file("/data/orders-0/partition.metadata") == expected
+        again = (await manager_on(disk)).logs[ORDERS]
+        assert (again.log_start_offset, again.high_watermark, again.log_end_offset) == (3, 8, 10)
+        assert again.topic_id == TOPIC_ID
+        assert offsets_of(all_records(again)) == list(range(3, 10))
+
+    asyncio.run(run())
+
+
+def test_everything_in_a_log_dir_that_is_no_partition_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        kept = {"__cluster_metadata-0", "orders-1.abc-future", "orders-2.abc-stray", "lost+found", "orders-01"}
+        for name in (*kept, "orders-3.abc-delete", "orders-4"):
+            disk.make_directory(f"/data/{name}")
+        disk.write_file_atomically("/data/bootstrap.checkpoint", b"x")
+        with caplog.at_level(logging.INFO):
+            manager = await manager_on(disk)
+        assert set(manager.logs) == {orders(4)}
+        await manager.remove_doomed_files()
+        assert kept | {"bootstrap.checkpoint", "orders-4"} <= names(disk)
+        assert "orders-3.abc-delete" not in names(disk)
+        assert "left alone path=/data/__cluster_metadata-0" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_damaged_checkpoints_are_reported_and_rebuilt(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        append_many(manager.create(ORDERS, TOPIC_ID, SETTINGS), 10)
+        await manager.close()
+        checkpoints = [name for name in names(disk) if name.endswith("offset-checkpoint")]
+        for name in checkpoints:
+            disk.write_file_atomically(f"/data/{name}", b"0\n99\n")
+        manager = await manager_on(disk)
+        log = manager.logs[ORDERS]
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (0, 0, 10)
+        assert caplog.text.count("damaged checkpoint is rebuilt") >= 3
+        await manager.close()
+        assert disk.read_file("/data/recovery-point-offset-checkpoint") == b"0\n1\norders 0 10\n"
+
+    asyncio.run(run())
+
+
+# ---- creating and deleting
+
+
+def test_new_partitions_go_where_the_fewest_are() -> None:
+    async def run() -> None:
+        manager = await manager_on(MemoryDisk(), "/one", "/two")
+        for partition in range(4):
+            manager.create(orders(partition), TOPIC_ID, SETTINGS)
+        assert [len(directory.logs) for directory in manager.directories] == [2, 2]
+        assert manager.create(orders(0), TOPIC_ID, SETTINGS) is manager.get(orders(0))
+
+    asyncio.run(run())
+
+
+def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
+    async def run() -> None:
+        disk, clock = MemoryDisk(), ManualClock(NOW_MS)
+        manager = await manager_on(disk, clock=clock)
+        log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        append(log, b"old")
+        manager.delete(ORDERS)
+        manager.delete(ORDERS)
+        assert manager.get(ORDERS) is None
+        assert "orders-0" not in names(disk)
+        append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"new")
+        clock.advance(manager.settings.log_segment_delete_delay_ms - 1)
+        await manager.remove_doomed_files()
+        assert any(name.endswith("-delete") for name in names(disk))
+        clock.advance(1)
+        await manager.remove_doomed_files()
+        assert not any(name.endswith("-delete") for name in names(disk))
+        assert manager.logs[ORDERS].log_end_offset == 1
+
+    asyncio.run(run())
+
+
+def test_who_still_holds_a_deleted_log_does_no_harm() -> None:
+    async def run() -> None:
+        manager = await manager_on(MemoryDisk())
+        log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        append(log, b"old")
+        manager.delete(ORDERS)
+        with pytest.raises(KafkaStorageError, match="deleted"):
+            append(log, b"late")
+        with pytest.raises(KafkaStorageError, match="deleted"):
+            await log.flush()
+        assert manager.directories[0].is_online
+
+    asyncio.run(run())
+
+
+def test_names_of_deleted_partitions_fit_into_a_file_name() -> None:
+    name = deletion_name(TopicPartition("t" * 249, 12345), "0" * 32)
+    assert len(name) <= 255
+    assert name.endswith(f"-12345.{'0' * 32}-delete")
+
+
+def test_partition_names_are_told_from_others() -> None:
+    assert parse_partition_name("a-b-12") == TopicPartition("a-b", 12)
+    assert [parse_partition_name(name) for name in ("", "a", "a-", "-1", "a-b", "a-²")] == [None] * 6
+
+
+# ---- background work
+
+
+def test_old_segments_and_idle_producers_go_in_the_background() -> None:
+    async def run() -> None:
+        disk, clock = MemoryDisk(), ManualClock(NOW_MS)
+        manager = await manager_on(disk, clock=clock)
+        log = manager.create(ORDERS, TOPIC_ID, TopicSettings(retention_ms=1000, file_delete_delay_ms=10))
+        append_many(log, 5)
+        log.raise_high_watermark(5)
+        clock.advance(5000)
+        await manager.enforce_retention()
+        assert log.log_start_offset == 5
+        clock.advance(11)
+        await manager.remove_doomed_files()
+        assert not any(name.endswith(".deleted") for name in names(disk, "/data/orders-0"))
+        await manager.expire_producers()
+
+    asyncio.run(run())
+
+
+def test_logs_are_flushed_when_their_topic_asks_for_it() -> None:
+    async def run() -> None:
+        clock = ManualClock(NOW_MS)
+        manager = await manager_on(MemoryDisk(), clock=clock)
+        by_count = manager.create(orders(0), TOPIC_ID, TopicSettings(flush_messages=3))
+        by_time = manager.create(orders(1), TOPIC_ID, TopicSettings(flush_ms=1000))
+        append_many(by_count, 2)
+        append_many(by_time, 1)
+        await manager.flush_due_logs()
+        assert (by_count.recovery_point, by_time.recovery_point) == (0, 0)
+        append_many(by_count, 1)
+        clock.advance(1000)
+        await manager.flush_due_logs()
+        assert (by_count.recovery_point, by_time.recovery_point) == (3, 1)
+
+    asyncio.run(run())
+
+
+def test_a_rolled_segment_is_flushed_soon() -> None:
+    async def run() -> None:
+        manager = await manager_on(MemoryDisk())
+        log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        task = asyncio.create_task(manager.run())
+        append_many(log, 3)
+        await asyncio.sleep(0)
+        log.roll()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert log.recovery_point == 3
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+
+
+def test_an_unchanged_checkpoint_is_not_written_again() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        append_many(manager.create(ORDERS, TOPIC_ID, SETTINGS), 3)
+        await manager.checkpoint_high_watermarks()
+        disk.remove("/data/replication-offset-checkpoint")
+        await manager.checkpoint_high_watermarks()
+        assert "replication-offset-checkpoint" not in names(disk)
+        manager.logs[ORDERS].raise_high_watermark(2)
+        await manager.checkpoint_high_watermarks()
+        assert disk.read_file("/data/replication-offset-checkpoint") == b"0\n1\norders 0 2\n"
+
+    asyncio.run(run())
+
+
+# ---- failing directories
+
+
+def every_operation(log: Log) -> list[Callable[[], object]]:
+    return [
+        lambda: append(log, b"x"),
+        lambda: log.append_as_follower(b""),
+        lambda: log.read(0, 100, 1),
+        log.roll,
+        lambda: log.truncate_to(0),
+        lambda: log.truncate_fully_and_start_at(7),
+        lambda: log.advance_log_start_offset(0),
+        lambda: log.delete_old_segments(NOW_MS),
+        lambda: log.find_by_timestamp(0),
+        log.find_max_timestamp,
+        lambda: log.aborted_transactions(0, 1),
+    ]
+
+
+async def two_directories(disk: MemoryDisk) -> tuple[LogManager, Log, Log, list[tuple[str, set[TopicPartition]]]]:
+    manager = await manager_on(disk, "/bad", "/good")
+    bad = manager.create(orders(0), TOPIC_ID, SETTINGS)
+    good = manager.create(orders(1), TOPIC_ID, SETTINGS)
+    assert (bad.directory.path, good.directory.path) == ("/bad", "/good")
+    append(bad, b"before")
+    append(good, b"before")
+    told: list[tuple[str, set[TopicPartition]]] = []
+    manager.on_directory_offline.append(lambda directory, partitions: told.append((directory.path, partitions)))
+    return manager, bad, good, told
+
+
+async def append_again(manager: LogManager, bad: Log) -> None:
+    append(bad, b"x")
+
+
+async def roll(manager: LogManager, bad: Log) -> None:
+    bad.roll()
+
+
+async def flush(manager: LogManager, bad: Log) -> None:
+    await bad.flush()
+
+
+async def checkpoint(manager: LogManager, bad: Log) -> None:
+    bad.raise_high_watermark(1)
+    await manager.checkpoint_high_watermarks()
+    raise KafkaStorageError
+
+
+@pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("operation", [append_again, roll, flush, checkpoint])
+def test_an_io_error_takes_the_log_dir_offline_and_others_go_on(
+    error_number: int, operation: Callable[[LogManager, Log], Awaitable[None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager, bad, good, told = await two_directories(disk)
+        disk.inject(error_number, "/bad")
+        with pytest.raises(KafkaStorageError):
+            await operation(manager, bad)
+        for attempt in every_operation(bad):
+            with pytest.raises(KafkaStorageError, match="/bad is offline"):
+                attempt()
+        await asyncio.sleep(0)
+        assert told == [("/bad", {orders(0)})]
+        assert caplog.text.count("log dir is offline path=/bad") == 1
+        assert append(good, b"after").first_offset == 1
+        assert manager.create(orders(2), TOPIC_ID, SETTINGS).directory.path == "/good"
+        assert not manager.are_all_directories_offline
+        await manager.close()
+        disk.faults.clear()
+        assert not disk.exists("/bad/.kafka_cleanshutdown")
+        assert disk.exists("/good/.kafka_cleanshutdown")
+        again = await manager_on(disk, "/bad", "/good")
+        assert all_records(again.logs[orders(0)])[0].value == b"before"
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_leaves_what_was_written_before() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        _, bad, _, _ = await two_directories(disk)
+        disk.capacity_bytes = disk.used_bytes + 40
+        with pytest.raises(KafkaStorageError, match="No space left"):
+            append(bad, b"does not fit")
+        disk.capacity_bytes *= 2
+        disk.crash(lambda path, unsynced_bytes: unsynced_bytes)
+        again = await manager_on(disk, "/bad", "/good")
+        assert [record.value for record in all_records(again.logs[orders(0)])] == [b"before"]
+
+    asyncio.run(run())
+
+
+def test_a_vanished_directory_is_noticed_by_the_next_checkpoint() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager, bad, good, told = await two_directories(disk)
+        disk.vanish("/bad")
+        await manager.checkpoint_high_watermarks()
+        await asyncio.sleep(0)
+        assert told == [("/bad", {orders(0)})]
+        assert not bad.directory.is_online
+        assert append(good, b"after").first_offset == 1
+
+    asyncio.run(run())
+
+
+def test_a_vanished_directory_on_a_real_disk_is_noticed(tmp_path: Path) -> None:
+    async def run() -> None:
+        bad_path, good_path = str(tmp_path / "bad"), str(tmp_path / "good")
+        manager = await manager_on(SystemDisk(), bad_path, good_path)
+        bad = manager.create(orders(0), TOPIC_ID, SETTINGS)
+        good = manager.create(orders(1), TOPIC_ID, SETTINGS)
+        append(bad, b"before")
+        shutil.rmtree(bad_path)
+        with pytest.raises(KafkaStorageError):
+            bad.roll()
+        append(good, b"after")
+        await manager.close()
+        assert (tmp_path / "good" / ".kafka_cleanshutdown").exists()
+
+    asyncio.run(run())
+
+
+def test_when_the_last_log_dir_fails_the_broker_can_tell() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        disk.inject(errno.EIO, "/data")
+        with pytest.raises(KafkaStorageError):
+            append(log, b"x")
+        assert manager.are_all_directories_offline
+        with pytest.raises(KafkaStorageError, match="all log dirs are offline"):
+            manager.create(orders(9), TOPIC_ID, SETTINGS)
+
+    asyncio.run(run())
+
+
+def test_a_log_dir_that_cannot_be_read_at_the_start_is_offline_and_one_must_work() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        disk.inject(errno.EACCES, "/bad")
+        manager = await manager_on(disk, "/bad", "/good")
+        assert [directory.is_online for directory in manager.directories] == [False, True]
+        with pytest.raises(StorageSetupError, match=r"no log dir can be used: /bad: .*Permission denied"):
+            await manager_on(disk, "/bad")
+
+    asyncio.run(run())
+
+
+def test_running_out_of_descriptors_is_not_the_disks_fault() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    disk.inject(errno.EMFILE, operations=("open",))
+    with pytest.raises(KafkaStorageError, match="no descriptor left"):
+        append(log, b"x")
+    assert log.directory.is_online
+    disk.faults.clear()
+    assert append(log, b"x").first_offset == 0
+    assert log.leader_epochs.latest_epoch == EPOCH
+
+
+def test_a_failure_is_announced_once() -> None:
+    told: list[LogDirectory] = []
+    directory = LogDirectory("/data", new_log().directory.context, told.append)
+    directory.fail(OSError(errno.EIO, "broken"))
+    directory.fail(OSError(errno.EIO, "broken"))
+    assert told == [directory]
