@@ -29,10 +29,10 @@ from tidelog.runtime.workers import ThreadWorkers, Workers
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.connection import Connection, ConnectionRegistry
 from tidelog.server.dispatch import Dispatcher
-from tidelog.server.membership import Membership, NotAlone
+from tidelog.server.membership import Membership, NotAlone, check_alone
 from tidelog.server.services import Services
 from tidelog.server.takeover import take_over_logs
-from tidelog.storage.log_directory import LogDirectory, StorageSetupError, read_identity
+from tidelog.storage.log_directory import Identity, LogDirectory, StorageSetupError, find_identity
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store, StoreError
 from tidelog.store.sqlite import SqliteStore
@@ -139,9 +139,11 @@ class Broker:
         """What can be refused comes first, so that a refusal changes nothing."""
         for endpoint in self.settings.endpoints:
             self.listeners.append(await self._bind(endpoint))
-        identity = read_identity(self._seams.disk, self.settings.log_directories)
+        identity = self._find_identity(Identity(None, self.settings.configured_broker_id))
         store = await self._open_store()
+        await check_alone(store)
         self.cluster_id = await find_cluster_id(store, self._seams.randomness, identity.cluster_id)
+        identity = self._find_identity(Identity(self.cluster_id, identity.broker_id))
         self.broker_id = await self._choose_broker_id(store, identity.broker_id)
         cluster = ClusterState(self.broker_id, self.settings, await load_image(store))
         logs = self._logs = await self._open_logs(cluster)
@@ -177,16 +179,17 @@ class Broker:
                 " choose another address with --set listeners=PLAINTEXT://HOST:PORT"
             ) from error
 
+    def _find_identity(self, known: Identity) -> Identity:
+        return find_identity(self._seams.disk, self.settings.log_directories, known)
+
     async def _open_store(self) -> Store:
-        self._seams.disk.make_directory(self.settings.log_directories[0])
         self._store = await self._seams.open_store()
         await prepare_store(self._store)
         return self._store
 
-    async def _choose_broker_id(self, store: Store, stored: BrokerId | None) -> BrokerId:
-        for known in (self.settings.configured_broker_id, stored):
-            if known is not None:
-                return known
+    async def _choose_broker_id(self, store: Store, known: BrokerId | None) -> BrokerId:
+        if known is not None:
+            return known
         return await generate_broker_id(store, self.settings.reserved_broker_max_id)
 
     async def _open_logs(self, cluster: ClusterState) -> LogManager:
@@ -364,6 +367,8 @@ class Broker:
 
 
 def _sentence(error: Exception) -> str:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"cannot use {error.filename}: a file stands where a directory should be"
     if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
+        return f"cannot use {error.filename}: {error.strerror}"
     return str(error)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage
 from tidelog.controller.configs import ConfigAdministration
 from tidelog.controller.producer_ids import ProducerIds
@@ -15,6 +16,15 @@ from tidelog.store.interface import Store
 
 class NotAlone(Exception):
     """Another broker is controller of this store."""
+
+    def __init__(self) -> None:
+        super().__init__("another broker uses this coordination store; clusters of several brokers are not supported")
+
+
+async def check_alone(store: Store) -> None:
+    """To be refused before anything is written; `join` decides."""
+    if await store.exists(znodes.CONTROLLER) is not None:
+        raise NotAlone
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class Membership:
         registered = await register_broker(store, broker, clock)
         term = await claim_controller(store, broker.id, clock)
         if term is None:
-            raise NotAlone("another broker uses this coordination store; clusters of several brokers are not supported")
+            raise NotAlone
 
         def image() -> ClusterImage:
             return cluster.image

@@ -124,10 +124,7 @@ class LogDirectory:
     def acquire(self) -> None:
         """Make the directory if it is missing, and lock it against other processes."""
         self.context.disk.make_directory(self.path)
-        try:
-            self._lock = self.context.disk.lock(self.file(LOCK_FILE))
-        except DirectoryInUse:
-            raise LogDirectoryInUse(f"log dir {self.path} is in use by another process") from None
+        self._lock = _lock(self.context.disk, self.path)
 
     def release(self) -> None:
         if self._lock is not None:
@@ -139,18 +136,8 @@ class LogDirectory:
     def check_identity(self, cluster_id: str | None, broker_id: int) -> None:
         """Refuse a directory of another cluster or broker; changes nothing."""
         properties = self._read_properties()
-        self._check_property(properties, ("cluster.id",), cluster_id)
-        self._check_property(properties, ("broker.id", "node.id"), str(broker_id))
+        _check_properties(self.path, properties, Identity(cluster_id, broker_id))
         self.cluster_id = properties.get("cluster.id", cluster_id)
-
-    def _check_property(self, properties: dict[str, str], names: tuple[str, ...], expected: str | None) -> None:
-        for name in names:
-            found = properties.get(name)
-            if expected is not None and found is not None and found != expected:
-                raise ForeignLogDirectory(
-                    f"log dir {self.path} belongs to {name}={found} and this broker has {name}={expected}"
-                    f" ({META_PROPERTIES})"
-                )
 
     def write_identity(self, cluster_id: str | None, broker_id: int) -> None:
         """Complete meta.properties; what it says already stays, also what only Kafka knows."""
@@ -217,23 +204,52 @@ class LogDirectory:
 
 
 class Identity(NamedTuple):
-    """Whose a log dir is, as far as it says so."""
+    """Whose a log dir is, as far as it is known."""
 
     cluster_id: str | None
     broker_id: int | None
 
 
-def read_identity(disk: Disk, paths: Iterable[str]) -> Identity:
-    """What the first log dir that knows says. Changes nothing; contradictions are found when they are opened."""
+def find_identity(disk: Disk, paths: Iterable[str], known: Identity) -> Identity:
+    """What is known, completed by what the log dirs say. Refuses those in use or of others; changes nothing."""
     for path in paths:
         try:
+            _check_unused(disk, path)
             properties = _read_properties(disk, path)
         except OSError:
             continue
-        if properties:
-            broker_id = properties.get("broker.id", properties.get("node.id", ""))
-            return Identity(properties.get("cluster.id"), int(broker_id) if broker_id.isdecimal() else None)
-    return Identity(None, None)
+        _check_properties(path, properties, known)
+        broker_id = properties.get("broker.id", properties.get("node.id", ""))
+        known = Identity(
+            properties.get("cluster.id", known.cluster_id),
+            int(broker_id) if broker_id.isdecimal() else known.broker_id,
+        )
+    return known
+
+
+def _check_unused(disk: Disk, directory: str) -> None:
+    if disk.exists(f"{directory}/{LOCK_FILE}"):
+        _lock(disk, directory).release()
+
+
+def _lock(disk: Disk, directory: str) -> Lock:
+    try:
+        return disk.lock(f"{directory}/{LOCK_FILE}")
+    except DirectoryInUse:
+        raise LogDirectoryInUse(f"log dir {directory} is in use by another process") from None
+
+
+def _check_properties(path: str, properties: dict[str, str], known: Identity) -> None:
+    for name, expected in (
+        ("cluster.id", known.cluster_id),
+        ("broker.id", known.broker_id),
+        ("node.id", known.broker_id),
+    ):
+        found = properties.get(name)
+        if expected is not None and found is not None and found != str(expected):
+            raise ForeignLogDirectory(
+                f"log dir {path} belongs to {name}={found} and this broker has {name}={expected} ({META_PROPERTIES})"
+            )
 
 
 def _read_properties(disk: Disk, directory: str) -> dict[str, str]:

@@ -1,0 +1,89 @@
+"""`tidelog broker` as a user meets it: a process, its output, its exit code and its files."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.client import consume, create_topic, produce, topic_ids
+from tests.cli.process import running_broker, settings
+
+CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+
+
+def test_broker_says_where_it_listens_how_to_try_it_and_how_to_stop_it(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "log", *settings(tmp_path / "data", broker_id="0")) as broker:
+        host, _, port = broker.address.partition(":")
+        assert host == "127.0.0.1"
+        assert int(port) > 0
+        assert f"kcat -P -b {broker.address} -t greetings" in broker.greeting
+        assert f"kcat -C -b {broker.address} -t greetings" in broker.greeting
+        assert str(tmp_path / "data") in broker.greeting
+        assert "Stop it with Ctrl-C" in broker.greeting
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_the_broker_and_leaves_its_log_dir_clean(tmp_path: Path, number: signal.Signals) -> None:
+    marker = tmp_path / "data" / CLEAN_SHUTDOWN_MARKER
+    with running_broker(tmp_path / "log", *settings(tmp_path / "data")) as broker:
+        produce(broker.address, "orders", "one")
+        assert not marker.exists()
+        assert broker.stop(number) == 0
+        assert marker.exists()
+        assert "Traceback" not in broker.log
+
+
+def test_second_start_finds_topics_ids_and_records_again(tmp_path: Path) -> None:
+    flags = settings(tmp_path / "data")
+    with running_broker(tmp_path / "log", *flags) as broker:
+        create_topic(broker.address, "orders", 3)
+        produce(broker.address, "greetings", "hello", "tide")
+        ids = topic_ids(broker.address, "orders", "greetings")
+        name = broker.greeting.splitlines()[0]
+        assert broker.stop() == 0
+    with running_broker(tmp_path / "log", *flags) as broker:
+        assert broker.greeting.splitlines()[0] == name
+        assert topic_ids(broker.address, "orders", "greetings") == ids
+        assert consume(broker.address, "greetings", 2) == ["hello", "tide"]
+        assert broker.log.count("last_stop=clean") == 1
+
+
+def test_killed_broker_starts_again_with_everything_acknowledged(tmp_path: Path) -> None:
+    flags = settings(tmp_path / "data")
+    with running_broker(tmp_path / "log", *flags) as broker:
+        produce(broker.address, "greetings", "hello", "tide")
+        ids = topic_ids(broker.address, "greetings")
+        broker.kill()
+    assert not (tmp_path / "data" / CLEAN_SHUTDOWN_MARKER).exists()
+    with running_broker(tmp_path / "log", *flags) as broker:
+        produce(broker.address, "greetings", "again")
+        assert consume(broker.address, "greetings", 3) == ["hello", "tide", "again"]
+        assert topic_ids(broker.address, "greetings") == ids
+        assert broker.stop() == 0
+        assert "Traceback" not in broker.log
+
+
+def test_two_log_dirs_share_the_partitions(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    flags = settings(first, second)
+    with running_broker(tmp_path / "log", *flags) as broker:
+        create_topic(broker.address, "orders", 4)
+        assert broker.stop() == 0
+    assert len(list(first.glob("orders-*"))) == 2
+    assert len(list(second.glob("orders-*"))) == 2
+    assert (first / "meta.properties").read_text() == (second / "meta.properties").read_text()
+    assert (second / CLEAN_SHUTDOWN_MARKER).exists()
+    with running_broker(tmp_path / "log", *flags) as broker:
+        produce(broker.address, "orders", "one")
+        assert broker.stop() == 0
+
+
+def test_settings_come_from_a_file_and_flags_win(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"broker.id=4\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'from-file'}\n")
+    flags = ["--config", str(file), "--set", f"log.dirs={tmp_path / 'from-flag'}"]
+    with running_broker(tmp_path / "log", *flags) as broker:
+        assert "broker 4 of cluster" in broker.greeting
+        assert broker.stop() == 0
+    assert "broker.id=4" in (tmp_path / "from-flag" / "meta.properties").read_text()
+    assert not (tmp_path / "from-file").exists()

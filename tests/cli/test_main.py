@@ -1,0 +1,40 @@
+"""The command line itself: help, version, mistakes in the flags."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.process import tidelog
+from tidelog import __version__
+
+
+def test_help_names_the_commands() -> None:
+    shown = tidelog("--help")
+    assert shown.returncode == 0
+    assert "broker" in shown.stdout
+    assert tidelog().stdout == shown.stdout
+
+
+def test_help_of_the_broker_explains_its_flags() -> None:
+    shown = tidelog("broker", "--help")
+    assert shown.returncode == 0
+    for flag in ("--config FILE", "--set KEY=VALUE", "--log-level"):
+        assert flag in shown.stdout
+
+
+def test_version_is_printed() -> None:
+    assert tidelog("--version").stdout == f"tidelog {__version__}\n"
+
+
+def test_installed_command_is_the_same_as_the_module() -> None:
+    command = Path(sys.executable).with_name("tidelog")
+    shown = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == tidelog("--version").stdout
+
+
+def test_unknown_command_or_flag_is_refused_without_a_traceback() -> None:
+    for arguments in (["frob"], ["broker", "--frob"]):
+        ended = tidelog(*arguments)
+        assert ended.returncode == 2
+        assert "frob" in ended.stderr
+        assert "Traceback" not in ended.stderr

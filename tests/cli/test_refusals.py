@@ -1,0 +1,132 @@
+"""What `tidelog broker` refuses: one clear sentence, exit code 1, and nothing has changed."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import contents, nodes_of, running_broker, settings, tidelog, without_store
+
+
+def refusal(*arguments: str) -> list[str]:
+    """What a broker that must not start says on standard error."""
+    ended = tidelog("broker", *arguments)
+    assert ended.returncode == 1, ended
+    assert ended.stdout == ""
+    lines = ended.stderr.splitlines()
+    assert all(line.startswith("tidelog broker: ") for line in lines), ended.stderr
+    return [line.removeprefix("tidelog broker: ") for line in lines]
+
+
+def run_once(log_file: Path, *arguments: str) -> None:
+    with running_broker(log_file, *arguments) as broker:
+        assert broker.stop() == 0
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_port_in_use(tmp_path: Path, taken_port: int) -> None:
+    log_dir = tmp_path / "data"
+    said = refusal(*settings(log_dir, listeners=f"PLAINTEXT://127.0.0.1:{taken_port}"))
+    assert said == [
+        f"cannot listen on 127.0.0.1:{taken_port}: Address already in use;"
+        " choose another address with --set listeners=PLAINTEXT://HOST:PORT"
+    ]
+    assert not log_dir.exists()
+
+
+def test_log_dir_of_another_cluster(tmp_path: Path) -> None:
+    store = tmp_path / "store" / "cluster.sqlite"
+    run_once(tmp_path / "log", *settings(tmp_path / "own", coordination_store=str(store)))
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "meta.properties").write_text("version=0\ncluster.id=AnotherClusterAAAAAAAA\n")
+    before, nodes_before = contents(foreign), nodes_of(store)
+    (said,) = refusal(*settings(foreign, coordination_store=str(store)))
+    assert said.startswith(f"log dir {foreign} belongs to cluster.id=AnotherClusterAAAAAAAA and this broker has")
+    assert contents(foreign) == before
+    assert nodes_of(store) == nodes_before
+
+
+def test_log_dirs_of_two_clusters(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    run_once(tmp_path / "log", *settings(first))
+    run_once(tmp_path / "log", *settings(second))
+    before = contents(tmp_path)
+    (said,) = refusal(*settings(first, second))
+    assert said.startswith(f"log dir {second} belongs to cluster.id=")
+    assert contents(tmp_path) == before
+
+
+def test_log_dir_of_another_broker(tmp_path: Path) -> None:
+    log_dir = tmp_path / "data"
+    run_once(tmp_path / "log", *settings(log_dir, broker_id="3"))
+    before = contents(log_dir)
+    said = refusal(*settings(log_dir, broker_id="4"))
+    assert said == [f"log dir {log_dir} belongs to broker.id=3 and this broker has broker.id=4 (meta.properties)"]
+    assert contents(log_dir) == before
+
+
+def test_log_dir_in_use(tmp_path: Path) -> None:
+    log_dir = tmp_path / "data"
+    with running_broker(tmp_path / "log", *settings(log_dir)) as broker:
+        before = without_store(contents(log_dir))
+        assert refusal(*settings(log_dir)) == [f"log dir {log_dir} is in use by another process"]
+        assert without_store(contents(log_dir)) == before
+        assert broker.stop() == 0
+
+
+def test_second_broker_on_one_coordination_store(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    store = own / "coordination.sqlite"
+    with running_broker(tmp_path / "log", *settings(own, broker_id="0")) as broker:
+        nodes_before = nodes_of(store)
+        (said,) = refusal(*settings(other, coordination_store=str(store), broker_id="1"))
+        assert "clusters of several brokers are not supported" in said
+        assert not other.exists()
+        assert nodes_of(store) == nodes_before
+        assert broker.stop() == 0
+
+
+def test_file_where_the_log_dir_should_be(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_text("something of mine")
+    said = [*refusal(*settings(file)), *refusal(*settings(file / "below"))]
+    assert said[0] == f"cannot use {file}: a file stands where a directory should be"
+    assert said[1] == f"cannot use {file / 'below'}: a file stands where a directory should be"
+    assert contents(tmp_path) == {"data": b"something of mine"}
+
+
+def test_coordination_store_that_is_something_else(tmp_path: Path) -> None:
+    store = tmp_path / "coordination.sqlite"
+    store.write_text("something of mine, and long enough for a header" * 10)
+    before = contents(tmp_path)
+    assert refusal(*settings(tmp_path)) == [f"{store}: file is not a database"]
+    assert contents(tmp_path) == before
+
+
+def test_unknown_setting(tmp_path: Path) -> None:
+    said = refusal("--set", f"log.dir={tmp_path / 'data'}", "--set", "log.retention.hour=5")
+    assert said == ["--set: log.retention.hour: unknown setting; did you mean log.retention.hours?"]
+    assert contents(tmp_path) == {}
+
+
+def test_all_mistakes_of_a_file_and_the_flags_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"# one good line\nlog.dirs={tmp_path / 'data'}\nnum.partition=3\n\nlog.segment.bytes=many\n")
+    assert refusal("--config", str(file), "--set", "nonsense") == [
+        "--set nonsense: expected key=value",
+        f"{file}:3: num.partition: unknown setting; did you mean num.partitions?",
+        f"{file}:5: log.segment.bytes=many: not a number of type INT",
+    ]
+    assert [*contents(tmp_path)] == ["server.properties"]
+
+
+def test_missing_settings_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    assert refusal("--config", str(file)) == [f"{file}: No such file or directory"]
