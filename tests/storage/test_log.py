@@ -20,8 +20,9 @@ from tidelog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, Re
 from tidelog.protocol.record_batch import split_batches
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.storage.follower_checks import UnexpectedAppendOffset
 from tidelog.storage.leader_epochs import EpochStart
-from tidelog.storage.log import AppendResult, UnexpectedAppendOffset
+from tidelog.storage.log import AppendResult
 from tidelog.storage.segment import NotCached
 from tidelog.storage.segment_cache import SegmentCache
 

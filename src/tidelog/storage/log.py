@@ -8,29 +8,24 @@ import logging
 import struct
 from bisect import bisect_right
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from tidelog.config.topic import TopicSettings
-from tidelog.errors import (
-    CorruptMessage,
-    InvalidRecord,
-    KafkaError,
-    KafkaStorageError,
-    OffsetOutOfRange,
-    RecordListTooLarge,
-)
-from tidelog.protocol.record_batch import BatchHeader, crc_matches, split_batches
+from tidelog.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from tidelog.protocol.record_batch import BatchHeader
 from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
 from tidelog.storage import retention, timestamps
 from tidelog.storage.checkpoints import LEADER_EPOCHS, LOG_START_OFFSETS, RECOVERY_POINTS, write_epochs
+from tidelog.storage.follower_checks import checked_batches
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producer_state import ProducerStates, RememberedBatch
-from tidelog.storage.segment import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, NEVER, NOT_LOADED, NotCached, Segment
+from tidelog.storage.reading import BASE_OFFSET, Demand, Tail, find_aborted, find_slice
+from tidelog.storage.rolling import is_full, roll_check_bytes, set_roll_limits
+from tidelog.storage.segment import DELETED_SUFFIX, NOT_LOADED, Segment
 from tidelog.storage.timestamps import TimestampAndOffset
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin, prepare
@@ -43,8 +38,6 @@ REMEMBERED_TAIL_BATCHES: Final = 256
 
 _PLACE: Final = struct.Struct(">qii")
 """Base offset, length and leader epoch: the start of a batch, outside of its CRC."""
-
-_BASE_OFFSET: Final = attrgetter("base_offset")
 
 
 class AppendResult(NamedTuple):
@@ -60,19 +53,6 @@ class LogRead(NamedTuple):
     slice: FileSlice | None
     """Bytes in one segment file, from the start of a batch; None if there is nothing to read below the end."""
     log_start_offset: int
-
-
-class UnexpectedAppendOffset(KafkaError):
-    """A leader's batch does not continue the log."""
-
-
-class _Tail(NamedTuple):
-    """The last batches of the active segment: where each starts in the file, and the offset after it."""
-
-    segment: Segment
-    start_offset: int
-    ends: list[int]
-    positions: list[int]
 
 
 class PendingDeletion(NamedTuple):
@@ -140,7 +120,7 @@ class Log:
         self.pending_deletions: list[PendingDeletion] = []
         self.on_roll: Callable[[Log], None] | None = None
         self.last_flush_ms = directory.context.clock.now_ms()
-        self._tail = _Tail(segments[-1], log_end_offset, [], [])
+        self._tail = Tail(segments[-1], log_end_offset, [], [])
         self._truncations = 0
         self.cleaned_until: int | None = None
         """How far compaction has come; the cleaner sets it, truncation takes it back."""
@@ -162,9 +142,7 @@ class Log:
     def settings(self, settings: TopicSettings) -> None:
         self._settings = settings
         self._segment_bytes = settings.segment_bytes
-        most_entries = min(settings.segment_index_bytes // 8, settings.segment_index_bytes // 12 - 1)
-        # An index cannot be full before so many bytes were written: below, no append need look at it.
-        self._roll_check_bytes = min(settings.segment_bytes, max(most_entries, 0) * settings.index_interval_bytes)
+        self._roll_check_bytes = roll_check_bytes(settings)
         self.segments[-1].roll_after_timestamp = NOT_LOADED
 
     @property
@@ -287,10 +265,10 @@ class Log:
         if len(ends) > REMEMBERED_TAIL_BATCHES:
             # Replaced as a whole, not cut: a reader in a worker may hold the old one.
             half = REMEMBERED_TAIL_BATCHES // 2
-            self._tail = _Tail(self.segments[-1], ends[half - 1], ends[half:], positions[half:])
+            self._tail = Tail(self.segments[-1], ends[half - 1], ends[half:], positions[half:])
 
     def _forget_tail(self) -> None:
-        self._tail = _Tail(self.segments[-1], self.log_end_offset, [], [])
+        self._tail = Tail(self.segments[-1], self.log_end_offset, [], [])
 
     # ---- appending as follower
 
@@ -300,7 +278,7 @@ class Log:
         On any KafkaError nothing has changed.
         """
         self._check_online()
-        checked = self._checked_batches(batches)
+        checked = checked_batches(batches, self.log_start_offset, self.log_end_offset)
         if not checked:
             return None
         first = checked[0][0]
@@ -313,26 +291,6 @@ class Log:
         except OSError as error:
             raise self._failed(error) from error
         return AppendResult(first.base_offset, checked[-1][0].last_offset, NO_TIMESTAMP, self.log_start_offset)
-
-    def _checked_batches(self, batches: Buffer) -> list[tuple[BatchHeader, memoryview]]:
-        checked: list[tuple[BatchHeader, memoryview]] = []
-        expected = self.log_end_offset
-        for header, batch in split_batches(batches):
-            if header.magic != 2 or header.last_offset_delta < 0:
-                raise InvalidRecord(f"the leader sent a batch of format {header.magic} at offset {header.base_offset}")
-            if not crc_matches(batch, header):
-                raise CorruptMessage(f"{self.topic_partition}: the batch at offset {header.base_offset} fails its CRC")
-            if header.base_offset < expected and (checked or not self._can_start_inside(header)):
-                raise UnexpectedAppendOffset(
-                    f"{self.topic_partition}: the leader sent offset {header.base_offset}, expected {expected}"
-                )
-            checked.append((header, batch))
-            expected = header.end_offset
-        return checked
-
-    def _can_start_inside(self, header: BatchHeader) -> bool:
-        """A log that is empty may be given the batch in the middle of which it starts (KAFKA-6975)."""
-        return self.log_end_offset == self.log_start_offset and header.end_offset > self.log_end_offset
 
     def _start_inside(self, header: BatchHeader) -> None:
         log_start_offset = self.log_start_offset
@@ -371,45 +329,11 @@ class Log:
             )
         segment = self.segments[-1]
         if segment.roll_after_timestamp == NOT_LOADED:
-            self._set_roll_limits(segment, max_timestamp)
-        if self._is_full(segment, size_bytes, last_offset, max_timestamp, now_ms):
+            set_roll_limits(segment, self._settings, max_timestamp, self.directory.context.randomness)
+        if is_full(segment, self._settings, size_bytes, last_offset, max_timestamp, now_ms):
             segment = self.roll(new_base_offset)
-            self._set_roll_limits(segment, max_timestamp)
+            set_roll_limits(segment, self._settings, max_timestamp, self.directory.context.randomness)
         return segment
-
-    def _is_full(self, segment: Segment, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        if segment.size_bytes == 0:
-            return last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-        return (
-            segment.size_bytes + size_bytes > self._segment_bytes
-            or max_timestamp > segment.roll_after_timestamp
-            or now_ms > segment.roll_after_clock_ms
-            or last_offset > segment.last_possible_offset
-            or segment.offset_index.count >= self._settings.segment_index_bytes // 8
-            or segment.time_index.count >= self._settings.segment_index_bytes // 12 - 1
-        )
-
-    def _set_roll_limits(self, segment: Segment, max_timestamp: int) -> None:
-        """A segment's age counts from its first batch's timestamp, or from its making if that has none."""
-        segment.load_max_timestamp()
-        first_timestamp = segment.first_timestamp() if segment.size_bytes else max_timestamp
-        most_ms = self._longest_segment_ms() - self._jitter_ms()
-        if first_timestamp >= 0:
-            segment.roll_after_timestamp = min(first_timestamp + most_ms, NEVER)
-            segment.roll_after_clock_ms = NEVER
-        else:
-            segment.roll_after_timestamp = NEVER
-            segment.roll_after_clock_ms = min(segment.created_ms + most_ms, NEVER)
-
-    def _longest_segment_ms(self) -> int:
-        """Only sealed segments are compacted: max.compaction.lag.ms must not wait for a segment to fill up."""
-        if "compact" in self._settings.cleanup_policy:
-            return min(self._settings.segment_ms, self._settings.max_compaction_lag_ms)
-        return self._settings.segment_ms
-
-    def _jitter_ms(self) -> int:
-        limit = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
-        return self.directory.context.randomness.below(limit) if limit > 0 else 0
 
     def roll(self, new_base_offset: int | None = None) -> Segment:
         """Seal the last segment and start a new one at the end of the log."""
@@ -496,8 +420,9 @@ class Log:
         if offset >= end_offset:
             return LogRead(None, self.log_start_offset)
         segments = self.segments
+        demand = Demand(offset, max_bytes, end_offset, at_least_one_batch, may_block)
         try:
-            return self._read(offset, max_bytes, end_offset, at_least_one_batch, may_block)
+            return LogRead(find_slice(segments, self._tail, self.log_end_offset, demand), self.log_start_offset)
         except FileNotFoundError as error:
             if self.segments is segments:
                 raise self._failed(error) from error
@@ -506,59 +431,13 @@ class Log:
         except OSError as error:
             raise self._failed(error) from error
 
-    def _read(self, offset: int, max_bytes: int, end_offset: int, at_least_one_batch: bool, may_block: bool) -> LogRead:
-        segments, tail = self.segments, self._tail
-        if offset >= tail.start_offset:
-            segment = tail.segment
-            start = tail.positions[bisect_right(tail.ends, offset)]
-        else:
-            found = self._find(segments, offset, may_block)
-            if found is None:
-                return LogRead(None, self.log_start_offset)
-            segment, start = found
-        if segment is not tail.segment:
-            end = self._end_in_sealed(segments, segment, end_offset, may_block)
-        elif end_offset >= self.log_end_offset:
-            end = segment.size_bytes
-        elif end_offset >= tail.start_offset:
-            end = tail.positions[bisect_right(tail.ends, end_offset)]
-        else:
-            end = _position_of(segment, end_offset, may_block)
-        length = end - start
-        if length > max_bytes:
-            length = _cut(segment, start, max_bytes, length, at_least_one_batch, may_block)
-        if length <= 0:
-            return LogRead(None, self.log_start_offset)
-        return LogRead(FileSlice(segment.file, start, length), self.log_start_offset)
-
-    def _find(self, segments: list[Segment], offset: int, may_block: bool) -> tuple[Segment, int] | None:
-        number = max(bisect_right(segments, offset, key=_BASE_OFFSET) - 1, 0)
-        for segment in segments[number:]:
-            place = segment.find_batch(offset, may_block=may_block)
-            if place is not None:
-                return segment, place.position
-        return None
-
-    def _end_in_sealed(self, segments: list[Segment], segment: Segment, end_offset: int, may_block: bool) -> int:
-        """A sealed segment is read to its end, unless `end_offset` lies inside of it."""
-        following = bisect_right(segments, segment.base_offset, key=_BASE_OFFSET)
-        if following < len(segments) and end_offset >= segments[following].base_offset:
-            return segment.size_bytes
-        return _position_of(segment, end_offset, may_block)
-
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [first_offset, end_offset)."""
         self._check_online()
-        segments = self.segments
-        number = max(bisect_right(segments, first_offset, key=_BASE_OFFSET) - 1, 0)
-        found = []
-        for segment in segments[number:]:
-            for transaction in segment.transactions():
-                if transaction.last_offset >= first_offset and transaction.first_offset < end_offset:
-                    found.append(transaction)
-                if transaction.last_stable_offset >= end_offset:
-                    return found
-        return found
+        try:
+            return find_aborted(self.segments, first_offset, end_offset)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def find_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one. Blocking: for a worker."""
@@ -732,7 +611,7 @@ class Log:
             self.recovery_point = max(self.recovery_point, end_offset)
 
     def _unflushed_segments(self) -> list[Segment]:
-        first = max(bisect_right(self.segments, self.recovery_point, key=_BASE_OFFSET) - 1, 0)
+        first = max(bisect_right(self.segments, self.recovery_point, key=BASE_OFFSET) - 1, 0)
         has_unflushed_data = self.log_end_offset > self.recovery_point
         return [
             segment
@@ -767,23 +646,3 @@ class Log:
 def _sync(segments: list[Segment]) -> None:
     for segment in segments:
         segment.sync()
-
-
-def _position_of(segment: Segment, offset: int, may_block: bool) -> int:
-    place = segment.find_batch(offset, may_block=may_block)
-    return segment.size_bytes if place is None else place.position
-
-
-def _cut(segment: Segment, start: int, max_bytes: int, length: int, at_least_one_batch: bool, may_block: bool) -> int:
-    """How much of `length` bytes to give when only `max_bytes` are asked for: whole batches, if the index knows."""
-    boundary = segment.last_batch_start_before(start + max_bytes, may_block=may_block)
-    if boundary > start:
-        return boundary - start
-    if not may_block and not segment.file.is_cached(start, 64):
-        raise NotCached
-    first = next(segment.batch_places(start, may_block=may_block), None)
-    if first is None:
-        return 0
-    if first.size_bytes > max_bytes and not at_least_one_batch:
-        return 0
-    return min(max(first.size_bytes, max_bytes), length)

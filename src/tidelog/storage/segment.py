@@ -238,6 +238,26 @@ class Segment:
                 return place
         return None
 
+    def find_position(self, offset: int, *, may_block: bool = True) -> int | None:
+        """Where the first batch starts that ends at or after `offset`; None if the segment ends before."""
+        position, end = self.start_of_search(offset, may_block=may_block), self.size_bytes
+        file, unpack_from = self.file, _BATCH_EXTENT.unpack_from
+        while position + HEADER_BYTES <= end:
+            window_bytes = min(LOOK_AHEAD_BYTES, end - position)
+            if not may_block and not file.is_cached(position, window_bytes):
+                raise NotCached
+            window, start = file.read(position, window_bytes), position
+            while position + HEADER_BYTES <= start + len(window):
+                base_offset, length, last_offset_delta = unpack_from(window, position - start)
+                if base_offset + last_offset_delta >= offset:
+                    return position
+                if length <= 0:
+                    return None
+                position += length + LENGTH_OVERHEAD_BYTES
+            if position == start:
+                return None
+        return None
+
     def batch_places(self, position: int = 0, *, may_block: bool = True) -> Iterator[BatchPlace]:
         """Walk from batch to batch by their headers, up to the end or to the first that cannot be one."""
         end, file = self.size_bytes, self.file

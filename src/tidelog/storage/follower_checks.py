@@ -1,0 +1,34 @@
+"""What a follower checks in the batches that its leader sent (R28)."""
+
+from tidelog.errors import CorruptMessage, InvalidRecord, KafkaError
+from tidelog.protocol.record_batch import MAGIC, BatchHeader, crc_matches, split_batches
+from tidelog.types import Buffer
+
+
+class UnexpectedAppendOffset(KafkaError):
+    """A leader's batch does not continue the log."""
+
+
+def checked_batches(
+    batches: Buffer, log_start_offset: int, log_end_offset: int
+) -> list[tuple[BatchHeader, memoryview]]:
+    """The whole batches, each undamaged and after the one before; gaps are the leader's, left by compaction."""
+    checked: list[tuple[BatchHeader, memoryview]] = []
+    expected = log_end_offset
+    for header, batch in split_batches(batches):
+        if header.magic != MAGIC or header.last_offset_delta < 0:
+            raise InvalidRecord(f"the leader sent a batch of format {header.magic} at offset {header.base_offset}")
+        if not crc_matches(batch, header):
+            raise CorruptMessage(f"the batch at offset {header.base_offset} fails its CRC")
+        if header.base_offset < expected and (
+            checked or not _holds_the_start(header, log_start_offset, log_end_offset)
+        ):
+            raise UnexpectedAppendOffset(f"the leader sent offset {header.base_offset}, expected {expected}")
+        checked.append((header, batch))
+        expected = header.end_offset
+    return checked
+
+
+def _holds_the_start(header: BatchHeader, log_start_offset: int, log_end_offset: int) -> bool:
+    """A log that is empty may be given the batch in the middle of which it starts (KAFKA-6975)."""
+    return log_end_offset == log_start_offset and header.end_offset > log_end_offset

@@ -1,0 +1,105 @@
+"""Where in the segments the bytes of a read lie, found by the tail, the indexes and headers: never by records."""
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from tidelog.runtime.disk import FileSlice
+from tidelog.storage.segment import Segment
+from tidelog.storage.transaction_index import AbortedTransaction
+
+BASE_OFFSET: Final = attrgetter("base_offset")
+
+
+class Tail(NamedTuple):
+    """The last batches of the active segment: where each starts in the file, and the offset after it.
+
+    Readers at the end of the log, and the high watermark, are found here without index or file.
+    """
+
+    segment: Segment
+    start_offset: int
+    ends: list[int]
+    positions: list[int]
+
+
+class Demand(NamedTuple):
+    """What a reader asks for."""
+
+    offset: int
+    max_bytes: int
+    end_offset: int
+    at_least_one_batch: bool
+    may_block: bool
+
+
+def find_slice(segments: list[Segment], tail: Tail, log_end_offset: int, demand: Demand) -> FileSlice | None:
+    """The bytes from the batch with the offset up to the end offset, within one segment and the limit."""
+    offset, max_bytes, end_offset, _, may_block = demand
+    if offset >= tail.start_offset:
+        segment = tail.segment
+        start = tail.positions[bisect_right(tail.ends, offset)]
+    else:
+        found = _find(segments, offset, may_block)
+        if found is None:
+            return None
+        segment, start = found
+    if segment is not tail.segment:
+        end = _end_in_sealed(segments, segment, end_offset, may_block)
+    elif end_offset >= log_end_offset:
+        end = segment.size_bytes
+    elif end_offset >= tail.start_offset:
+        end = tail.positions[bisect_right(tail.ends, end_offset)]
+    else:
+        end = _position_of(segment, end_offset, may_block)
+    length = end - start
+    if length > max_bytes:
+        length = _cut(segment, start, length, demand)
+    return FileSlice(segment.file, start, length) if length > 0 else None
+
+
+def _find(segments: list[Segment], offset: int, may_block: bool) -> tuple[Segment, int] | None:
+    number = max(bisect_right(segments, offset, key=BASE_OFFSET) - 1, 0)
+    for segment in segments[number:]:
+        position = segment.find_position(offset, may_block=may_block)
+        if position is not None:
+            return segment, position
+    return None
+
+
+def _end_in_sealed(segments: list[Segment], segment: Segment, end_offset: int, may_block: bool) -> int:
+    """A sealed segment is read to its end, unless `end_offset` lies inside of it."""
+    following = bisect_right(segments, segment.base_offset, key=BASE_OFFSET)
+    if following < len(segments) and end_offset >= segments[following].base_offset:
+        return segment.size_bytes
+    return _position_of(segment, end_offset, may_block)
+
+
+def _position_of(segment: Segment, offset: int, may_block: bool) -> int:
+    position = segment.find_position(offset, may_block=may_block)
+    return segment.size_bytes if position is None else position
+
+
+def _cut(segment: Segment, start: int, length: int, demand: Demand) -> int:
+    """How much of `length` bytes to give when less is asked for: whole batches, if the index knows of any."""
+    max_bytes, may_block = demand.max_bytes, demand.may_block
+    boundary = segment.last_batch_start_before(start + max_bytes, may_block=may_block)
+    if boundary > start:
+        return boundary - start
+    first = next(segment.batch_places(start, may_block=may_block), None)
+    if first is None or (first.size_bytes > max_bytes and not demand.at_least_one_batch):
+        return 0
+    return min(max(first.size_bytes, max_bytes), length)
+
+
+def find_aborted(segments: list[Segment], first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions with records in [first_offset, end_offset)."""
+    number = max(bisect_right(segments, first_offset, key=BASE_OFFSET) - 1, 0)
+    found = []
+    for segment in segments[number:]:
+        for transaction in segment.transactions():
+            if transaction.last_offset >= first_offset and transaction.first_offset < end_offset:
+                found.append(transaction)
+            if transaction.last_stable_offset >= end_offset:
+                return found
+    return found
