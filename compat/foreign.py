@@ -1,6 +1,7 @@
 """The clients that are not Python: how each is fetched and built, and what it does not offer."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
@@ -55,6 +56,10 @@ class ForeignClient(ABC):
         return digest.hexdigest()
 
     @abstractmethod
+    def release(self) -> str:
+        """The client's version."""
+
+    @abstractmethod
     def needs(self) -> Sequence[str]: ...
 
     @abstractmethod
@@ -72,6 +77,12 @@ def require(*programs: str) -> None:
         raise ClientUnavailable(f"{' and '.join(missing)} not found: install it to try this client")
 
 
+def found_in(file: Path, pattern: str) -> str:
+    match = re.search(pattern, file.read_text())
+    assert match is not None, f"{file} does not say {pattern}"
+    return match[1]
+
+
 def run(command: Sequence[str], directory: Path) -> None:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -81,6 +92,9 @@ def run(command: Sequence[str], directory: Path) -> None:
 @dataclass(frozen=True)
 class JavaClient(ForeignClient):
     version: str = ""
+
+    def release(self) -> str:
+        return self.version
 
     def needs(self) -> Sequence[str]:
         return ("java", "javac", "mvn")
@@ -119,6 +133,9 @@ class JavaClient(ForeignClient):
 
 @dataclass(frozen=True)
 class GoClient(ForeignClient):
+    def release(self) -> str:
+        return found_in(HERE / "go" / "go.mod", r"franz-go v(\S+)")
+
     def needs(self) -> Sequence[str]:
         return ("go",)
 
@@ -134,6 +151,9 @@ class GoClient(ForeignClient):
 
 @dataclass(frozen=True)
 class NodeClient(ForeignClient):
+    def release(self) -> str:
+        return found_in(HERE / "js" / "package.json", r'"kafkajs": "(\S+)"')
+
     def needs(self) -> Sequence[str]:
         return ("node", "npm")
 

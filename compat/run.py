@@ -1,0 +1,160 @@
+"""Drives the broker with every client, checks files both ways with Apache Kafka, and writes docs/compatibility.md."""
+
+import argparse
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compat import matrix, written_by_kafka, written_by_tidelog
+from compat.foreign import FOREIGN_CLIENTS, ForeignClient
+from compat.matrix import AnyClient, Outcome
+from tests.clients.broker import ApacheKafkaProcess, BrokerProcess, TidelogProcess
+from tests.clients.features import FEATURES
+from tests.clients.registry import CLIENTS, ClientMissing
+from tools.apache_kafka import KAFKA_3, KAFKA_4, NotAvailable
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PAGE = REPOSITORY / "docs" / "compatibility.md"
+HELPER = "confluent-kafka"
+
+INTRODUCTION = """\
+# Compatibility
+
+Made by `make compat`; do not edit. Every client runs the same features against one broker; what a feature does is in
+`tests/clients/features.py`. "yes": it works. "-": the client does not offer it. "**NO**": it fails. "?": the client
+could not be had on the machine.
+"""
+
+
+def all_clients() -> list[AnyClient]:
+    return [*CLIENTS.values(), *FOREIGN_CLIENTS]
+
+
+def release_of(client: AnyClient) -> str:
+    if isinstance(client, ForeignClient):
+        return client.release()
+    if client.name == "kcat":
+        done = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=False)
+        match = re.search(r"Version (\S+).*librdkafka (\S+)", done.stdout + done.stderr)
+        return f"{match[1]} (librdkafka {match[2]})" if match else ""
+    return importlib.metadata.version(client.name)
+
+
+def try_clients(
+    broker: BrokerProcess, clients: Sequence[AnyClient], features: Sequence[str]
+) -> tuple[list[Outcome], list[str]]:
+    """The outcomes, and what Kafka's tool finds wrong in the broker's files afterwards."""
+    broker.start()
+    try:
+        helper = CLIENTS[HELPER].connect(broker.bootstrap)
+        outcomes = []
+        for client in clients:
+            outcomes += matrix.try_client(client, broker.bootstrap, helper, broker.log_dir, features)
+        helper.close()
+        broker.stop()
+    finally:
+        broker.kill()
+    assert broker.log_dir is not None
+    return outcomes, written_by_tidelog.check_files(broker.log_dir)
+
+
+def file_checks() -> dict[str, Callable[[], list[str]]]:
+    checks: dict[str, Callable[[], list[str]]] = {
+        f"Kafka {KAFKA_3} reads Tidelog's files: all codecs, transactions, compaction": written_by_tidelog.check
+    }
+    for version in (KAFKA_3, KAFKA_4):
+        for ending, end in (("a clean stop", written_by_kafka.stop), ("kill -9", written_by_kafka.kill)):
+            title = f"Tidelog serves what Kafka {version} wrote, after {ending}"
+            checks[title] = lambda version=version, end=end: written_by_kafka.check(version, end)  # type: ignore[misc]
+    return checks
+
+
+def run_file_checks(checks: dict[str, Callable[[], list[str]]]) -> dict[str, list[str]]:
+    found = {}
+    for title, check in checks.items():
+        started = time.monotonic()
+        print(f"{title} ... ", end="", flush=True)
+        try:
+            found[title] = check()
+        except (AssertionError, OSError) as error:
+            found[title] = [f"{type(error).__name__}: {error}"]
+        print(f"{'NO' if found[title] else 'yes'} ({time.monotonic() - started:.0f} s)", flush=True)
+        for complaint in found[title][:10]:
+            print(f"  {complaint}")
+    return found
+
+
+def page(outcomes: Sequence[Outcome], files: dict[str, list[str]], releases: dict[str, str]) -> str:
+    versions = "".join(f"| {name} | {release} |\n" for name, release in releases.items())
+    checks = "".join(f"| {title} | {'**NO**' if wrong else 'yes'} |\n" for title, wrong in files.items())
+    parts = [
+        INTRODUCTION,
+        f"## Clients\n\n| client | version |\n| --- | --- |\n{versions}",
+        f"## Features\n\n{matrix.table(outcomes)}",
+        f"## Files\n\n| check | |\n| --- | --- |\n{checks}",
+    ]
+    if limits := limits_of(FOREIGN_CLIENTS):
+        parts.append(f"## Remarks\n\n{limits}")
+    if told := matrix.remarks(outcomes) + "".join(
+        f"- {title}: {complaint}\n" for title, wrong in files.items() for complaint in wrong[:10]
+    ):
+        parts.append(f"## What failed or was not run\n\n{told}")
+    return "\n".join(parts)
+
+
+def limits_of(clients: Sequence[ForeignClient]) -> str:
+    own = "".join(
+        f"- {client.name}, {feature}: {reason}\n" for client in clients for feature, reason in client.limits.items()
+    )
+    return own + "- kafkajs has no consumer without a group: its own connection layer below the consumer fetches here\n"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Try Tidelog with every client we know.")
+    parser.add_argument("--clients", default="", help="only these, separated by commas")
+    parser.add_argument("--features", default="", help="only these, separated by commas")
+    parser.add_argument("--no-files", action="store_true", help="leave out the checks of files with Apache Kafka")
+    parser.add_argument("--apache-kafka", metavar="VERSION", help="try the suite itself against Apache Kafka")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse_arguments()
+    names = set(filter(None, options.clients.split(",")))
+    clients = [client for client in all_clients() if not names or client.name in names]
+    features = [name for name in options.features.split(",") if name] or list(FEATURES)
+    is_whole = not (names or options.features or options.no_files or options.apache_kafka)
+    files: dict[str, list[str]] = {}
+    try:
+        with tempfile.TemporaryDirectory(prefix="compat-") as directory:
+            broker = new_broker(Path(directory), options.apache_kafka)
+            outcomes, files["Kafka's tool reads what all these clients wrote"] = try_clients(broker, clients, features)
+        if not options.no_files:
+            files |= run_file_checks(file_checks())
+    except (NotAvailable, ClientMissing) as error:
+        print(error, file=sys.stderr)
+        return 1
+    text = page(outcomes, files, {client.name: release_of(client) for client in clients})
+    print("\n" + text)
+    if is_whole:
+        PAGE.write_text(text)
+        print(f"wrote {PAGE.relative_to(REPOSITORY)}")
+    return int(matrix.has_failed(outcomes) or any(files.values()) or is_incomplete_in_ci(outcomes))
+
+
+def new_broker(directory: Path, kafka_version: str | None) -> BrokerProcess:
+    return ApacheKafkaProcess(kafka_version, directory) if kafka_version else TidelogProcess(directory)
+
+
+def is_incomplete_in_ci(outcomes: Sequence[Outcome]) -> bool:
+    return bool(os.environ.get("CI")) and any(outcome.verdict == "not run" for outcome in outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The parts of the compatibility run that decide something: what counts as a complaint, and what the table says."""
+
+import sys
+
+import pytest
+
+from compat import matrix, written_by_kafka, written_by_tidelog
+from compat.matrix import Outcome
+from compat.remote import ProgramFailed, RemoteDriver, outcome_of
+from tests.clients.driver import ProducerOptions, Record, Refused
+
+FINE = """\
+Dumping /data/t-0/00000000000000000000.log
+Log starting offset: 0
+baseOffset: 0 lastOffset: 1 count: 2 isTransactional: false position: 0 size: 90 magic: 2 crc: 1 isvalid: true
+| offset: 0 CreateTime: 1 keySize: 1 valueSize: 9 sequence: -1 headerKeys: [] key: error payload: exception
+/data/t-0/00000000000000000000.index passed sanity check.
+"""
+
+
+def test_a_sound_log_gives_no_complaint_whatever_its_records_say() -> None:
+    assert written_by_tidelog.complaints(FINE) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "baseOffset: 0 lastOffset: 1 count: 2 magic: 2 crc: 1 isvalid: false",
+        "Mismatches in :/data/t-0/00000000000000000000.index",
+        "Found timestamp mismatch in :/data/t-0/00000000000000000000.timeindex",
+        "Found out of order timestamp in :/data/t-0/00000000000000000000.timeindex",
+        "Found 17 invalid bytes at the end of 00000000000000000000.log",
+        'Exception in thread "main" java.lang.IllegalArgumentException',
+    ],
+)
+def test_what_the_tool_finds_is_a_complaint(line: str) -> None:
+    assert written_by_tidelog.complaints(FINE + line) == [line]
+
+
+def test_only_a_compacted_log_may_have_gaps() -> None:
+    gaps = "Non-consecutive offsets in :/data/t-0/00000000000000000000.log\n  4 is followed by 9\n"
+    assert len(written_by_tidelog.complaints(gaps)) == 2
+    assert written_by_tidelog.complaints(gaps, may_have_gaps=True) == []
+
+
+def test_a_lost_and_a_changed_record_are_differences() -> None:
+    place = ("t", 0, "read_committed")
+    written: list[written_by_kafka.Fields] = [(0, 5, b"k", b"v", ()), (1, 5, None, b"w", ())]
+    assert written_by_kafka.differences({place: written}, {place: list(written)}) == []
+    assert "2 records written, 1 read" in written_by_kafka.differences({place: written}, {place: written[:1]})[0]
+    changed = [written[0], (1, 6, None, b"w", ())]
+    assert "first difference at offset 1" in written_by_kafka.differences({place: written}, {place: changed})[0]
+
+
+def test_the_table_has_features_down_and_clients_across() -> None:
+    outcomes = [
+        Outcome("one", "fly", "works"),
+        Outcome("one", "swim", "fails", "it sank"),
+        Outcome("two", "fly", "not offered", "no wings"),
+        Outcome("two", "swim", "not run", "not here"),
+    ]
+    assert matrix.table(outcomes).splitlines()[2:] == ["| fly | yes | - |", "| swim | **NO** | ? |"]
+    assert matrix.remarks(outcomes) == "- one, swim: fails: it sank\n- two, swim: not run: not here\n"
+    assert matrix.has_failed(outcomes)
+    assert not matrix.has_failed(outcomes[2:])
+
+
+def test_an_answer_is_a_result_a_refusal_or_a_fault() -> None:
+    assert outcome_of({"result": [1]}) == [1]
+    with pytest.raises(Refused, match="error 36: there"):
+        outcome_of({"code": 36, "message": "there"})
+    with pytest.raises(ProgramFailed, match="out of memory"):
+        outcome_of({"fault": "out of memory"})
+
+
+ECHO = """
+import json, sys
+for line in sys.stdin:
+    command = json.loads(line)
+    if command["do"] == "list_topics":
+        sys.exit("gone")
+    print(json.dumps({"result": [len(command["records"]), command["acks"]]}), flush=True)
+"""
+
+
+def test_a_program_that_ends_is_reported_and_started_again() -> None:
+    driver = RemoteDriver("127.0.0.1:1", [sys.executable, "-c", ECHO])
+    try:
+        with pytest.raises(ProgramFailed, match="gone"):
+            driver.list_topics()
+        assert driver.produce("t", [Record(b"v")], ProducerOptions(acks="1")) == [1, "1"]
+    finally:
+        driver.close()
