@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
-from tidelog.protocol.record_batch import BatchHeader
+from tidelog.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
 from tidelog.storage import retention, timestamps
@@ -39,6 +39,8 @@ REMEMBERED_TAIL_BATCHES: Final = 256
 _PLACE: Final = struct.Struct(">qii")
 """Base offset, length and leader epoch: the start of a batch, outside of its CRC."""
 
+_new_result: Final = tuple.__new__  # half the time of the named tuple's own constructor
+
 
 class AppendResult(NamedTuple):
     first_offset: int
@@ -63,6 +65,7 @@ class PendingDeletion(NamedTuple):
 class Log:
     __slots__ = (
         "_first_unstable_offset",
+        "_now_ms",
         "_roll_check_bytes",
         "_segment_bytes",
         "_settings",
@@ -126,6 +129,7 @@ class Log:
         """How far compaction has come; the cleaner sets it, truncation takes it back."""
         producers.on_high_watermark(self.high_watermark)
         self._first_unstable_offset = producers.first_unstable_offset()
+        self._now_ms = directory.context.clock.now_ms
         self.is_deleted = False
         self.settings = settings
 
@@ -194,14 +198,16 @@ class Log:
         """
         if not self.directory.is_online:
             raise self.directory.offline_error()
-        now_ms = self.directory.context.clock.now_ms()
+        now_ms = self._now_ms()
         header, data, log_append_time_ms = prepare(batch, self._settings, now_ms, origin)
         length, max_timestamp, producer_id = header[1], header[8], header[9]
         marker = None
         if producer_id >= 0:
-            duplicate, marker = self._check_producer(header, data, origin)
+            duplicate = self.producers.check(header, origin)
             if duplicate is not None:
                 return self._duplicate(duplicate)
+            if header[5] & CONTROL_BIT:
+                marker = self._checked_marker(header, data)
         size_bytes = length + 12
         first_offset = self.log_end_offset
         last_offset = first_offset + header[6]
@@ -225,18 +231,13 @@ class Log:
                 self._note_producer(header, marker, first_offset)
         except OSError as error:
             raise self._failed(error) from error
-        return AppendResult(first_offset, last_offset, log_append_time_ms, self.log_start_offset)
+        return _new_result(AppendResult, (first_offset, last_offset, log_append_time_ms, self.log_start_offset, False))
 
-    def _check_producer(
-        self, header: BatchHeader, batch: Buffer, origin: AppendOrigin
-    ) -> tuple[RememberedBatch | None, EndMarker | None]:
-        duplicate = self.producers.check(header, origin)
-        if not header.is_control:
-            return duplicate, None
+    def _checked_marker(self, header: BatchHeader, batch: Buffer) -> EndMarker | None:
         marker = read_end_marker(batch)
-        if marker is not None and origin is not AppendOrigin.REPLICATION:
+        if marker is not None:
             self.producers.check_end_marker(header, marker)
-        return duplicate, marker
+        return marker
 
     def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
         has_append_time = self._settings.message_timestamp_type == "LogAppendTime"
@@ -249,13 +250,14 @@ class Log:
         )
 
     def _note_producer(self, header: BatchHeader, marker: EndMarker | None, first_offset: int) -> None:
-        if not header.is_control:
+        attributes = header[5]
+        if not attributes & CONTROL_BIT:
             self.producers.update(header, first_offset)
         elif marker is not None:
             aborted = self.producers.end_transaction(header, marker, first_offset)
             if aborted is not None:
                 self.segments[-1].add_transaction(aborted)
-        if header.is_transactional:
+        if attributes & TRANSACTIONAL_BIT:
             self._first_unstable_offset = self.producers.first_unstable_offset()
 
     def _remember_tail(self, end_offset: int, position: int) -> None:

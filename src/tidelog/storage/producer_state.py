@@ -3,7 +3,7 @@
 import struct
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import crc32c
 
@@ -13,7 +13,7 @@ from tidelog.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
-from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader
+from tidelog.protocol.record_batch import CONTROL_BIT, MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from tidelog.protocol.records import ControlType, EndMarker
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin
@@ -28,6 +28,7 @@ SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hIi")
 _SNAPSHOT_CRC_START = 6
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_new_tuple: Final = tuple.__new__  # half the time of a named tuple's own constructor
 
 
 class DamagedSnapshot(Exception):
@@ -56,6 +57,7 @@ class ProducerState:
         "coordinator_epoch",
         "epoch",
         "last_timestamp",
+        "next_sequence",
         "producer_id",
         "transaction_first_offset",
     )
@@ -64,6 +66,7 @@ class ProducerState:
         self.producer_id = producer_id
         self.epoch = NO_PRODUCER_EPOCH
         self.batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.next_sequence = 0
         self.last_timestamp = NO_TIMESTAMP
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.transaction_first_offset = NO_OFFSET
@@ -87,7 +90,12 @@ class ProducerState:
     def take_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.batches.clear()
+            self.next_sequence = 0
             self.epoch = epoch
+
+    def remember(self, batch: RememberedBatch) -> None:
+        self.batches.append(batch)
+        self.next_sequence = (batch.last_sequence + 1) & MAX_SEQUENCE
 
 
 class ProducerStates:
@@ -109,20 +117,22 @@ class ProducerStates:
 
     def check(self, header: BatchHeader, origin: AppendOrigin) -> RememberedBatch | None:
         """Refuse the batch, or give the earlier one that it repeats, or None if it may be appended."""
-        state = self.by_id.get(header.producer_id)
+        state = self.by_id.get(header[9])
         if state is None:
             return None
-        if header.is_control:
+        attributes, epoch, sequence = header[5], header[10], header[11]
+        if attributes & CONTROL_BIT:
             self._check_epoch(state, header)
             return None
-        if origin is AppendOrigin.CLIENT:
-            duplicate = state.find_duplicate(header.producer_epoch, header.base_sequence, header.last_sequence)
+        if origin is AppendOrigin.CLIENT and (epoch != state.epoch or sequence != state.next_sequence):
+            duplicate = state.find_duplicate(epoch, sequence, header.last_sequence)
             if duplicate is not None:
                 return duplicate
-        self._check_epoch(state, header)
-        if origin is AppendOrigin.CLIENT:
+            self._check_epoch(state, header)
             self._check_sequence(state, header)
-        if state.transaction_first_offset != NO_OFFSET and not header.is_transactional:
+        elif epoch < state.epoch:
+            self._check_epoch(state, header)
+        if state.transaction_first_offset != NO_OFFSET and not attributes & TRANSACTIONAL_BIT:
             raise InvalidTxnState(
                 f"producer {header.producer_id} has an open transaction here and sent a batch outside of it"
             )
@@ -143,6 +153,7 @@ class ProducerStates:
             )
 
     def _check_sequence(self, state: ProducerState, header: BatchHeader) -> None:
+        """For a batch that is not simply the next one."""
         if header.producer_epoch != state.epoch:
             if header.base_sequence != 0 and state.epoch != NO_PRODUCER_EPOCH:
                 raise OutOfOrderSequenceNumber(
@@ -150,30 +161,30 @@ class ProducerStates:
                     f" with sequence {header.base_sequence} instead of 0"
                 )
             return
-        expected = (state.last_sequence + 1) & MAX_SEQUENCE
-        if header.base_sequence != expected:
-            raise OutOfOrderSequenceNumber(
-                f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence},"
-                f" expected {expected}"
-            )
+        raise OutOfOrderSequenceNumber(
+            f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence},"
+            f" expected {state.next_sequence}"
+        )
 
     # ---- after an append
 
     def update(self, header: BatchHeader, first_offset: int) -> None:
         """A batch of records was appended at `first_offset`."""
-        state = self._state(header.producer_id)
-        state.take_epoch(header.producer_epoch)
-        last_offset = first_offset + header.last_offset_delta
-        if header.base_sequence >= 0:
+        attributes, delta, timestamp = header[5], header[6], header[8]
+        producer_id, epoch, sequence = header[9], header[10], header[11]
+        state = self.by_id.get(producer_id) or self._state(producer_id)
+        if epoch != state.epoch:
+            state.take_epoch(epoch)
+        if sequence >= 0:
+            last_sequence = (sequence + delta) & MAX_SEQUENCE
             state.batches.append(
-                RememberedBatch(
-                    header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp
-                )
+                _new_tuple(RememberedBatch, (sequence, last_sequence, first_offset, first_offset + delta, timestamp))
             )
-        state.last_timestamp = header.max_timestamp
-        if header.is_transactional and state.transaction_first_offset == NO_OFFSET:
+            state.next_sequence = (last_sequence + 1) & MAX_SEQUENCE
+        state.last_timestamp = timestamp
+        if attributes & TRANSACTIONAL_BIT and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = first_offset
-            self._open_transactions[header.producer_id] = first_offset
+            self._open_transactions[producer_id] = first_offset
 
     def end_transaction(self, header: BatchHeader, marker: EndMarker, offset: int) -> AbortedTransaction | None:
         """A marker was appended at `offset`; gives the entry for the transaction index if it aborts anything."""
@@ -284,7 +295,6 @@ def _snapshot_state(
     state.transaction_first_offset = transaction_first_offset
     if last_offset >= 0:
         first_sequence = (last_sequence - offset_delta) & MAX_SEQUENCE
-        state.batches.append(
-            RememberedBatch(first_sequence, last_sequence, last_offset - offset_delta, last_offset, timestamp)
-        )
+        first_offset = last_offset - offset_delta
+        state.remember(RememberedBatch(first_sequence, last_sequence, first_offset, last_offset, timestamp))
     return state

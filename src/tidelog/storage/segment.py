@@ -167,8 +167,8 @@ class Segment:
     def append(
         self, data: Buffer, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        self.is_recently_used = True
         (self._file or self._open_file()).append(data)
+        self.is_recently_used = True
         self.note_batch(size_bytes, last_offset, max_timestamp, index_interval_bytes)
 
     def note_batch(self, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
