@@ -1,0 +1,262 @@
+"""aiokafka behind the common interface: its event loop runs in a thread of its own."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import BrokerResponseError, KafkaError
+
+from tests.clients.driver import (
+    FETCH_WAIT_MS,
+    LARGEST_REQUEST_BYTES,
+    PATIENCE_SECONDS,
+    ClientDriver,
+    ClusterDescription,
+    Consumed,
+    Isolation,
+    NamedOffset,
+    PartitionDescription,
+    ProducerOptions,
+    Record,
+    Refused,
+    Writer,
+    WriterReport,
+)
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop that others can hand coroutines to."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="aiokafka", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self.submit(work).result(PATIENCE_SECONDS + 5)
+        except BrokerResponseError as error:
+            raise Refused(error.errno, str(error)) from None
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_SECONDS)
+        self._loop.close()
+
+
+class AiokafkaDriver(ClientDriver):
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._thread = LoopThread()
+        self._admin_client: AIOKafkaAdminClient | None = None
+        self._producers: dict[tuple[str, str, bool], AIOKafkaProducer] = {}
+        self._consumers: dict[str, AIOKafkaConsumer] = {}
+
+    def close(self) -> None:
+        for client in [*self._producers.values(), *self._consumers.values()]:
+            self._thread.run(client.stop())
+        if self._admin_client is not None:
+            self._thread.run(self._admin_client.close())
+        self._thread.close()
+
+    async def _producer(self, options: ProducerOptions) -> AIOKafkaProducer:
+        if options.key not in self._producers:
+            producer = AIOKafkaProducer(**producer_settings(self.bootstrap, options))
+            await producer.start()
+            self._producers[options.key] = producer
+        return self._producers[options.key]
+
+    async def _consumer(self, isolation: Isolation) -> AIOKafkaConsumer:
+        if isolation not in self._consumers:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.bootstrap,
+                group_id=None,
+                auto_offset_reset="earliest",
+                isolation_level=isolation,
+                fetch_max_wait_ms=FETCH_WAIT_MS,
+                max_partition_fetch_bytes=LARGEST_REQUEST_BYTES,
+            )
+            await consumer.start()
+            self._consumers[isolation] = consumer
+        return self._consumers[isolation]
+
+    async def _admin(self) -> AIOKafkaAdminClient:
+        if self._admin_client is None:
+            self._admin_client = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+            await self._admin_client.start()
+        return self._admin_client
+
+    def produce(
+        self, topic: str, records: Sequence[Record], options: ProducerOptions, partition: int = 0
+    ) -> list[int | None]:
+        return self._thread.run(self._produce(topic, records, options, partition))
+
+    async def _produce(
+        self, topic: str, records: Sequence[Record], options: ProducerOptions, partition: int
+    ) -> list[int | None]:
+        producer = await self._producer(options)
+        futures = [
+            await producer.send(
+                topic,
+                value=record.value,
+                key=record.key,
+                headers=list(record.headers),
+                partition=partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+            for record in records
+        ]
+        sent = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)
+        # Without acknowledgements there is nothing to report: aiokafka resolves such futures with None.
+        return [None if record is None or record.offset < 0 else record.offset for record in sent]
+
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, isolation: Isolation = "read_committed"
+    ) -> list[Consumed]:
+        return self._thread.run(self._consume(TopicPartition(topic, partition), offset, count, isolation))
+
+    async def _consume(self, place: TopicPartition, offset: int, count: int, isolation: Isolation) -> list[Consumed]:
+        consumer = await self._consumer(isolation)
+        consumer.assign([place])
+        consumer.seek(place, offset)
+        taken: list[Consumed] = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(taken) < count:
+            polled = await consumer.getmany(place, timeout_ms=200, max_records=count - len(taken))
+            taken += [consumed(record) for record in polled.get(place, [])]
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"consumed {len(taken)} of {count} records")
+        return taken
+
+    def list_offset(self, topic: str, partition: int, at: NamedOffset | int) -> int | None:
+        return self._thread.run(self._list_offset(TopicPartition(topic, partition), at))
+
+    async def _list_offset(self, place: TopicPartition, at: NamedOffset | int) -> int | None:
+        consumer = await self._consumer("read_uncommitted")
+        if isinstance(at, int):
+            found = (await consumer.offsets_for_times({place: at}))[place]
+            return None if found is None else int(found.offset)
+        ask = consumer.beginning_offsets if at == "earliest" else consumer.end_offsets
+        return int((await ask([place]))[place])
+
+    def list_topics(self) -> set[str]:
+        return set(self._call("list_topics"))
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        async def call() -> Any:
+            return await getattr(await self._admin(), method)(*arguments, **options)
+
+        return self._thread.run(call())
+
+    def describe_topic(self, topic: str) -> dict[int, PartitionDescription]:
+        description = self._call("describe_topics", [topic])[0]
+        raise_for_code(description["error_code"])
+        return {
+            partition["partition"]: PartitionDescription(
+                partition["leader"], tuple(partition["replicas"]), tuple(partition["isr"])
+            )
+            for partition in description["partitions"]
+        }
+
+    def create_topic(
+        self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        new = NewTopic(topic, partitions, 1, topic_configs=dict(configs))
+        answer = self._call("create_topics", [new], validate_only=validate_only)
+        for _, code, *_ in answer.topic_errors:
+            raise_for_code(code)
+
+    def delete_topic(self, topic: str) -> None:
+        for _, code in self._call("delete_topics", [topic]).topic_error_codes:
+            raise_for_code(code)
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        self._call("create_partitions", {topic: NewPartitions(total)})
+
+    def describe_configs(self, kind: Literal["topic", "broker"], name: str) -> dict[str, str | None]:
+        resource = ConfigResource(ConfigResourceType[kind.upper()], name)
+        (answer,) = self._call("describe_configs", [resource])
+        ((code, _, _, _, entries),) = answer.resources
+        raise_for_code(code)
+        return {key: value for key, value, *_ in entries}
+
+    def replace_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))
+        (answer,) = self._call("alter_configs", [resource])
+        for code, *_ in answer.resources:
+            raise_for_code(code)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        place = TopicPartition(topic, partition)
+        low_watermark: int = self._call("delete_records", {place: RecordsToDelete(before_offset)})[place]
+        return low_watermark
+
+    def describe_cluster(self) -> ClusterDescription:
+        answer = self._call("describe_cluster")
+        brokers = {broker["node_id"]: f"{broker['host']}:{broker['port']}" for broker in answer["brokers"]}
+        return ClusterDescription(answer["cluster_id"], answer["controller_id"], brokers)
+
+    def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
+        return AiokafkaWriter(self._thread, self.bootstrap, topic, idempotent)
+
+
+class AiokafkaWriter(Writer):
+    def __init__(self, thread: LoopThread, bootstrap: str, topic: str, idempotent: bool) -> None:
+        self._thread = thread
+        self._topic = topic
+        self._futures: list[tuple[bytes, Future[Any]]] = []
+        self._producer = thread.run(self._start(bootstrap, idempotent))
+
+    async def _start(self, bootstrap: str, idempotent: bool) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(**producer_settings(bootstrap, ProducerOptions(idempotent=idempotent)))
+        await producer.start()
+        return producer
+
+    def send(self, value: bytes) -> None:
+        delivery = self._producer.send_and_wait(self._topic, value=value, partition=0)
+        self._futures.append((value, self._thread.submit(delivery)))
+
+    def close(self) -> WriterReport:
+        report = WriterReport(sent=[value for value, _ in self._futures])
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        for value, future in self._futures:
+            try:
+                future.result(max(0.0, deadline - time.monotonic()))
+                report.acknowledged.append(value)
+            except (KafkaError, TimeoutError) as error:
+                report.failed.append(repr(error))
+        self._thread.run(self._producer.stop())
+        return report
+
+
+def producer_settings(bootstrap: str, options: ProducerOptions) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": bootstrap,
+        "compression_type": None if options.compression == "none" else options.compression,
+        "acks": options.acks if options.acks == "all" else int(options.acks),
+        "enable_idempotence": options.idempotent,
+        "linger_ms": 2,
+        "max_request_size": LARGEST_REQUEST_BYTES,
+        "request_timeout_ms": int(PATIENCE_SECONDS * 1000),
+        "retry_backoff_ms": 50,
+    }
+
+
+def raise_for_code(code: int) -> None:
+    if code != 0:
+        raise Refused(code)
+
+
+def consumed(record: Any) -> Consumed:
+    return Consumed(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))

@@ -1,0 +1,271 @@
+"""confluent-kafka (librdkafka) behind the common interface."""
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from tests.clients.driver import (
+    FETCH_WAIT_MS,
+    LARGEST_REQUEST_BYTES,
+    PATIENCE_SECONDS,
+    ClientDriver,
+    ClusterDescription,
+    Consumed,
+    Isolation,
+    NamedOffset,
+    PartitionDescription,
+    ProducerOptions,
+    Record,
+    Refused,
+    Writer,
+    WriterReport,
+)
+
+UNTYPED_SPECS: Any = OffsetSpec
+OFFSET_SPECS = {
+    "earliest": UNTYPED_SPECS.earliest(),
+    "latest": UNTYPED_SPECS.latest(),
+    "max-timestamp": UNTYPED_SPECS.max_timestamp(),
+}
+
+
+class ConfluentDriver(ClientDriver):
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        # Connection errors are expected in restarts: librdkafka would write them all to the standard error.
+        self._common: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._admin = AdminClient(self._common)
+        self._producers: dict[tuple[str, str, bool], Producer] = {}
+        self._consumers: dict[str, Consumer] = {}
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+
+    def _producer(self, options: ProducerOptions) -> Producer:
+        if options.key not in self._producers:
+            self._producers[options.key] = Producer(self._common | producer_settings(options))
+        return self._producers[options.key]
+
+    def _consumer(self, isolation: Isolation) -> Consumer:
+        if isolation not in self._consumers:
+            settings = {
+                "group.id": f"unused-{uuid.uuid4()}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": isolation,
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
+            }
+            self._consumers[isolation] = Consumer(self._common | settings)
+        return self._consumers[isolation]
+
+    def produce(
+        self, topic: str, records: Sequence[Record], options: ProducerOptions, partition: int = 0
+    ) -> list[int | None]:
+        producer = self._producer(options)
+        delivered: list[Message] = []
+        failed: list[KafkaError] = []
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                delivered.append(message)
+            else:
+                failed.append(error)
+
+        for record in records:
+            extra: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+            producer.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                headers=list(record.headers),
+                partition=partition,
+                on_delivery=on_delivery,
+                **extra,
+            )
+        left = producer.flush(PATIENCE_SECONDS)
+        if failed:
+            raise refused(failed[0])
+        assert left == 0, f"{left} records were never acknowledged"
+        offsets = [message.offset() for message in delivered]
+        return [None if offset is None or offset < 0 else offset for offset in offsets]
+
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, isolation: Isolation = "read_committed"
+    ) -> list[Consumed]:
+        consumer = self._consumer(isolation)
+        # Asked by name, librdkafka learns the leader at once; by itself it looks once a second.
+        consumer.list_topics(topic, timeout=PATIENCE_SECONDS)
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        taken: list[Consumed] = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        try:
+            while len(taken) < count:
+                messages = consumer.consume(count - len(taken), timeout=0.2)
+                taken += [consumed(message) for message in messages if is_record(message)]
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"consumed {len(taken)} of {count} records")
+        finally:
+            consumer.unassign()
+        return taken
+
+    def list_offset(self, topic: str, partition: int, at: NamedOffset | int) -> int | None:
+        place = TopicPartition(topic, partition)
+        if isinstance(at, int):
+            found = self._consumer("read_uncommitted").offsets_for_times(
+                [TopicPartition(topic, partition, at)], timeout=PATIENCE_SECONDS
+            )[0]
+            if found.error is not None:
+                raise refused(found.error)
+            return found.offset if found.offset >= 0 else None
+        result = wait_for(self._admin.list_offsets({place: OFFSET_SPECS[at]})[place])
+        offset: int = result.offset
+        return offset if offset >= 0 else None
+
+    def list_topics(self) -> set[str]:
+        return set(self._admin.list_topics(timeout=PATIENCE_SECONDS).topics)
+
+    def describe_topic(self, topic: str) -> dict[int, PartitionDescription]:
+        description = wait_for(self._admin.describe_topics(TopicCollection([topic]))[topic])
+        return {
+            partition.id: PartitionDescription(
+                partition.leader.id if partition.leader else -1,
+                tuple(node.id for node in partition.replicas),
+                tuple(node.id for node in partition.isr),
+            )
+            for partition in description.partitions
+        }
+
+    def create_topic(
+        self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
+        wait_for(self._admin.create_topics([new], validate_only=validate_only)[topic])
+
+    def delete_topic(self, topic: str) -> None:
+        wait_for(self._admin.delete_topics([topic])[topic])
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        wait_for(self._admin.create_partitions([NewPartitions(topic, total)])[topic])
+
+    def describe_configs(self, kind: Literal["topic", "broker"], name: str) -> dict[str, str | None]:
+        resource = ConfigResource(ResourceType[kind.upper()], name)
+        entries = wait_for(self._admin.describe_configs([resource])[resource])
+        return {key: entry.value for key, entry in entries.items()}
+
+    def alter_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        entries = [
+            ConfigEntry(
+                key,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in changes.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        wait_for(self._admin.incremental_alter_configs([resource])[resource])
+
+    def replace_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, topic, set_config=dict(configs))
+        wait_for(self._admin.alter_configs([resource])[resource])
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        place = TopicPartition(topic, partition, before_offset)
+        result = wait_for(self._admin.delete_records([place])[place])
+        low_watermark: int = result.low_watermark
+        return low_watermark
+
+    def describe_cluster(self) -> ClusterDescription:
+        result = wait_for(self._admin.describe_cluster())
+        brokers = {node.id: f"{node.host}:{node.port}" for node in result.nodes}
+        return ClusterDescription(result.cluster_id, result.controller.id, brokers)
+
+    def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
+        return ConfluentWriter(self._common, topic, idempotent)
+
+
+class ConfluentWriter(Writer):
+    def __init__(self, common: dict[str, Any], topic: str, idempotent: bool) -> None:
+        self._producer = Producer(
+            common | producer_settings(ProducerOptions(idempotent=idempotent)) | {"reconnect.backoff.max.ms": 200}
+        )
+        self._topic = topic
+        self._report = WriterReport()
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._report.acknowledged.append(value_of(message) or b"")
+        else:
+            self._report.failed.append(str(error))
+
+    def send(self, value: bytes) -> None:
+        self._report.sent.append(value)
+        self._producer.produce(self._topic, value=value, partition=0, on_delivery=self._on_delivery)
+        self._producer.poll(0)
+
+    def close(self) -> WriterReport:
+        self._producer.flush(PATIENCE_SECONDS)
+        return self._report
+
+
+def producer_settings(options: ProducerOptions) -> dict[str, Any]:
+    return {
+        "compression.type": options.compression,
+        "acks": options.acks,
+        "enable.idempotence": options.idempotent,
+        "linger.ms": 2,
+        "message.max.bytes": LARGEST_REQUEST_BYTES,
+        "message.timeout.ms": int(PATIENCE_SECONDS * 1000),
+        "retry.backoff.ms": 50,
+    }
+
+
+def wait_for(future: "Future[Any]") -> Any:
+    try:
+        return future.result(PATIENCE_SECONDS)
+    except KafkaException as exception:
+        raise refused(exception.args[0]) from None
+
+
+def refused(error: KafkaError) -> Refused:
+    return Refused(error.code(), error.str())
+
+
+def is_record(message: Message) -> bool:
+    error = message.error()
+    # Negative codes are librdkafka's own, of connections and coordinators: it goes on by itself.
+    if error is not None and error.code() > 0:
+        raise refused(error)
+    return error is None
+
+
+def value_of(message: Message) -> bytes | None:
+    value = message.value()
+    assert not isinstance(value, str)
+    return value
+
+
+def consumed(message: Message) -> Consumed:
+    offset = message.offset()
+    key = message.key()
+    assert offset is not None
+    assert not isinstance(key, str)
+    headers: Any = message.headers() or []
+    return Consumed(offset, message.timestamp()[1], key, value_of(message), tuple(headers))

@@ -1,0 +1,198 @@
+"""What the suite asks of a Kafka client: one small interface, so that every client runs the same features."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+Acks = Literal["0", "1", "all"]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Isolation = Literal["read_uncommitted", "read_committed"]
+Headers = tuple[tuple[str, bytes | None], ...]
+NamedOffset = Literal["earliest", "latest", "max-timestamp"]
+
+PATIENCE_SECONDS = 30.0
+POLL_SECONDS = 0.02
+LARGEST_REQUEST_BYTES = 10_000_000
+# A client that turns to another topic first waits for the answer to its last fetch: do not let that take long.
+FETCH_WAIT_MS = 50
+
+
+class Capability(StrEnum):
+    """What not every client offers; a feature names what it needs."""
+
+    ADMINISTER_TOPICS = "administer topics"
+    CREATE_PARTITIONS = "create partitions"
+    DESCRIBE_CONFIGS = "describe configs"
+    REPLACE_CONFIGS = "replace configs"
+    INCREMENTAL_CONFIGS = "alter configs one by one"
+    DELETE_RECORDS = "delete records"
+    DESCRIBE_CLUSTER = "describe the cluster"
+    DESCRIBE_LOG_DIRS = "describe log dirs"
+    DESCRIBE_PRODUCERS = "describe producers"
+    DESCRIBE_TOPIC_PARTITIONS = "describe topic partitions page by page"
+    MAX_TIMESTAMP = "list the offset of the largest timestamp"
+    REPORT_OFFSETS = "tell the offsets of what was produced"
+    SET_TIMESTAMPS = "set timestamps"
+    NULL_HEADER_VALUES = "null header values"
+    NULL_KEY_AND_VALUE = "null key and null value in one record"
+
+
+class Refused(Exception):
+    """The broker (or the client before it) refused: carries Kafka's error code."""
+
+    def __init__(self, code: int, message: str = "") -> None:
+        super().__init__(f"error {code}: {message}")
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as it is given to a client."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """A record as a client gave it back."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str | None
+    controller: int
+    brokers: Mapping[int, str]  # address by broker id
+
+
+@dataclass(slots=True)
+class ProducerOptions:
+    compression: Compression = "none"
+    acks: Acks = "all"
+    idempotent: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, bool]:
+        return (self.compression, self.acks, self.idempotent)
+
+
+@dataclass(slots=True)
+class WriterReport:
+    """What a writer that went on through a restart was told."""
+
+    sent: list[bytes] = field(default_factory=list)
+    acknowledged: list[bytes] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+class Writer(ABC):
+    """A producer that keeps on writing, whatever happens to the broker."""
+
+    @abstractmethod
+    def send(self, value: bytes) -> None: ...
+
+    @abstractmethod
+    def close(self) -> WriterReport:
+        """Waits until everything sent was acknowledged or has failed."""
+
+
+class ClientDriver(ABC):
+    """A client under test; methods that a client lacks are named in the registry and never called."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def close(self) -> None:
+        """Lets go of everything; a client that holds nothing has nothing to do."""
+        return
+
+    @abstractmethod
+    def produce(
+        self, topic: str, records: Sequence[Record], options: ProducerOptions, partition: int = 0
+    ) -> list[int | None]:
+        """Sends the records, waits for their acknowledgement and returns their offsets where they are known."""
+
+    @abstractmethod
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, isolation: Isolation = "read_committed"
+    ) -> list[Consumed]:
+        """Reads `count` records from `offset` on; an offset out of range means the earliest."""
+
+    @abstractmethod
+    def list_offset(self, topic: str, partition: int, at: NamedOffset | int) -> int | None:
+        """The offset at a named place or at a timestamp; None where no record is that young."""
+
+    @abstractmethod
+    def list_topics(self) -> set[str]: ...
+
+    @abstractmethod
+    def describe_topic(self, topic: str) -> dict[int, PartitionDescription]: ...
+
+    @abstractmethod
+    def open_writer(self, topic: str, *, idempotent: bool) -> Writer: ...
+
+    def create_topic(
+        self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        raise NotImplementedError
+
+    def delete_topic(self, topic: str) -> None:
+        raise NotImplementedError
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        raise NotImplementedError
+
+    def describe_configs(self, kind: Literal["topic", "broker"], name: str) -> dict[str, str | None]:
+        raise NotImplementedError
+
+    def alter_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Sets what has a value and gives the rest back to its default; leaves other settings alone."""
+        raise NotImplementedError
+
+    def replace_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Sets these and gives all others back to their defaults."""
+        raise NotImplementedError
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        raise NotImplementedError
+
+    def describe_cluster(self) -> ClusterDescription:
+        raise NotImplementedError
+
+    def log_dir_sizes(self) -> dict[tuple[str, int], int]:
+        """Bytes on disk by topic and partition."""
+        raise NotImplementedError
+
+    def producer_ids(self, topic: str, partition: int) -> dict[int, int]:
+        """The last sequence number by producer id."""
+        raise NotImplementedError
+
+    def page_of_topic_partitions(self, topic: str, limit: int) -> tuple[list[int], int | None]:
+        """The first `limit` partitions, and the partition that the next page begins with."""
+        raise NotImplementedError
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + patience_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {patience_seconds:.0f} s in vain: {what}")
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,242 @@
+"""kafka-python behind the common interface."""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+from kafka.errors import BrokerResponseError, KafkaError
+
+from tests.clients.driver import (
+    FETCH_WAIT_MS,
+    LARGEST_REQUEST_BYTES,
+    PATIENCE_SECONDS,
+    ClientDriver,
+    ClusterDescription,
+    Consumed,
+    Isolation,
+    NamedOffset,
+    PartitionDescription,
+    ProducerOptions,
+    Record,
+    Refused,
+    Writer,
+    WriterReport,
+)
+
+OFFSET_SPECS = {
+    "earliest": OffsetSpec.EARLIEST,
+    "latest": OffsetSpec.LATEST,
+    "max-timestamp": OffsetSpec.MAX_TIMESTAMP,
+}
+
+
+class KafkaPythonDriver(ClientDriver):
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        self._producers: dict[tuple[str, str, bool], KafkaProducer] = {}
+        self._consumers: dict[str, KafkaConsumer] = {}
+
+    def close(self) -> None:
+        for client in [*self._producers.values(), *self._consumers.values(), self._admin]:
+            client.close()
+
+    def _producer(self, options: ProducerOptions) -> KafkaProducer:
+        if options.key not in self._producers:
+            self._producers[options.key] = KafkaProducer(**producer_settings(self.bootstrap, options))
+        return self._producers[options.key]
+
+    def _consumer(self, isolation: Isolation) -> KafkaConsumer:
+        if isolation not in self._consumers:
+            self._consumers[isolation] = KafkaConsumer(
+                bootstrap_servers=self.bootstrap,
+                group_id=None,
+                auto_offset_reset="earliest",
+                isolation_level=isolation,
+                fetch_max_wait_ms=FETCH_WAIT_MS,
+            )
+        return self._consumers[isolation]
+
+    def produce(
+        self, topic: str, records: Sequence[Record], options: ProducerOptions, partition: int = 0
+    ) -> list[int | None]:
+        producer = self._producer(options)
+        futures = [
+            producer.send(
+                topic,
+                value=record.value,
+                key=record.key,
+                headers=list(record.headers),
+                partition=partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+            for record in records
+        ]
+        producer.flush(PATIENCE_SECONDS)
+        try:
+            offsets = [future.get(timeout=PATIENCE_SECONDS).offset for future in futures]
+        except BrokerResponseError as error:
+            raise refused(error) from None
+        return [offset if offset >= 0 else None for offset in offsets]
+
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, isolation: Isolation = "read_committed"
+    ) -> list[Consumed]:
+        consumer = self._consumer(isolation)
+        place = TopicPartition(topic, partition)
+        consumer.assign([place])
+        consumer.seek(place, offset)
+        taken: list[Consumed] = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(taken) < count:
+            polled = consumer.poll(timeout_ms=200, max_records=count - len(taken))
+            taken += [consumed(record) for record in polled.get(place, [])]
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"consumed {len(taken)} of {count} records")
+        return taken
+
+    def list_offset(self, topic: str, partition: int, at: NamedOffset | int) -> int | None:
+        place = TopicPartition(topic, partition)
+        if isinstance(at, int):
+            found = self._consumer("read_uncommitted").offsets_for_times({place: at})[place]
+            return None if found is None else int(found.offset)
+        offset: int = self._admin.list_partition_offsets({place: OFFSET_SPECS[at]})[place].offset
+        return offset if offset >= 0 else None
+
+    def list_topics(self) -> set[str]:
+        return set(self._admin.list_topics())
+
+    def describe_topic(self, topic: str) -> dict[int, PartitionDescription]:
+        description = self._admin.describe_topics([topic])[0]
+        raise_for_code(description["error_code"])
+        return {
+            partition["partition_index"]: PartitionDescription(
+                partition["leader_id"], tuple(partition["replica_nodes"]), tuple(partition["isr_nodes"])
+            )
+            for partition in description["partitions"]
+        }
+
+    def create_topic(
+        self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs)}
+        call(self._admin.create_topics, {topic: wanted}, validate_only=validate_only)
+
+    def delete_topic(self, topic: str) -> None:
+        call(self._admin.delete_topics, [topic])
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        call(self._admin.create_partitions, {topic: total})
+
+    def describe_configs(self, kind: Literal["topic", "broker"], name: str) -> dict[str, str | None]:
+        resource = ConfigResource(ConfigResourceType[kind.upper()], name)
+        described = call(self._admin.describe_configs, [resource], config_filter="all")
+        return {key: entry["value"] for key, entry in described[kind][name].items()}
+
+    def alter_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        operations = {key: ("DELETE" if value is None else "SET", value) for key, value in changes.items()}
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=operations)
+        answer = call(self._admin.alter_configs, [resource], raise_on_unknown=False, incremental=True)
+        outcome = answer["topic"][topic]
+        if outcome != "OK":
+            raise Refused(code_in(outcome), outcome)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        place = TopicPartition(topic, partition)
+        low_watermark: int = call(self._admin.delete_records, {place: before_offset})[place]["low_watermark"]
+        return low_watermark
+
+    def describe_cluster(self) -> ClusterDescription:
+        answer = self._admin.describe_cluster()
+        brokers = {broker["broker_id"]: f"{broker['host']}:{broker['port']}" for broker in answer["brokers"]}
+        return ClusterDescription(answer["cluster_id"], answer["controller_id"], brokers)
+
+    def log_dir_sizes(self) -> dict[tuple[str, int], int]:
+        return {
+            (topic["name"], partition["partition_index"]): partition["partition_size"]
+            for broker in self._admin.describe_log_dirs()
+            for log_dir in broker["log_dirs"]
+            for topic in log_dir["topics"]
+            for partition in topic["partitions"]
+        }
+
+    def producer_ids(self, topic: str, partition: int) -> dict[int, int]:
+        place = TopicPartition(topic, partition)
+        state = self._admin.describe_producers([place])[place]
+        return {producer.producer_id: producer.last_sequence for producer in state.active_producers}
+
+    def page_of_topic_partitions(self, topic: str, limit: int) -> tuple[list[int], int | None]:
+        page = self._admin.describe_topic_partitions([topic], response_partition_limit=limit)
+        partitions = [partition["partition_index"] for partition in page["topics"][0]["partitions"]]
+        cursor = page["next_cursor"]
+        return partitions, None if cursor is None else cursor["partition_index"]
+
+    def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
+        return KafkaPythonWriter(self.bootstrap, topic, idempotent)
+
+
+class KafkaPythonWriter(Writer):
+    def __init__(self, bootstrap: str, topic: str, idempotent: bool) -> None:
+        settings = producer_settings(bootstrap, ProducerOptions(idempotent=idempotent))
+        self._producer = KafkaProducer(**settings, reconnect_backoff_max_ms=200)
+        self._topic = topic
+        self._futures: list[tuple[bytes, Any]] = []
+
+    def send(self, value: bytes) -> None:
+        self._futures.append((value, self._producer.send(self._topic, value=value, partition=0)))
+
+    def close(self) -> WriterReport:
+        report = WriterReport(sent=[value for value, _ in self._futures])
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        for value, future in self._futures:
+            try:
+                future.get(timeout=max(0.0, deadline - time.monotonic()))
+                report.acknowledged.append(value)
+            except KafkaError as error:
+                report.failed.append(repr(error))
+        self._producer.close()
+        return report
+
+
+def producer_settings(bootstrap: str, options: ProducerOptions) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": bootstrap,
+        "compression_type": None if options.compression == "none" else options.compression,
+        "acks": options.acks if options.acks == "all" else int(options.acks),
+        "enable_idempotence": options.idempotent,
+        "linger_ms": 2,
+        "max_request_size": LARGEST_REQUEST_BYTES,
+        "delivery_timeout_ms": int(PATIENCE_SECONDS * 1000),
+        "request_timeout_ms": int(PATIENCE_SECONDS * 1000) - 5000,
+        "retry_backoff_ms": 50,
+    }
+
+
+def call(method: Any, *arguments: Any, **options: Any) -> Any:
+    try:
+        return method(*arguments, **options)
+    except BrokerResponseError as error:
+        raise refused(error) from None
+
+
+def refused(error: BrokerResponseError) -> Refused:
+    return Refused(error.errno, str(error))
+
+
+def raise_for_code(code: int) -> None:
+    if code != 0:
+        raise Refused(code)
+
+
+def code_in(text: str) -> int:
+    """alter_configs returns errors as text: "[Error 40] InvalidConfigurationError: ..."."""
+    found = re.match(r"\[Error (\d+)\]", text)
+    assert found, f"no error code in {text!r}"
+    return int(found[1])
+
+
+def consumed(record: Any) -> Consumed:
+    return Consumed(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))

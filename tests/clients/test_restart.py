@@ -1,0 +1,143 @@
+"""A producer writes through a restart of its broker: nothing acknowledged is lost, nothing is written twice."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.clients.broker import BrokerProcess, ForeignBroker, new_broker
+from tests.clients.conftest import CLIENT_MARKS, HELPER, Clients
+from tests.clients.driver import PATIENCE_SECONDS, ClientDriver, Refused, Writer, WriterReport
+from tests.clients.features import Workbench
+from tests.clients.registry import CLIENTS
+
+pytestmark = [
+    *CLIENT_MARKS,
+    # kafka-python drops the sockets of refused connections without closing them.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+RECORDS_BEFORE_AND_AFTER = 150
+PACE_SECONDS = 0.001
+UNKNOWN = -1
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = new_broker(tmp_path)
+    if isinstance(process, ForeignBroker):
+        pytest.skip("a broker that was started elsewhere cannot be restarted")
+    process.start()
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def own_clients(own_broker: BrokerProcess) -> Iterator[Clients]:
+    connected = Clients(own_broker.bootstrap)
+    yield connected
+    connected.close()
+    del connected
+    gc.collect()  # while the sockets that kafka-python dropped are still forgiven
+
+
+def restart_gracefully(broker: BrokerProcess) -> None:
+    broker.stop()
+    broker.start()
+
+
+def restart_after_kill(broker: BrokerProcess) -> None:
+    broker.kill()
+    broker.start()
+
+
+class PacedWriter:
+    """Writes numbered records at an even pace, as long as somebody wants more."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._count = 0
+
+    def write_while(self, wanted: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while wanted():
+            assert time.monotonic() < deadline, f"no progress after {self._count} records"
+            for _ in range(20):
+                self._writer.send(b"record %d" % self._count)
+                self._count += 1
+                time.sleep(PACE_SECONDS)
+
+
+class Observer:
+    """Looks at the log from outside; a fresh client each time, for librdkafka's admin client keeps stale epochs."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+
+    def end_offset(self) -> int:
+        try:
+            return self._connect().list_offset(self._topic, 0, "latest") or 0
+        except Refused:
+            return UNKNOWN
+
+    def values(self) -> list[bytes]:
+        client = self._connect()
+        try:
+            return [one.value or b"" for one in client.consume(self._topic, 0, 0, self.end_offset())]
+        finally:
+            client.close()
+
+    def _connect(self) -> ClientDriver:
+        return CLIENTS[HELPER].connect(self._bootstrap)
+
+
+def write_through(
+    clients: Clients, name: str, broker: BrokerProcess, restart: Callable[[BrokerProcess], None], *, idempotent: bool
+) -> tuple[WriterReport, list[bytes]]:
+    """Restarts the broker under a writer; returns what the writer was told and what is in the log."""
+    topic = Workbench(clients.helper, clients.helper).new_topic()
+    observer = Observer(broker.bootstrap, topic)
+    writer = clients.get(name).open_writer(topic, idempotent=idempotent)
+    try:
+        restart_under(PacedWriter(writer), broker, restart, observer)
+    finally:
+        report = writer.close()
+    return report, observer.values()
+
+
+def restart_under(
+    writer: PacedWriter, broker: BrokerProcess, restart: Callable[[BrokerProcess], None], observer: Observer
+) -> None:
+    writer.write_while(lambda: observer.end_offset() < RECORDS_BEFORE_AND_AFTER)
+    with ThreadPoolExecutor(1) as others:
+        restarting = others.submit(restart, broker)
+        writer.write_while(lambda: not restarting.done())
+        restarting.result()
+    writer.write_while(lambda: observer.end_offset() == UNKNOWN)
+    end_after_restart = observer.end_offset()
+    writer.write_while(lambda: observer.end_offset() < end_after_restart + RECORDS_BEFORE_AND_AFTER)
+
+
+@pytest.mark.parametrize("restart", [restart_gracefully, restart_after_kill])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_idempotent_producer_loses_and_repeats_nothing(
+    name: str, restart: Callable[[BrokerProcess], None], own_broker: BrokerProcess, own_clients: Clients
+) -> None:
+    report, stored = write_through(own_clients, name, own_broker, restart, idempotent=True)
+    assert report.failed == []
+    assert report.acknowledged == report.sent
+    assert stored == report.sent
+
+
+@pytest.mark.parametrize("restart", [restart_gracefully, restart_after_kill])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_plain_producer_loses_nothing_that_was_acknowledged(
+    name: str, restart: Callable[[BrokerProcess], None], own_broker: BrokerProcess, own_clients: Clients
+) -> None:
+    report, stored = write_through(own_clients, name, own_broker, restart, idempotent=False)
+    assert len(report.acknowledged) > RECORDS_BEFORE_AND_AFTER
+    assert set(report.acknowledged) <= set(stored)
