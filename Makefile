@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= data
+PORT ?= 9092
+ONLY ?= tests
 QUICK ?=
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -15,13 +17,14 @@ DEV := $(VENV)/.dev-installed
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
 
-run: install ## Start a broker on 127.0.0.1:9092 with its data in ./data
-	@$(BIN)/tidelog broker --set log.dirs=$(DATA)/broker-0 --set listeners=PLAINTEXT://127.0.0.1:9092
+run: $(RUNTIME) ## Start a broker on 127.0.0.1:9092 with its data in ./data (PORT=9093 DATA=elsewhere)
+	@$(BIN)/tidelog broker --set broker.id=0 --set log.dirs=$(DATA)/broker-0 --set listeners=PLAINTEXT://127.0.0.1:$(PORT)
 
-install: $(RUNTIME) ## Install what the broker needs into .venv; afterwards .venv/bin/tidelog works
+install: $(RUNTIME) ## Install what the broker needs into .venv
+	@echo "Installed: $(BIN)/tidelog"
 
-test: $(DEV) ## Run all tests
-	@$(BIN)/python -m pytest tests
+test: $(DEV) ## Run all tests (ONLY=tests/cli runs a part)
+	@echo "==> pytest $(ONLY)" && $(BIN)/python -m pytest --verbose $(ONLY)
 
 check: $(DEV) ## Formatting, lint, types and layers
 	@echo "==> ruff format" && $(BIN)/ruff format --check .
@@ -54,10 +57,13 @@ clean: ## Remove everything that was installed or cached; data stays
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Tidelog needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Tidelog needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing)." \
+	    "If you have another one, name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@echo "==> making a virtual environment in $(VENV)"
-	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(RUNTIME): requirements/runtime.lock pyproject.toml | $(VENV)/bin/python
 	@echo "==> installing what the broker needs"

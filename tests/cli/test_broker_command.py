@@ -1,6 +1,10 @@
 """`tidelog broker` as a user meets it: a process, its output, its exit code and its files."""
 
+import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +26,19 @@ def test_broker_says_where_it_listens_how_to_try_it_and_how_to_stop_it(tmp_path:
         assert "Stop it with Ctrl-C" in broker.greeting
 
 
+def test_examples_of_the_greeting_work_when_pasted(tmp_path: Path) -> None:
+    if shutil.which("kcat") is None and not os.environ.get("CI"):
+        pytest.skip("kcat is not installed")
+    with running_broker(tmp_path / "log", *settings(tmp_path / "data")) as broker:
+        lines = [line.strip() for line in broker.greeting.splitlines() if line.startswith("  ")]
+        write, read, install, write_from_python = lines
+        assert install == f"{sys.executable} -m pip install -q kafka-python"
+        for line in (write, write_from_python):
+            subprocess.run(line, shell=True, check=True, timeout=60)
+        seen = subprocess.run(read, shell=True, check=True, timeout=60, capture_output=True, text=True)
+        assert seen.stdout == "hello, tide\nhello, Python\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_stops_the_broker_and_leaves_its_log_dir_clean(tmp_path: Path, number: signal.Signals) -> None:
     marker = tmp_path / "data" / CLEAN_SHUTDOWN_MARKER
@@ -39,10 +56,10 @@ def test_second_start_finds_topics_ids_and_records_again(tmp_path: Path) -> None
         create_topic(broker.address, "orders", 3)
         produce(broker.address, "greetings", "hello", "tide")
         ids = topic_ids(broker.address, "orders", "greetings")
-        name = broker.greeting.splitlines()[0]
+        name = broker.greeting.splitlines()[1]
         assert broker.stop() == 0
     with running_broker(tmp_path / "log", *flags) as broker:
-        assert broker.greeting.splitlines()[0] == name
+        assert broker.greeting.splitlines()[1] == name
         assert topic_ids(broker.address, "orders", "greetings") == ids
         assert consume(broker.address, "greetings", 2) == ["hello", "tide"]
         assert broker.log.count("last_stop=clean") == 1

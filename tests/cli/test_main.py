@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.cli.process import tidelog
 from tidelog import __version__
+from tidelog.config.listeners import host_and_port
 
 
 def test_help_names_the_commands() -> None:
@@ -38,3 +39,8 @@ def test_unknown_command_or_flag_is_refused_without_a_traceback() -> None:
         assert ended.returncode == 2
         assert "frob" in ended.stderr
         assert "Traceback" not in ended.stderr
+
+
+def test_addresses_can_be_pasted_also_for_ipv6() -> None:
+    assert host_and_port("127.0.0.1", 9092) == "127.0.0.1:9092"
+    assert host_and_port("::1", 9092) == "[::1]:9092"

@@ -5,12 +5,14 @@ import asyncio
 import gc
 import logging
 import resource
+import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING
 
 from tidelog import __version__
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.listeners import host_and_port
 from tidelog.config.loading import SettingsError, load_broker_settings
 
 if TYPE_CHECKING:
@@ -88,15 +90,20 @@ def _settle_memory() -> None:
 
 
 def _greeting(broker: "Broker") -> str:
-    addresses = ", ".join(f"{listener.host}:{listener.port}" for listener in broker.listeners)
+    addresses = ", ".join(host_and_port(listener.host, listener.port) for listener in broker.listeners)
     address = broker.advertised_address
-    return f"""\
+    python = shlex.quote(sys.executable)
+    return f"""
 Tidelog {__version__}: broker {broker.broker_id} of cluster {broker.cluster_id}
 listening on {addresses}
 data in {", ".join(broker.settings.log_directories)}
 
-Try it from another terminal, with kcat or any other Kafka client:
+Try it from another terminal, with kcat (apt install kcat):
   echo "hello, tide" | kcat -P -b {address} -t greetings
   kcat -C -b {address} -t greetings -o beginning -e
+or with a client in Python:
+  {python} -m pip install -q kafka-python
+  echo "hello, Python" | {python} -m kafka.producer -b {address} -t greetings
 
-Stop it with Ctrl-C; what was written is there again at the next start."""
+Stop it with Ctrl-C; what was written is there again at the next start.
+"""

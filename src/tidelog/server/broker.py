@@ -8,7 +8,7 @@ from typing import Any
 
 from tidelog.cluster.image import Broker as RegisteredBroker
 from tidelog.config.broker import BrokerSettings
-from tidelog.config.listeners import Endpoint
+from tidelog.config.listeners import Endpoint, host_and_port
 from tidelog.controller.elections import raise_leader_epochs
 from tidelog.controller.loading import load_image
 from tidelog.controller.registration import (
@@ -231,7 +231,7 @@ class Broker:
     @property
     def advertised_address(self) -> str:
         endpoint = self._services.membership.broker.endpoints[0]
-        return f"{endpoint.host}:{endpoint.port}"
+        return host_and_port(endpoint.host, endpoint.port)
 
     async def _take_office(self, membership: Membership, cluster: ClusterState, logs: LogManager) -> None:
         if not cluster.image.topics and logs.logs:

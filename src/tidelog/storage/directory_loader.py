@@ -58,7 +58,7 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
         "loading logs path=%s partitions=%d last_stop=%s",
         directory.path,
         len(partitions),
-        "clean" if is_clean else "unclean",
+        "clean" if is_clean else "unclean" if partitions else "none",
     )
     logs = []
     for topic_partition in partitions:
