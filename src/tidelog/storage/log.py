@@ -604,10 +604,12 @@ class Log:
             if unflushed:
                 await self.directory.context.workers.run(_sync, unflushed)
             await self.write_leader_epochs()
-        except OSError as error:
-            if self._truncations == truncations and segments[0] is self.segments[0]:
+        except FileNotFoundError as error:
+            if self.segments is segments or self.is_deleted:
                 raise self._failed(error) from error
-            return  # what was to be synced has been deleted meanwhile
+            return  # a segment that was to be synced has been deleted or compacted meanwhile
+        except OSError as error:
+            raise self._failed(error) from error
         self.last_flush_ms = self.directory.context.clock.now_ms()
         if self._truncations == truncations:
             self.recovery_point = max(self.recovery_point, end_offset)

@@ -19,6 +19,7 @@ from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import DuplicateLog, LogDirectory, StorageContext, StorageSetupError
 from tidelog.storage.partition_names import deletion_name, partition_name
+from tidelog.storage.retention import load_timestamps
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import TopicPartition, Uuid
 
@@ -29,6 +30,9 @@ P = ParamSpec("P")
 OfflineCallback = Callable[[LogDirectory, set[TopicPartition]], None]
 
 DELETION_INTERVAL_MS = 5_000
+
+CLOSED_TOGETHER = 64
+"""So many logs are flushed side by side when the broker stops: syncs that meet at the disk share its work."""
 
 LONGEST_SLEEP_MS = 24 * 60 * 60 * 1000
 """Some intervals mean "never" by being longer than a timer can count; a job once a day does not hurt."""
@@ -237,9 +241,13 @@ class LogManager:
             if not log.directory.is_online or log.is_deleted:
                 continue
             try:
+                await self._context.workers.run(load_timestamps, log.segments, log.settings, now_ms)
                 doomed = log.delete_old_segments(now_ms)
-            except KafkaStorageError:
-                continue  # said already, when the directory went offline
+            except (KafkaStorageError, FileNotFoundError):
+                continue  # its directory went offline, which was said; or the log has been deleted meanwhile
+            except OSError as error:
+                log.directory.fail(error)
+                continue
             if doomed:
                 logger.info(
                     "deleted old segments partition=%s segments=%d log_start=%d",
@@ -247,7 +255,6 @@ class LogManager:
                     len(doomed),
                     log.log_start_offset,
                 )
-            await asyncio.sleep(0)
 
     async def expire_producers(self) -> None:
         now_ms = self._context.clock.now_ms()
@@ -303,11 +310,9 @@ class LogManager:
 
     async def close(self) -> None:
         """Flush all logs, write all checkpoints and, in every log dir that works, the clean-shutdown marker (R6)."""
-        for log in self._online_logs():
-            try:
-                await log.close()
-            except KafkaStorageError as error:
-                logger.warning("log could not be closed cleanly partition=%s error=%s", log.topic_partition, error)
+        logs = self._online_logs()
+        for start in range(0, len(logs), CLOSED_TOGETHER):
+            await asyncio.gather(*(_close_quietly(log) for log in logs[start : start + CLOSED_TOGETHER]))
         await self.checkpoint_recovery_points()
         await self.checkpoint_log_start_offsets()
         await self.checkpoint_high_watermarks()
@@ -331,6 +336,13 @@ async def _flush_quietly(log: Log) -> None:
         await log.flush()
     except KafkaStorageError as error:
         logger.debug("flush failed partition=%s error=%s", log.topic_partition, error)
+
+
+async def _close_quietly(log: Log) -> None:
+    try:
+        await log.close()
+    except KafkaStorageError as error:
+        logger.warning("log could not be closed cleanly partition=%s error=%s", log.topic_partition, error)
 
 
 def _remove_files(disk: Disk, paths: list[str]) -> None:

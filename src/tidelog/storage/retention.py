@@ -3,12 +3,20 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tidelog.config.topic import TopicSettings
 from tidelog.storage.segment import Segment
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
 
-UNLIMITED = -1
+
+def load_timestamps(segments: list[Segment], settings: TopicSettings, now_ms: int) -> None:
+    """Read, in a worker, the timestamps that `expired_segments` will ask for on the event loop."""
+    if settings.retention_ms < 0 or "delete" not in settings.cleanup_policy:
+        return
+    for segment in segments:
+        if now_ms - segment.largest_timestamp() <= settings.retention_ms:
+            return
 
 
 def expired_segments(log: "Log", now_ms: int) -> list[Segment]:
