@@ -89,11 +89,11 @@ class Index:
         self.release()
 
     def sync(self) -> None:
+        self.is_synced = True  # first, so that entries written meanwhile count as unsynced
         if self.has_file:
             file = self._disk.open(self.path, "read")
             file.sync()
             file.close()
-        self.is_synced = True
 
     def keep(self, count: int) -> None:
         """Forget every entry from number `count` on, in the file too."""

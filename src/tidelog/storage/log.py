@@ -6,7 +6,6 @@ cache, `flush` syncs in a worker. `read`, `find_by_timestamp` and `find_max_time
 
 import logging
 import struct
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -16,14 +15,14 @@ from tidelog.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchH
 from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
 from tidelog.storage import retention, timestamps
-from tidelog.storage.checkpoints import LEADER_EPOCHS, LOG_START_OFFSETS, RECOVERY_POINTS, write_epochs
+from tidelog.storage.flushing import flush_log
 from tidelog.storage.follower_checks import checked_batches
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producer_state import ProducerStates, RememberedBatch
-from tidelog.storage.reading import BASE_OFFSET, Demand, Tail, find_aborted, find_slice
+from tidelog.storage.reading import Demand, Tail, find_aborted, find_slice
 from tidelog.storage.rolling import is_full, roll_check_bytes, set_roll_limits
 from tidelog.storage.segment import DELETED_SUFFIX, NOT_LOADED, Segment
 from tidelog.storage.timestamps import TimestampAndOffset
@@ -70,7 +69,6 @@ class Log:
         "_segment_bytes",
         "_settings",
         "_tail",
-        "_truncations",
         "cleaned_until",
         "directory",
         "high_watermark",
@@ -88,6 +86,7 @@ class Log:
         "snapshots",
         "topic_id",
         "topic_partition",
+        "truncations",
     )
 
     def __init__(
@@ -124,7 +123,7 @@ class Log:
         self.on_roll: Callable[[Log], None] | None = None
         self.last_flush_ms = directory.context.clock.now_ms()
         self._tail = Tail(segments[-1], log_end_offset, [], [])
-        self._truncations = 0
+        self.truncations = 0
         self.cleaned_until: int | None = None
         """How far compaction has come; the cleaner sets it, truncation takes it back."""
         producers.on_high_watermark(self.high_watermark)
@@ -170,7 +169,7 @@ class Log:
         try:
             write_topic_id(self.directory.context.disk, self.path, topic_id)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         self.topic_id = topic_id
 
     def end_offset_for_epoch(self, epoch: int) -> EpochStart:
@@ -181,7 +180,7 @@ class Log:
         if not self.directory.is_online:
             raise self.directory.offline_error()
 
-    def _failed(self, error: OSError) -> KafkaStorageError:
+    def failed(self, error: OSError) -> KafkaStorageError:
         """What to raise after an I/O error: the directory goes offline (R5), unless the log was deleted meanwhile."""
         if self.is_deleted:
             return KafkaStorageError(f"the log of {self.topic_partition} was deleted")
@@ -230,7 +229,7 @@ class Log:
             if producer_id >= 0:
                 self._note_producer(header, marker, first_offset)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         return _new_result(AppendResult, (first_offset, last_offset, log_append_time_ms, self.log_start_offset, False))
 
     def _checked_marker(self, header: BatchHeader, batch: Buffer) -> EndMarker | None:
@@ -291,7 +290,7 @@ class Log:
             for header, batch in checked:
                 self._append_given(header, batch, now_ms)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         return AppendResult(first.base_offset, checked[-1][0].last_offset, NO_TIMESTAMP, self.log_start_offset)
 
     def _start_inside(self, header: BatchHeader) -> None:
@@ -351,7 +350,7 @@ class Log:
             self.snapshots.take(self.producers, self.log_end_offset)
             segment = Segment.create(context.disk, context.cache, self.path, base_offset, now_ms=context.clock.now_ms())
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         self.segments = [*self.segments, segment]
         self._forget_tail()
         if self.on_roll is not None:
@@ -427,11 +426,11 @@ class Log:
             return LogRead(find_slice(segments, self._tail, self.log_end_offset, demand), self.log_start_offset)
         except FileNotFoundError as error:
             if self.segments is segments:
-                raise self._failed(error) from error
+                raise self.failed(error) from error
             # Deleted under a reader in a worker: look again.
             return self.read(offset, max_bytes, end_offset, at_least_one_batch=at_least_one_batch, may_block=may_block)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [first_offset, end_offset)."""
@@ -439,7 +438,7 @@ class Log:
         try:
             return find_aborted(self.segments, first_offset, end_offset)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def find_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one. Blocking: for a worker."""
@@ -447,7 +446,7 @@ class Log:
         try:
             return timestamps.find_by_timestamp(self.segments, timestamp, self.log_start_offset)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def find_max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the largest timestamp of all. Blocking: for a worker."""
@@ -455,7 +454,7 @@ class Log:
         try:
             return timestamps.find_max_timestamp(self.segments)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     # ---- truncation
 
@@ -469,7 +468,7 @@ class Log:
         try:
             self._truncate_to(offset)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def _truncate_to(self, offset: int) -> None:
         kept = [segment for segment in self.segments if segment.base_offset <= offset]
@@ -489,10 +488,10 @@ class Log:
         segment.truncate(segment.size_bytes if place is None else place.position, end_offset)
         self._end_at(end_offset)
         self._reload_producers()
-        self._checkpoint_now()
+        self.directory.checkpoint_truncation(self.topic_partition)
 
     def _end_at(self, offset: int) -> None:
-        self._truncations += 1
+        self.truncations += 1
         if self.cleaned_until is not None:
             self.cleaned_until = min(self.cleaned_until, offset)
         self._forget_tail()
@@ -501,15 +500,6 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
         self.recovery_point = min(self.recovery_point, offset)
-
-    def _checkpoint_now(self) -> None:
-        """Before anything is appended where flushed records were: it must not be taken for flushed after a crash.
-
-        Waits for the disk, on the loop: truncation is rare, and nothing may be appended before this is done.
-        """
-        if self.topic_partition in self.directory.logs:
-            self.directory.write_checkpoint(*self.directory.collect_checkpoint(RECOVERY_POINTS))
-            self.directory.write_checkpoint(*self.directory.collect_checkpoint(LOG_START_OFFSETS))
 
     def _reload_producers(self) -> None:
         self.snapshots.rebuild(self.producers, self.segments, self.log_end_offset)
@@ -523,7 +513,7 @@ class Log:
         try:
             self._start_over_at(offset)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def _start_over_at(self, offset: int) -> None:
         context = self.directory.context
@@ -536,7 +526,7 @@ class Log:
         self._first_unstable_offset = None
         self._end_at(offset)
         self.log_start_offset = self.high_watermark = offset
-        self._checkpoint_now()
+        self.directory.checkpoint_truncation(self.topic_partition)
 
     # ---- retention
 
@@ -551,7 +541,7 @@ class Log:
                 self.roll()
             self._remove_segments(doomed)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         return doomed
 
     def _remove_segments(self, doomed: list[Segment]) -> None:
@@ -578,7 +568,7 @@ class Log:
             self.segments = segments
             self.snapshots.remove_strays(segments)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def _delete_files(self, segments: list[Segment]) -> None:
         """Rename at once; the files go later, in a worker, since readers may still be sending from them."""
@@ -595,40 +585,7 @@ class Log:
     async def flush(self) -> None:
         """Sync everything written so far; the recovery point then moves up to it."""
         self._check_online()
-        end_offset, truncations = self.log_end_offset, self._truncations
-        segments = self.segments
-        unflushed = self._unflushed_segments()
-        try:
-            for segment in unflushed:
-                segment.write_indexes()
-            if unflushed:
-                await self.directory.context.workers.run(_sync, unflushed)
-            await self.write_leader_epochs()
-        except FileNotFoundError as error:
-            if self.segments is segments or self.is_deleted:
-                raise self._failed(error) from error
-            return  # a segment that was to be synced has been deleted or compacted meanwhile
-        except OSError as error:
-            raise self._failed(error) from error
-        self.last_flush_ms = self.directory.context.clock.now_ms()
-        if self._truncations == truncations:
-            self.recovery_point = max(self.recovery_point, end_offset)
-
-    def _unflushed_segments(self) -> list[Segment]:
-        first = max(bisect_right(self.segments, self.recovery_point, key=BASE_OFFSET) - 1, 0)
-        has_unflushed_data = self.log_end_offset > self.recovery_point
-        return [
-            segment
-            for number, segment in enumerate(self.segments)
-            if segment.has_unsynced_indexes or (number >= first and has_unflushed_data)
-        ]
-
-    async def write_leader_epochs(self) -> None:
-        if self.leader_epochs.is_changed:
-            self.leader_epochs.is_changed = False
-            context = self.directory.context
-            path, starts = f"{self.path}/{LEADER_EPOCHS}", self.leader_epochs.starts
-            await context.workers.run(write_epochs, context.disk, path, starts)
+        await flush_log(self)
 
     async def close(self) -> None:
         """Bring everything to the disk for a clean stop; KafkaStorageError if the directory fails."""
@@ -637,7 +594,7 @@ class Log:
             self.segments[-1].seal()
             self.snapshots.take_at_close(self.producers, self.log_end_offset)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         await self.flush()
         self.let_go()
 
@@ -645,8 +602,3 @@ class Log:
         """Free descriptors and cached indexes."""
         for segment in self.segments:
             segment.let_go()
-
-
-def _sync(segments: list[Segment]) -> None:
-    for segment in segments:
-        segment.sync()

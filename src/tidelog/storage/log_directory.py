@@ -194,6 +194,15 @@ class LogDirectory:
                 write_offsets(self.context.disk, self.file(name), offsets)
                 self._written[name] = Checkpoint(name, number, offsets)
 
+    def checkpoint_truncation(self, topic_partition: TopicPartition) -> None:
+        """Before anything is appended where flushed records were: it must not be taken for flushed after a crash.
+
+        Waits for the disk, on the event loop: truncation is rare, and nothing may be appended before this is done.
+        """
+        if topic_partition in self.logs:
+            self.write_checkpoint(*self.collect_checkpoint(RECOVERY_POINTS))
+            self.write_checkpoint(*self.collect_checkpoint(LOG_START_OFFSETS))
+
     @property
     def size_bytes(self) -> int:
         return sum(log.size_bytes for log in self.logs.values())

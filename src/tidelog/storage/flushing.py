@@ -1,0 +1,59 @@
+"""Bringing what a log has written to the disk, in a worker, and moving its recovery point."""
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from tidelog.storage.checkpoints import LEADER_EPOCHS, write_epochs
+from tidelog.storage.reading import BASE_OFFSET
+from tidelog.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from tidelog.storage.log import Log
+
+
+async def flush_log(log: "Log") -> None:
+    """Sync everything written so far; the recovery point then moves up to it. KafkaStorageError if that fails."""
+    end_offset, truncations, segments = log.log_end_offset, log.truncations, log.segments
+    try:
+        await _sync_segments(log)
+        await _write_leader_epochs(log)
+    except FileNotFoundError as error:
+        if log.segments is segments or log.is_deleted:
+            raise log.failed(error) from error
+        return  # a segment that was to be synced has been deleted or compacted meanwhile
+    except OSError as error:
+        raise log.failed(error) from error
+    log.last_flush_ms = log.directory.context.clock.now_ms()
+    if log.truncations == truncations:
+        log.recovery_point = max(log.recovery_point, end_offset)
+
+
+async def _sync_segments(log: "Log") -> None:
+    unflushed = _unflushed_segments(log)
+    for segment in unflushed:
+        segment.write_indexes()
+    if unflushed:
+        await log.directory.context.workers.run(_sync, unflushed)
+
+
+def _unflushed_segments(log: "Log") -> list[Segment]:
+    first = max(bisect_right(log.segments, log.recovery_point, key=BASE_OFFSET) - 1, 0)
+    has_unflushed_data = log.log_end_offset > log.recovery_point
+    return [
+        segment
+        for number, segment in enumerate(log.segments)
+        if segment.has_unsynced_indexes or (number >= first and has_unflushed_data)
+    ]
+
+
+def _sync(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.sync()
+
+
+async def _write_leader_epochs(log: "Log") -> None:
+    if log.leader_epochs.is_changed:
+        log.leader_epochs.is_changed = False
+        context = log.directory.context
+        path, starts = f"{log.path}/{LEADER_EPOCHS}", log.leader_epochs.starts
+        await context.workers.run(write_epochs, context.disk, path, starts)
