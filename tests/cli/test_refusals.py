@@ -1,12 +1,23 @@
 """What `tidelog broker` refuses: one clear sentence, exit code 1, and nothing has changed."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.cli.process import contents, nodes_of, running_broker, settings, tidelog, without_store
+
+HOLD_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+input()
+"""
 
 
 def refusal(*arguments: str) -> list[str]:
@@ -22,6 +33,19 @@ def refusal(*arguments: str) -> list[str]:
 def run_once(log_file: Path, *arguments: str) -> None:
     with running_broker(log_file, *arguments) as broker:
         assert broker.stop() == 0
+
+
+@contextmanager
+def holding_a_java_lock(path: Path) -> Iterator[None]:
+    """Another process holds the file as Java's FileChannel does."""
+    command = [sys.executable, "-c", HOLD_LOCK, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            yield
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -79,6 +103,14 @@ def test_log_dir_in_use(tmp_path: Path) -> None:
         assert refusal(*settings(log_dir)) == [f"log dir {log_dir} is in use by another process"]
         assert without_store(contents(log_dir)) == before
         assert broker.stop() == 0
+
+
+def test_log_dir_in_use_by_apache_kafka(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=0\n")
+    with holding_a_java_lock(tmp_path / ".lock"):
+        before = contents(tmp_path)
+        assert refusal(*settings(tmp_path)) == [f"log dir {tmp_path} is in use by another process"]
+        assert contents(tmp_path) == before
 
 
 def test_second_broker_on_one_coordination_store(tmp_path: Path) -> None:

@@ -262,7 +262,9 @@ class SystemDisk:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            # Java's locks are POSIX locks, which flock does not see: this one is for Apache Kafka.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
             os.close(fd)
             raise DirectoryInUse(errno.EWOULDBLOCK, "held by another process", path) from error
         return SystemLock(fd)
