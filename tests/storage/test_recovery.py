@@ -293,7 +293,8 @@ def test_a_clean_start_reads_no_log_data() -> None:
         assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (33, 33, 33)
         assert log.topic_id == bytes(15) + b"x"
         assert log.producers.by_id[7].last_sequence == 29
-        assert not [path for path in disk.touched if path.endswith((".log", ".index", ".timeindex"))]
+        touched = [path for path in disk.touched if path.endswith((".log", ".index", ".timeindex"))]
+        assert touched == ["/data/orders-0/00000000000000000030.index"]  # its last entry, no data
 
     asyncio.run(run())
 
@@ -318,6 +319,18 @@ def test_a_file_cut_after_a_clean_stop_ends_where_its_batches_end() -> None:
         assert manager.logs[ORDERS].log_end_offset == 30
 
     asyncio.run(run())
+
+
+def test_a_file_cut_below_its_index_after_a_clean_stop_is_recovered() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, settings=SMALL_INDEX)
+    append_many(log, 20)
+    asyncio.run(log.close())
+    replace(disk, LOG_FILE, disk.read_file(LOG_FILE)[:500])
+    again = loaded(log, is_clean=True, recovery_point=20)
+    assert offsets_of(all_records(again)) == list(range(again.log_end_offset))
+    assert 2 < again.log_end_offset < 20
+    check_indexes(again)
 
 
 def test_a_crash_while_loading_counts_as_a_crash() -> None:

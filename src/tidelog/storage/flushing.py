@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 async def flush_log(log: "Log") -> None:
     """Sync everything written so far; the recovery point then moves up to it. KafkaStorageError if that fails."""
-    end_offset, truncations, segments = log.log_end_offset, log.truncations, log.segments
+    end_offset, truncations, renames = log.log_end_offset, log.truncations, log.renames
     try:
         await _sync_segments(log)
         await _write_leader_epochs(log)
     except FileNotFoundError as error:
-        if log.segments is segments or log.is_deleted:
+        if log.renames == renames or log.is_deleted:
             raise log.failed(error) from error
         return  # a segment that was to be synced has been deleted or compacted meanwhile
     except OSError as error:

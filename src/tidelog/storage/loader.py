@@ -92,7 +92,7 @@ class _Loading:
         if not self.segments:
             self.segments.append(self._new_segment(self.checkpointed.log_start_offset or 0))
         self._load_leader_epochs()
-        is_intact = self.checkpointed.is_clean and self._has_all_indexes()
+        is_intact = self.checkpointed.is_clean and self._has_all_indexes() and not self._is_cut()
         end_offset = self._open_cleanly() if is_intact else self._recover()
         self.leader_epochs.truncate_from_end(end_offset)
         log = self._log(topic_partition, end_offset)
@@ -143,6 +143,12 @@ class _Loading:
             segment.size_bytes == 0 or (segment.offset_index.has_file and segment.time_index.has_file)
             for segment in self.segments
         )
+
+    def _is_cut(self) -> bool:
+        """Whether the last file ends before its index does: somebody shortened it after the stop."""
+        active = self.segments[-1]
+        last = active.offset_index.last()
+        return last is not None and last[1] >= active.size_bytes
 
     # ---- after a clean stop
 

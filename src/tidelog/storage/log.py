@@ -6,8 +6,9 @@ cache, `flush` syncs in a worker. `read`, `find_by_timestamp` and `find_max_time
 
 import logging
 import struct
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeVar
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
@@ -31,6 +32,8 @@ from tidelog.storage.validation import AppendOrigin, prepare
 from tidelog.types import NO_TIMESTAMP, Buffer, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 REMEMBERED_TAIL_BATCHES: Final = 256
 """So many of the last batches are found without index or file: tail readers and high watermarks live there."""
@@ -82,6 +85,7 @@ class Log:
         "pending_deletions",
         "producers",
         "recovery_point",
+        "renames",
         "segments",
         "snapshots",
         "topic_id",
@@ -124,6 +128,7 @@ class Log:
         self.last_flush_ms = directory.context.clock.now_ms()
         self._tail = Tail(segments[-1], log_end_offset, [], [])
         self.truncations = 0
+        self.renames = 0
         self.cleaned_until: int | None = None
         """How far compaction has come; the cleaner sets it, truncation takes it back."""
         producers.on_high_watermark(self.high_watermark)
@@ -420,41 +425,39 @@ class Log:
             )
         if offset >= end_offset:
             return LogRead(None, self.log_start_offset)
-        segments = self.segments
         demand = Demand(offset, max_bytes, end_offset, at_least_one_batch, may_block)
         try:
-            return LogRead(find_slice(segments, self._tail, self.log_end_offset, demand), self.log_start_offset)
-        except FileNotFoundError as error:
-            if self.segments is segments:
+            found = find_slice(self.segments, self._tail, self.log_end_offset, demand)
+        except OSError:
+            found = self._look_up(lambda: find_slice(self.segments, self._tail, self.log_end_offset, demand))
+        return LogRead(found, self.log_start_offset)
+
+    def _look_up(self, look: Callable[[], T]) -> T:
+        """Look into the files, maybe in a worker; once more if a file got another name under the reader's eyes."""
+        while True:
+            renames = self.renames
+            try:
+                return look()
+            except FileNotFoundError as error:
+                if self.renames == renames and renames % 2 == 0:
+                    raise self.failed(error) from error
+            except OSError as error:
                 raise self.failed(error) from error
-            # Deleted under a reader in a worker: look again.
-            return self.read(offset, max_bytes, end_offset, at_least_one_batch=at_least_one_batch, may_block=may_block)
-        except OSError as error:
-            raise self.failed(error) from error
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [first_offset, end_offset)."""
         self._check_online()
-        try:
-            return find_aborted(self.segments, first_offset, end_offset)
-        except OSError as error:
-            raise self.failed(error) from error
+        return self._look_up(lambda: find_aborted(self.segments, first_offset, end_offset))
 
     def find_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one. Blocking: for a worker."""
         self._check_online()
-        try:
-            return timestamps.find_by_timestamp(self.segments, timestamp, self.log_start_offset)
-        except OSError as error:
-            raise self.failed(error) from error
+        return self._look_up(lambda: timestamps.find_by_timestamp(self.segments, timestamp, self.log_start_offset))
 
     def find_max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the largest timestamp of all. Blocking: for a worker."""
         self._check_online()
-        try:
-            return timestamps.find_max_timestamp(self.segments)
-        except OSError as error:
-            raise self.failed(error) from error
+        return self._look_up(lambda: timestamps.find_max_timestamp(self.segments))
 
     # ---- truncation
 
@@ -562,19 +565,30 @@ class Log:
         try:
             first = self.segments.index(old[0])
             segments = [*self.segments[:first], *new, *self.segments[first + len(old) :]]
-            self._delete_files(old)
-            for segment in new:
-                segment.change_suffix("")
-            self.segments = segments
-            self.snapshots.remove_strays(segments)
+            with self._renaming():
+                self._delete_files(old)
+                for segment in new:
+                    segment.change_suffix("")
+                self.segments = segments
         except OSError as error:
             raise self.failed(error) from error
 
     def _delete_files(self, segments: list[Segment]) -> None:
         """Rename at once; the files go later, in a worker, since readers may still be sending from them."""
-        due_ms = self.directory.context.clock.now_ms() + self._settings.file_delete_delay_ms
-        for segment in segments:
-            self.pending_deletions.append(PendingDeletion(due_ms, segment.change_suffix(DELETED_SUFFIX)))
+        due_ms = self._now_ms() + self._settings.file_delete_delay_ms
+        with self._renaming():
+            for segment in segments:
+                self.pending_deletions.append(PendingDeletion(due_ms, segment.change_suffix(DELETED_SUFFIX)))
+
+    @contextmanager
+    def _renaming(self) -> Iterator[None]:
+        """For readers in workers: `renames` is odd while files change their names."""
+        is_outermost = self.renames % 2 == 0
+        self.renames += is_outermost
+        try:
+            yield
+        finally:
+            self.renames += is_outermost
 
     # ---- flushing and closing
 
