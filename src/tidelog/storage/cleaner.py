@@ -176,7 +176,7 @@ class Cleaner:
     # ---- cleaning
 
     async def _clean_safely(self, snapshot: Snapshot, found: CleanableRange) -> None:
-        log = snapshot.log
+        log, renames = snapshot.log, snapshot.log.renames
         try:
             await self._clean(snapshot, found)
         except CleaningGivenUp:
@@ -188,7 +188,8 @@ class Cleaner:
         except KafkaStorageError:
             logger.info("cleaning given up, the log dir is offline partition=%s", log.topic_partition)
         except OSError as error:
-            if not log.is_deleted:
+            is_retired = isinstance(error, FileNotFoundError) and log.renames != renames
+            if not log.is_deleted and not is_retired:
                 log.directory.fail(error)
 
     async def _clean(self, snapshot: Snapshot, found: CleanableRange) -> None:
