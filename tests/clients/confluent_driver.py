@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from tests.clients.driver import (
     FETCH_WAIT_MS,
     LARGEST_REQUEST_BYTES,
     PATIENCE_SECONDS,
+    POLL_SECONDS,
     ClientDriver,
     ClusterDescription,
     Consumed,
@@ -38,6 +39,8 @@ from tests.clients.driver import (
     WriterReport,
 )
 
+# UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID
+STALE_METADATA_CODES = frozenset({3, 6, 75, 100})
 UNTYPED_SPECS: Any = OffsetSpec
 OFFSET_SPECS = {
     "earliest": UNTYPED_SPECS.earliest(),
@@ -135,9 +138,19 @@ class ConfluentDriver(ClientDriver):
             if found.error is not None:
                 raise refused(found.error)
             return found.offset if found.offset >= 0 else None
-        result = wait_for(self._admin.list_offsets({place: OFFSET_SPECS[at]})[place])
-        offset: int = result.offset
+        offset = self._retry(lambda: int(wait_for(self._admin.list_offsets({place: OFFSET_SPECS[at]})[place]).offset))
         return offset if offset >= 0 else None
+
+    def _retry(self, ask: Callable[[], int]) -> int:
+        """Unlike other clients, librdkafka's admin client leaves it to us to ask again while leaders move."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return ask()
+            except Refused as refusal:
+                if refusal.code not in STALE_METADATA_CODES or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
 
     def list_topics(self) -> set[str]:
         return set(self._admin.list_topics(timeout=PATIENCE_SECONDS).topics)

@@ -32,8 +32,6 @@ INVALID_TIMESTAMP = 32
 TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_CONFIG = 40
-# UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID
-STALE_METADATA_CODES = frozenset({3, 6, 74, 75, 100})
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 BATCH_HEADER_BYTES = 61
@@ -487,19 +485,7 @@ def a_topic_created_again_is_empty(bench: Workbench) -> None:
     wait_until(lambda: topic not in bench.helper.list_topics(), f"topic {topic} is gone")
     bench.client.create_topic(topic, 2, {})
     bench.wait_for_topic(topic, 2)
-    wait_until(lambda: knows_the_leader(bench.client, topic), f"the client finds the new leader of {topic}")
     assert bench.client.list_offset(topic, 0, "latest") == 0
-
-
-def knows_the_leader(client: ClientDriver, topic: str) -> bool:
-    """A client may still hold the old topic's leader, and learns better from the refusal."""
-    try:
-        client.list_offset(topic, 0, "latest")
-    except Refused as refusal:
-        if refusal.code not in STALE_METADATA_CODES:
-            raise
-        return False
-    return True
 
 
 @feature("partitions-create", Capability.CREATE_PARTITIONS)

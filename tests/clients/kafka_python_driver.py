@@ -103,7 +103,7 @@ class KafkaPythonDriver(ClientDriver):
         if isinstance(at, int):
             found = self._consumer("read_uncommitted").offsets_for_times({place: at})[place]
             return None if found is None else int(found.offset)
-        offset: int = self._admin.list_partition_offsets({place: OFFSET_SPECS[at]})[place].offset
+        offset: int = call(self._admin.list_partition_offsets, {place: OFFSET_SPECS[at]})[place].offset
         return offset if offset >= 0 else None
 
     def list_topics(self) -> set[str]:

@@ -4,13 +4,14 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.clients.broker import BrokerProcess, ForeignBroker, new_broker
-from tests.clients.conftest import CLIENT_MARKS, HELPER, Clients
-from tests.clients.driver import PATIENCE_SECONDS, ClientDriver, Refused, Writer, WriterReport
+from tests.clients.conftest import CLIENT_MARKS, Clients
+from tests.clients.driver import PATIENCE_SECONDS, Refused, Writer, WriterReport
 from tests.clients.features import Workbench
 from tests.clients.registry import CLIENTS
 
@@ -72,27 +73,23 @@ class PacedWriter:
 
 
 class Observer:
-    """Looks at the log from outside; a fresh client each time, for librdkafka's admin client keeps stale epochs."""
+    """Looks at the log from outside, with a client that always asks for the leader anew."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self._bootstrap = bootstrap
+        self._client = CLIENTS["kafka-python"].connect(bootstrap)
         self._topic = topic
 
     def end_offset(self) -> int:
         try:
-            return self._connect().list_offset(self._topic, 0, "latest") or 0
+            return self._client.list_offset(self._topic, 0, "latest") or 0
         except Refused:
             return UNKNOWN
 
     def values(self) -> list[bytes]:
-        client = self._connect()
-        try:
-            return [one.value or b"" for one in client.consume(self._topic, 0, 0, self.end_offset())]
-        finally:
-            client.close()
+        return [one.value or b"" for one in self._client.consume(self._topic, 0, 0, self.end_offset())]
 
-    def _connect(self) -> ClientDriver:
-        return CLIENTS[HELPER].connect(self._bootstrap)
+    def close(self) -> None:
+        self._client.close()
 
 
 def write_through(
@@ -100,26 +97,28 @@ def write_through(
 ) -> tuple[WriterReport, list[bytes]]:
     """Restarts the broker under a writer; returns what the writer was told and what is in the log."""
     topic = Workbench(clients.helper, clients.helper).new_topic()
-    observer = Observer(broker.bootstrap, topic)
     writer = clients.get(name).open_writer(topic, idempotent=idempotent)
     try:
-        restart_under(PacedWriter(writer), broker, restart, observer)
+        restart_under(PacedWriter(writer), broker, restart, topic)
     finally:
         report = writer.close()
-    return report, observer.values()
+    with closing(Observer(broker.bootstrap, topic)) as observer:
+        return report, observer.values()
 
 
 def restart_under(
-    writer: PacedWriter, broker: BrokerProcess, restart: Callable[[BrokerProcess], None], observer: Observer
+    writer: PacedWriter, broker: BrokerProcess, restart: Callable[[BrokerProcess], None], topic: str
 ) -> None:
-    writer.write_while(lambda: observer.end_offset() < RECORDS_BEFORE_AND_AFTER)
+    with closing(Observer(broker.bootstrap, topic)) as before:
+        writer.write_while(lambda: before.end_offset() < RECORDS_BEFORE_AND_AFTER)
     with ThreadPoolExecutor(1) as others:
         restarting = others.submit(restart, broker)
         writer.write_while(lambda: not restarting.done())
         restarting.result()
-    writer.write_while(lambda: observer.end_offset() == UNKNOWN)
-    end_after_restart = observer.end_offset()
-    writer.write_while(lambda: observer.end_offset() < end_after_restart + RECORDS_BEFORE_AND_AFTER)
+    with closing(Observer(broker.bootstrap, topic)) as after:
+        writer.write_while(lambda: after.end_offset() == UNKNOWN)
+        end_after_restart = after.end_offset()
+        writer.write_while(lambda: after.end_offset() < end_after_restart + RECORDS_BEFORE_AND_AFTER)
 
 
 @pytest.mark.parametrize("restart", [restart_gracefully, restart_after_kill])
