@@ -38,4 +38,3 @@ def test_asking_does_not_bring_the_data_in(tmp_path: Path) -> None:
         pytest.skip("this file system keeps its files in memory")
     assert not file.is_cached(0, SIZE_BYTES)
     assert not file.is_cached(SIZE_BYTES // 2, 1)
-
