@@ -123,6 +123,8 @@ def finish(run: Results) -> None:
         print(f"failed: {failure}")
     missed = [measure.title for measure in measures_for(run.sizes) if report.verdict(measure, run) == "**missed**"]
     print(f"goals missed: {', '.join(missed) or 'none'}")
+    if run.name == "quick":
+        print("(a quick run tells that everything works, and orders of magnitude; the goals are meant for a full run)")
     print(f"wrote {run.save().relative_to(report.REPOSITORY)}")
     if run.name == "full":
         report.write(run)

@@ -1,7 +1,8 @@
 """Runs every feature with every client and makes the table."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -34,9 +35,6 @@ class Outcome:
     feature: str
     verdict: Verdict
     detail: str = ""
-
-
-Connect = Callable[[str], ClientDriver]
 
 
 def try_client(
@@ -77,9 +75,10 @@ def try_feature(client: AnyClient, feature: Feature, bench: Workbench) -> Outcom
 
 
 def describe(error: Exception) -> str:
-    text = str(error) or type(error).__name__
     if isinstance(error, ProgramFailed):
-        return text.partition("\n")[0][:300]
+        return str(error).partition("\n")[0][:300]
+    # A bare assertion says nothing by itself: its line does.
+    text = str(error) or traceback.extract_tb(error.__traceback__)[-1].line
     return f"{type(error).__name__}: {text}"[:300]
 
 

@@ -167,7 +167,7 @@ def check_files(directory: Path, *, expect: Iterable[str] = ()) -> list[str]:
             wrong.append(f"there is no {suffix} file to look at")
         for group in grouped(found):
             wrong += look(group, flags)
-    return wrong
+    return [complaint.replace(f"{directory}/", "") for complaint in wrong]
 
 
 def grouped(paths: Sequence[Path]) -> Iterator[list[Path]]:
