@@ -469,3 +469,30 @@ def test_the_recovery_point_moves_with_a_flush() -> None:
     assert log.recovery_point == 20
     assert all(disk.unsynced_bytes(segment.path(".log")) == 0 for segment in log.segments)
     assert disk.read_file("/data/orders-0/leader-epoch-checkpoint") == b"0\n1\n5 0\n"
+
+
+class DirectorySyncs(MemoryDisk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def sync_directory(self, path: str) -> None:
+        self.synced.append(path)
+        super().sync_directory(path)
+
+
+def test_the_names_of_new_files_are_synced_with_them() -> None:
+    disk = DirectorySyncs()
+    log = new_log(disk)
+    asyncio.run(log.flush())
+    assert disk.synced == []
+    append_many(log, 1)
+    asyncio.run(log.flush())
+    assert sorted(disk.synced) == ["/data", "/data/orders-0"]
+    append_many(log, 1)
+    asyncio.run(log.flush())
+    assert len(disk.synced) == 2
+    log.roll()
+    append_many(log, 1)
+    asyncio.run(log.flush())
+    assert disk.synced[2:] == ["/data/orders-0"]

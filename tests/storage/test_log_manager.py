@@ -122,7 +122,7 @@ def test_the_same_partition_in_two_log_dirs_is_refused() -> None:
             await manager.close()
         with pytest.raises(DuplicateLog, match="orders-0 is in two log dirs: /one/orders-0 and /two/orders-0"):
             await manager_on(disk, "/one", "/two")
-        await manager_on(disk, "/one")
+        assert (await manager_on(disk, "/one")).directories[0].was_clean
 
     asyncio.run(run())
 

@@ -1,7 +1,7 @@
 """Loading all logs of one log dir, by its checkpoints."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tidelog.config.topic import TopicSettings
@@ -15,7 +15,7 @@ from tidelog.storage.checkpoints import (
 )
 from tidelog.storage.loader import Checkpointed, load_log
 from tidelog.storage.log import Log
-from tidelog.storage.log_directory import LogDirectory
+from tidelog.storage.log_directory import DuplicateLog, LogDirectory
 from tidelog.storage.partition_names import (
     CLUSTER_METADATA_NAME,
     DELETION_SUFFIX,
@@ -35,6 +35,31 @@ class LoadedDirectory(NamedTuple):
     logs: list[Log]
     doomed_paths: list[str]
     """Partitions whose deletion a stop interrupted."""
+
+
+def check_for_duplicates(directories: Iterable[LogDirectory]) -> None:
+    """Refuse two log dirs that hold the same partition, before anything is changed."""
+    found: dict[TopicPartition, LogDirectory] = {}
+    for directory in directories:
+        for topic_partition in _partitions_in(directory):
+            other = found.setdefault(topic_partition, directory)
+            if other is not directory:
+                raise DuplicateLog(
+                    f"partition {topic_partition} is in two log dirs: {other.file(str(topic_partition))}"
+                    f" and {directory.file(str(topic_partition))}; move one of them away"
+                )
+
+
+def _partitions_in(directory: LogDirectory) -> list[TopicPartition]:
+    if not directory.is_online:
+        return []
+    try:
+        entries = directory.context.disk.list_directory(directory.path)
+    except OSError as error:
+        directory.fail(error)
+        return []
+    names = [entry.name for entry in entries if entry.is_directory]
+    return [partition for name in names if (partition := parse_partition_name(name)) is not None]
 
 
 def load_directory(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:

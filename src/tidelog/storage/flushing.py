@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from tidelog.runtime.disk import Disk
 from tidelog.storage.checkpoints import LEADER_EPOCHS, write_epochs
 from tidelog.storage.reading import BASE_OFFSET
 from tidelog.storage.segment import Segment
@@ -33,7 +34,8 @@ async def _sync_segments(log: "Log") -> None:
     for segment in unflushed:
         segment.write_indexes()
     if unflushed:
-        await log.directory.context.workers.run(_sync, unflushed)
+        directories, log.unsynced_directories = log.unsynced_directories, set()
+        await log.directory.context.workers.run(_sync, log.directory.context.disk, unflushed, directories)
 
 
 def _unflushed_segments(log: "Log") -> list[Segment]:
@@ -46,9 +48,11 @@ def _unflushed_segments(log: "Log") -> list[Segment]:
     ]
 
 
-def _sync(segments: list[Segment]) -> None:
+def _sync(disk: Disk, segments: list[Segment], directories: set[str]) -> None:
     for segment in segments:
         segment.sync()
+    for directory in directories:
+        disk.sync_directory(directory)
 
 
 async def _write_leader_epochs(log: "Log") -> None:

@@ -46,7 +46,7 @@ def create_log(
     if topic_id is not None:
         write_topic_id(context.disk, path, topic_id)
     segment = Segment.create(context.disk, context.cache, path, 0, now_ms=context.clock.now_ms())
-    return Log(
+    log = Log(
         topic_partition,
         topic_id,
         settings,
@@ -61,6 +61,8 @@ def create_log(
         producers=ProducerStates(),
         snapshots=ProducerSnapshots(context.disk, path),
     )
+    log.unsynced_directories.add(directory.path)
+    return log
 
 
 def load_log(

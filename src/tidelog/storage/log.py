@@ -91,6 +91,7 @@ class Log:
         "topic_id",
         "topic_partition",
         "truncations",
+        "unsynced_directories",
     )
 
     def __init__(
@@ -129,6 +130,8 @@ class Log:
         self._tail = Tail(segments[-1], log_end_offset, [], [])
         self.truncations = 0
         self.renames = 0
+        self.unsynced_directories = {path}
+        """Where names are new: a file that was synced is safe only with its name."""
         self.cleaned_until: int | None = None
         """How far compaction has come; the cleaner sets it, truncation takes it back."""
         producers.on_high_watermark(self.high_watermark)
@@ -357,6 +360,7 @@ class Log:
         except OSError as error:
             raise self.failed(error) from error
         self.segments = [*self.segments, segment]
+        self.unsynced_directories.add(self.path)
         self._forget_tail()
         if self.on_roll is not None:
             self.on_roll(self)
@@ -523,6 +527,7 @@ class Log:
         self._delete_files(self.segments)
         segment = Segment.create(context.disk, context.cache, self.path, offset, now_ms=context.clock.now_ms())
         self.segments = [segment]
+        self.unsynced_directories.add(self.path)
         self.leader_epochs.clear()
         self.snapshots.remove_all()
         self.producers.clear(offset)

@@ -14,10 +14,10 @@ from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.workers import Workers
 from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from tidelog.storage.cleaner import Cleaner
-from tidelog.storage.directory_loader import LoadedDirectory, load_directory
+from tidelog.storage.directory_loader import LoadedDirectory, check_for_duplicates, load_directory
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
-from tidelog.storage.log_directory import DuplicateLog, LogDirectory, StorageContext, StorageSetupError
+from tidelog.storage.log_directory import LogDirectory, StorageContext, StorageSetupError
 from tidelog.storage.partition_names import deletion_name, partition_name
 from tidelog.storage.retention import load_timestamps
 from tidelog.storage.segment_cache import SegmentCache
@@ -89,6 +89,8 @@ class LogManager:
             for directory in directories:
                 _guarded(directory, directory.check_identity, cluster_id, broker_id)
             _check_one_cluster(directories)
+            if len(directories) > 1:
+                await workers.run(check_for_duplicates, directories)
             _check_one_is_online(directories)
             for directory in directories:
                 _guarded(directory, directory.write_identity, cluster_id, broker_id)
@@ -110,12 +112,6 @@ class LogManager:
     def _take_over(self, loaded: Iterable[LoadedDirectory]) -> None:
         for directory in loaded:
             for log in directory.logs:
-                other = self._logs.get(log.topic_partition)
-                if other is not None:
-                    raise DuplicateLog(
-                        f"partition {log.topic_partition} is in two log dirs: {other.path} and {log.path};"
-                        " move one of them away"
-                    )
                 self._adopt(log)
             now_ms = self._context.clock.now_ms()
             self._doomed += [_DoomedDirectory(now_ms, directory.directory, path) for path in directory.doomed_paths]
