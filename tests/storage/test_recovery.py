@@ -19,6 +19,7 @@ from tests.storage.logs import (
     offsets_of,
 )
 from tidelog.config.topic import TopicSettings
+from tidelog.errors import KafkaStorageError
 from tidelog.runtime.disk import Disk, File, OpenMode
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.storage.leader_epochs import EpochStart
@@ -331,6 +332,17 @@ def test_a_file_cut_below_its_index_after_a_clean_stop_is_recovered() -> None:
     assert offsets_of(all_records(again)) == list(range(again.log_end_offset))
     assert 2 < again.log_end_offset < 20
     check_indexes(again)
+
+
+def test_a_file_cut_under_a_running_broker_is_a_storage_error() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append_many(log, 3)
+    disk.open(LOG_FILE, "update").truncate(10)
+    log.settings = TopicSettings(segment_bytes=1000)
+    with pytest.raises(KafkaStorageError, match="shorter than what was written"):
+        append(log, b"x")
+    assert not log.directory.is_online
 
 
 def test_a_crash_while_loading_counts_as_a_crash() -> None:

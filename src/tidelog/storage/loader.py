@@ -20,6 +20,9 @@ from tidelog.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
+LONG_RECOVERY_BYTES = 64 * 1024 * 1024
+"""Reading so much again takes long enough to be worth a line before it begins."""
+
 _BASE_OFFSET = attrgetter("base_offset")
 
 
@@ -180,6 +183,7 @@ class _Loading:
         recovery_point = self.checkpointed.recovery_point or 0
         first = max(bisect_right(self.segments, recovery_point, key=_BASE_OFFSET) - 1, 0)
         first = min(first, self._first_without_indexes())
+        self._say_if_long(self.segments[first:])
         self._restore_producers(self.segments[first].base_offset)
         if first > 0:
             self.segments[first - 1].repair_indexes()
@@ -202,6 +206,11 @@ class _Loading:
                 self.snapshots.take(self.producers, self.segments[number + 1].base_offset)
         self.producers.end_offset = end_offset
         return end_offset
+
+    def _say_if_long(self, segments: list[Segment]) -> None:
+        size_bytes = sum(segment.size_bytes for segment in segments)
+        if size_bytes >= LONG_RECOVERY_BYTES:
+            logger.info("recovering log path=%s segments=%d bytes=%d", self.path, len(segments), size_bytes)
 
     def _first_without_indexes(self) -> int:
         for number, segment in enumerate(self.segments):

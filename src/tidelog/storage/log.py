@@ -601,6 +601,11 @@ class Log:
     def unflushed_messages(self) -> int:
         return self.log_end_offset - self.recovery_point
 
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether flush.messages of the topic asks for a flush now."""
+        return self.unflushed_messages >= self._settings.flush_messages
+
     async def flush(self) -> None:
         """Sync everything written so far; the recovery point then moves up to it."""
         self._check_online()

@@ -228,7 +228,7 @@ class LogManager:
         now_ms = self._context.clock.now_ms()
         for log in self._online_logs():
             is_due = now_ms - log.last_flush_ms >= log.settings.flush_ms
-            if log.unflushed_messages and (is_due or log.unflushed_messages >= log.settings.flush_messages):
+            if log.unflushed_messages and (is_due or log.is_flush_due):
                 await _flush_quietly(log)
 
     async def enforce_retention(self) -> None:

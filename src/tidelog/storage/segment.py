@@ -219,7 +219,10 @@ class Segment:
     # ---- reading
 
     def header_at(self, position: int) -> BatchHeader:
-        return BatchHeader._make(HEADER.unpack(self.file.read(position, HEADER_BYTES)))
+        data = self.file.read(position, HEADER_BYTES)
+        if len(data) < HEADER_BYTES:
+            raise OSError(errno.EIO, "the file is shorter than what was written to it", self.path(LOG_SUFFIX))
+        return BatchHeader._make(HEADER.unpack(data))
 
     def start_of_search(self, offset: int, *, may_block: bool = True) -> int:
         """A position at or before the batch with `offset`, by the index."""
