@@ -30,7 +30,7 @@ check: $(DEV) ## Formatting, lint, types and layers
 	@echo "==> ruff format" && $(BIN)/ruff format --check .
 	@echo "==> ruff check" && $(BIN)/ruff check .
 	@echo "==> mypy --strict" && $(BIN)/mypy
-	@echo "==> import-linter" && $(BIN)/lint-imports
+	@echo "==> import-linter" && $(BIN)/lint-imports --no-logo
 
 format: $(DEV) ## Format the code and apply safe fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
