@@ -78,6 +78,10 @@ class MessageTooLarge(KafkaError, code=10):
     """The batch is larger than max.message.bytes."""
 
 
+class CoordinatorLoadInProgress(RetriableError, code=14):
+    """The coordinator is not ready yet."""
+
+
 class InvalidTopic(KafkaError, code=17):
     """The topic name is not allowed."""
 
@@ -204,3 +208,11 @@ class UnknownTopicId(RetriableError, code=100):
 
 class InconsistentTopicId(RetriableError, code=103):
     """The topic was deleted and created again."""
+
+
+class MismatchedEndpointType(KafkaError, code=114):
+    """The request was sent to an endpoint of the wrong type."""
+
+
+class UnsupportedEndpointType(KafkaError, code=115):
+    """This endpoint type is not supported."""

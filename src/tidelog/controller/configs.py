@@ -1,6 +1,7 @@
 """Changing the settings of topics and brokers while they run: AlterConfigs and IncrementalAlterConfigs."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from enum import IntEnum
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage
+from tidelog.cluster.topic_names import check_topic_name
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults, validate_dynamic_broker_configs, validated_topic_settings
 from tidelog.config.setting import ConfigType, Setting, default_text, settings_of
@@ -22,6 +24,9 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 5
 KEPT_CHANGE_NOTIFICATIONS = 100
 """Older ones are removed: every broker that was alive has read them."""
+
+
+_BROKER_ID = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 class ResourceType(IntEnum):
@@ -115,21 +120,15 @@ class ConfigAdministration:
         if change.resource_type == ResourceType.TOPIC:
             if not change.resource_name:
                 raise InvalidRequest("Default topic resources are not allowed.")
+            check_topic_name(change.resource_name)
             if change.resource_name not in self._image().topics:
                 raise UnknownTopicOrPartition(f"The topic '{change.resource_name}' does not exist.")
             return f"topics/{change.resource_name}"
         if change.resource_type == ResourceType.BROKER:
-            self._check_broker_name(change.resource_name)
+            if change.resource_name:
+                check_broker_name(change.resource_name, self._broker_id)
             return f"brokers/{change.resource_name or CLUSTER_WIDE}"
         raise InvalidRequest(f"Unknown resource type {change.resource_type}")
-
-    def _check_broker_name(self, name: str) -> None:
-        if not name:
-            return
-        if not name.isascii() or not name.isdecimal():
-            raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
-        if int(name) != self._broker_id:
-            raise InvalidRequest(f"Unexpected broker id, expected {self._broker_id}, but received {name}")
 
     def _validate(self, change: ConfigChange, configs: Mapping[str, str]) -> None:
         if change.resource_type == ResourceType.TOPIC:
@@ -165,6 +164,14 @@ class ConfigAdministration:
     async def _old_notifications(self) -> list[str]:
         names = await self._store.children(znodes.CONFIG_CHANGES)
         return [f"{znodes.CONFIG_CHANGES}/{name}" for name in names[:-KEPT_CHANGE_NOTIFICATIONS]]
+
+
+def check_broker_name(name: str, broker_id: BrokerId) -> None:
+    """A broker speaks for itself only."""
+    if not _BROKER_ID.fullmatch(name):
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+    if int(name) != broker_id:
+        raise InvalidRequest(f"Unexpected broker id, expected {broker_id}, but received {name}")
 
 
 def check_entries(change: ConfigChange) -> None:

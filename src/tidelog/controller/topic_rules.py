@@ -1,6 +1,6 @@
 """What a request to create a topic or partitions means for the cluster: pure decisions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidelog.cluster.image import ClusterImage, Partition, Topic
@@ -15,6 +15,7 @@ from tidelog.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
+    PolicyViolation,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -22,6 +23,7 @@ from tidelog.types import BrokerId, Uuid
 
 USE_DEFAULT = -1
 MAX_PARTITIONS_PER_TOPIC = 100_000
+MAX_NEW_PARTITIONS_PER_REQUEST = 10_000
 """A request for more is a mistake, and would hold up everybody else."""
 
 
@@ -51,6 +53,16 @@ class TopicDefaults:
     partition_count: int
     replication_factor: int
     settings: TopicSettings
+
+
+def check_request_size(requests: Iterable[NewTopic], default_partition_count: int) -> None:
+    """PolicyViolation if all topics of a request together have too many partitions."""
+    total = 0
+    for request in requests:
+        count = default_partition_count if request.partition_count == USE_DEFAULT else request.partition_count
+        total += len(request.assignments) or max(count, 0)
+    if total > MAX_NEW_PARTITIONS_PER_REQUEST:
+        raise PolicyViolation("Excessively large number of partitions per request.")
 
 
 def decide_topic(
@@ -130,7 +142,6 @@ def _placed(
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
     count = defaults.partition_count if request.partition_count == USE_DEFAULT else request.partition_count
     factor = defaults.replication_factor if factor == USE_DEFAULT else factor
-    _check_partition_limit(count)
     return place_replicas(image.racks, count, factor, random_start(max(len(image.brokers), 1), below))
 
 
@@ -146,7 +157,6 @@ def _manual_assignment(request: NewTopic, image: ClusterImage) -> list[tuple[Bro
         assigned[index] = replicas
     if sorted(assigned) != list(range(len(assigned))):
         raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
-    _check_partition_limit(len(assigned))
     factor = len(assigned[0])
     for replicas in assigned.values():
         _check_replicas(replicas, factor, image)

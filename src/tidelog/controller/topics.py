@@ -16,6 +16,7 @@ from tidelog.controller.topic_rules import (
     MorePartitions,
     NewTopic,
     TopicDefaults,
+    check_request_size,
     decide_more_partitions,
     decide_topic,
 )
@@ -85,6 +86,10 @@ class TopicAdministration:
 
     async def create_topics(self, requests: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
         """One outcome per name. A name that is asked for twice is refused, whatever else it says."""
+        try:
+            check_request_size(requests, self._settings().num_partitions)
+        except KafkaError as error:
+            return [TopicOutcome(name, error=error) for name in dict.fromkeys(each.name for each in requests)]
         counts = Counter(request.name for request in requests)
         image = self._image()
         outcomes: dict[str, TopicOutcome] = {}
@@ -109,12 +114,17 @@ class TopicAdministration:
     async def delete_topics(self, requests: Sequence[str | Uuid]) -> list[TopicOutcome]:
         """By name (str) or by id (bytes); the topic of an outcome is the one that is gone."""
         counts = Counter(requests)
+        image = self._image()
+        names_of_ids = {image.topic_names.get(wanted) for wanted in counts if not isinstance(wanted, str)}
         outcomes = []
-        for wanted in dict.fromkeys(requests):
-            if counts[wanted] > 1:
+        for wanted, count in counts.items():
+            if count > 1:
                 error = InvalidRequest("Duplicate topic name." if isinstance(wanted, str) else "Duplicate topic id.")
                 outcomes.append(_refused(wanted, error))
-            else:
+            elif isinstance(wanted, str) and wanted in names_of_ids:
+                error = InvalidRequest("The provided topic name maps to an ID that was already supplied.")
+                outcomes.append(TopicOutcome(wanted, error=error, topic_id=image.topics[wanted].topic_id))
+            elif isinstance(wanted, str) or image.topic_names.get(wanted) not in counts:
                 outcomes.append(await self._delete_topic(wanted))
         return outcomes
 

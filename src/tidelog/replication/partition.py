@@ -1,6 +1,6 @@
 """One hosted partition: its log, its role, and who waits for it to move."""
 
-from tidelog.errors import FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
+from tidelog.errors import FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange, PolicyViolation, UnknownLeaderEpoch
 from tidelog.replication.leader import PartitionLeader
 from tidelog.runtime.purgatory import Purgatory, Watchers
 from tidelog.storage.log import AppendResult, Log
@@ -71,6 +71,8 @@ class Partition:
         """The new log start; -1 means up to the high watermark."""
         self.require_leader()
         log = self.log
+        if log.settings.is_compacted and not log.settings.is_deleted:
+            raise PolicyViolation(f"{self.topic_partition} is compacted only: cleanup.policy lacks delete")
         target = log.high_watermark if offset == -1 else offset
         if not 0 <= target <= log.high_watermark:
             raise OffsetOutOfRange(

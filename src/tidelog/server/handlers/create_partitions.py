@@ -1,12 +1,12 @@
 """CreatePartitions: give a topic more partitions."""
 
 from tidelog.controller.topic_rules import MorePartitions
-from tidelog.errors import NO_ERROR
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 
 
@@ -21,12 +21,5 @@ async def handle_create_partitions(request: CreatePartitionsRequest, call: Call)
     ]
     outcomes = await call.services.create_partitions(wanted, validate_only=request.validate_only)
     return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(
-                name=outcome.name,
-                error_code=outcome.error.code if outcome.error else NO_ERROR,
-                error_message=outcome.error.message if outcome.error else None,
-            )
-            for outcome in outcomes
-        ]
+        results=[CreatePartitionsTopicResult(name=outcome.name, **error_fields(outcome.error)) for outcome in outcomes]
     )

@@ -10,6 +10,7 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 
 
@@ -29,13 +30,9 @@ async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> Crea
 
 
 def _result(outcome: TopicOutcome, call: Call) -> CreatableTopicResult:
-    if outcome.error is not None or outcome.topic is None:
-        error = outcome.error
-        return CreatableTopicResult(
-            name=outcome.name,
-            error_code=error.code if error else NO_ERROR,
-            error_message=error.message if error else None,
-        )
+    if outcome.topic is None:
+        # Null settings would mean that the client may not see them.
+        return CreatableTopicResult(name=outcome.name, configs=[], **error_fields(outcome.error))
     topic, cluster = outcome.topic, call.services.cluster
     return CreatableTopicResult(
         name=topic.name,
@@ -46,7 +43,7 @@ def _result(outcome: TopicOutcome, call: Call) -> CreatableTopicResult:
         configs=[
             CreatableTopicConfigs(
                 name=setting.name,
-                value=setting.value,
+                value=topic.configs.get(setting.name, setting.value),
                 read_only=setting.is_read_only,
                 config_source=setting.source,
                 is_sensitive=setting.is_sensitive,

@@ -16,7 +16,12 @@ def handle_delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRe
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete(topic.name, wanted, call) for wanted in topic.partitions]
+                name=topic.name,
+                # Of several offsets for one partition the last counts.
+                partitions=[
+                    _delete(topic.name, wanted, call)
+                    for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values()
+                ],
             )
             for topic in request.topics
         ]
@@ -25,9 +30,10 @@ def handle_delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRe
 
 def _delete(topic: str, wanted: DeleteRecordsPartition, call: Call) -> DeleteRecordsPartitionResult:
     try:
+        partition = call.services.replicas.get(topic, wanted.partition_index)
         if is_internal(topic):
             raise InvalidTopic(f"{topic} is internal: only brokers delete from it")
-        low_watermark = call.services.replicas.get(topic, wanted.partition_index).delete_records_before(wanted.offset)
+        low_watermark = partition.delete_records_before(wanted.offset)
     except KafkaError as error:
         return DeleteRecordsPartitionResult(
             partition_index=wanted.partition_index, low_watermark=-1, error_code=error.code

@@ -1,33 +1,38 @@
 """DescribeCluster: who belongs to the cluster, and which broker is its controller."""
 
-from tidelog.errors import NO_ERROR, InvalidRequest
+from tidelog.errors import NO_ERROR, KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from tidelog.server.answers import CLUSTER_OPERATIONS, error_fields, reachable_brokers
 from tidelog.server.dispatch import Call
 
 BROKERS = 1
-"""The kind of endpoints that exist here; 2 would be the controllers of Kafka's own quorum."""
+CONTROLLERS = 2
+"""Of Kafka's own quorum (KIP-919); here a broker is the controller."""
 
 
 def handle_describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
-    image = call.services.cluster.image
     if request.endpoint_type != BROKERS:
-        return DescribeClusterResponse(
-            error_code=InvalidRequest.code,
-            error_message=f"endpoint type {request.endpoint_type} does not exist here: ask for brokers ({BROKERS})",
-            endpoint_type=request.endpoint_type,
-            cluster_id=image.cluster_id,
-        )
-    brokers = []
-    for broker in image.brokers.values():
-        endpoint = broker.endpoint(call.connection.listener)
-        if endpoint is not None:
-            brokers.append(
-                DescribeClusterBroker(broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            )
-    return DescribeClusterResponse(
-        error_code=NO_ERROR, cluster_id=image.cluster_id, controller_id=image.controller_id, brokers=brokers
+        return DescribeClusterResponse(**error_fields(_wrong_endpoint(request.endpoint_type)))
+    image = call.services.cluster.image
+    response = DescribeClusterResponse(
+        error_code=NO_ERROR,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            for broker, endpoint in reachable_brokers(image, call.connection.listener)
+        ],
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _wrong_endpoint(endpoint_type: int) -> KafkaError:
+    if endpoint_type == CONTROLLERS:
+        return MismatchedEndpointType("this is an endpoint of a broker, not of a controller quorum")
+    return UnsupportedEndpointType(f"Unsupported endpoint type {endpoint_type}")

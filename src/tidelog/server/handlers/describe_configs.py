@@ -2,7 +2,7 @@
 
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.config.resolution import DescribedSetting, describe_broker, describe_cluster_defaults, describe_topic
-from tidelog.controller.configs import ResourceType
+from tidelog.controller.configs import ResourceType, check_broker_name
 from tidelog.errors import NO_ERROR, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -22,15 +22,15 @@ def handle_describe_configs(request: DescribeConfigsRequest, call: Call) -> Desc
 
 def _describe(wanted: DescribeConfigsResource, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
-        error_code=NO_ERROR, resource_type=wanted.resource_type, resource_name=wanted.resource_name
+        error_code=NO_ERROR, error_message="", resource_type=wanted.resource_type, resource_name=wanted.resource_name
     )
     try:
         settings = _settings_of(wanted, call.services)
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    keys = wanted.configuration_keys
-    result.configs = [_entry(setting, request) for setting in settings if keys is None or setting.name in keys]
+    keys = wanted.configuration_keys  # none of them asks for all, as null does
+    result.configs = [_entry(setting, request) for setting in settings if not keys or setting.name in keys]
     return result
 
 
@@ -46,9 +46,7 @@ def _settings_of(wanted: DescribeConfigsResource, services: Services) -> list[De
         case ResourceType.BROKER if not wanted.resource_name:
             return describe_cluster_defaults(cluster.dynamic_configs)
         case ResourceType.BROKER:
-            broker_id = services.membership.broker.id
-            if wanted.resource_name != str(broker_id):
-                raise InvalidRequest(f"Unexpected broker id, expected {broker_id}, but received {wanted.resource_name}")
+            check_broker_name(wanted.resource_name, services.membership.broker.id)
             return describe_broker(cluster.static_settings, cluster.dynamic_configs)
         case _:
             raise InvalidRequest(f"Unsupported resource type {wanted.resource_type}")

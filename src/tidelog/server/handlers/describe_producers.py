@@ -1,5 +1,6 @@
 """DescribeProducers: who has written to a partition lately, and what each of them may write next."""
 
+from tidelog.cluster.topic_names import check_topic_name
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -8,6 +9,7 @@ from tidelog.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 
 
@@ -24,10 +26,11 @@ def handle_describe_producers(request: DescribeProducersRequest, call: Call) -> 
 
 def _describe(topic: str, index: int, call: Call) -> PartitionResponse:
     try:
+        check_topic_name(topic)
         partition = call.services.replicas.get(topic, index)
         partition.require_leader()
     except KafkaError as error:
-        return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
+        return PartitionResponse(partition_index=index, **error_fields(error))
     return PartitionResponse(
         partition_index=index,
         error_code=NO_ERROR,

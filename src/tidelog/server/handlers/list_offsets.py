@@ -22,7 +22,15 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
-SUPPORTED_FROM_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+SUPPORTED_FROM_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+NEVER = 2**15
 
 DEBUGGING_CONSUMER = -2
 """Reads past the high watermark."""
@@ -32,9 +40,11 @@ async def handle_list_offsets(request: ListOffsetsRequest, call: Call) -> ListOf
     asked = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
     for topic in request.topics:
+        if not topic.partitions:
+            continue
         answers = [
-            _answer(request, call, topic.name, wanted, is_repeated=asked[topic.name, wanted.partition_index] > 1)
-            for wanted in topic.partitions
+            _answer(request, call, topic.name, wanted, is_repeated=asked[topic.name, index] > 1)
+            for index, wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.items()
         ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=await asyncio.gather(*answers)))
     return ListOffsetsResponse(topics=topics)
@@ -46,7 +56,7 @@ async def _answer(
     try:
         if is_repeated:
             raise InvalidRequest("a partition may be named once in a request")
-        if call.version < SUPPORTED_FROM_VERSION.get(wanted.timestamp, 0):
+        if wanted.timestamp < 0 and call.version < SUPPORTED_FROM_VERSION.get(wanted.timestamp, NEVER):
             raise UnsupportedVersion
         partition = call.services.replicas.get(topic, wanted.partition_index)
         partition.require_leader(wanted.current_leader_epoch)
@@ -84,4 +94,4 @@ async def _look_up(
         found = await call.services.workers.run(log.find_by_timestamp, timestamp)
     if found is None or found.offset >= end:
         return NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH
-    return found.timestamp, found.offset, log.leader_epochs.epoch_at(found.offset)
+    return found

@@ -1,6 +1,8 @@
 """Metadata: the brokers of the cluster, and which of them leads what."""
 
-from tidelog.cluster.image import ClusterImage, Partition, Topic
+from collections.abc import Iterable
+
+from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import check_topic_name, is_internal
 from tidelog.controller.topic_rules import NewTopic
 from tidelog.errors import (
@@ -20,84 +22,116 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tidelog.server.answers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, partition_fields, reachable_brokers
 from tidelog.server.dispatch import Call
-from tidelog.types import NO_BROKER, ZERO_UUID
+from tidelog.types import ZERO_UUID, Uuid
 
-TOPIC_IDS_FROM_VERSION = 10
-NULLABLE_NAMES_FROM_VERSION = 12
-AUTO_CREATION_IS_A_CHOICE_FROM_VERSION = 4
+TOPIC_IDS_FROM_VERSION = 12
+"""Versions 10 and 11 have the field, but must not use it."""
 
 
 async def handle_metadata(request: MetadataRequest, call: Call) -> MetadataResponse:
-    cluster = call.services.cluster
-    wanted = _wanted(request, call)
-    if wanted is None:
-        topics = [_describe(topic, cluster.image) for topic in cluster.image.topics.values()]
-    else:
-        topics = [await _find(topic, request, call) for topic in wanted]
-    image = cluster.image
-    return MetadataResponse(
-        brokers=_brokers(image, call.connection.listener),
+    wanted = request.topics or []
+    if not all(_is_well_named(topic, call.version) for topic in wanted):
+        return _refused(wanted)
+    topics = await _find(request, call)
+    if request.include_topic_authorized_operations:
+        _add_operations(topics)
+    image = call.services.cluster.image
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            for broker, endpoint in reachable_brokers(image, call.connection.listener)
+        ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=topics,
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
 
 
-def _wanted(request: MetadataRequest, call: Call) -> list[MetadataRequestTopic] | None:
-    """None asks for all topics; in version 0 an empty list does."""
-    if request.topics is None or (call.version == 0 and not request.topics):
-        return None
-    return request.topics
+def _is_well_named(topic: MetadataRequestTopic, version: int) -> bool:
+    if version < TOPIC_IDS_FROM_VERSION:
+        return topic.name is not None and topic.topic_id == ZERO_UUID
+    return topic.name is not None or topic.topic_id != ZERO_UUID
 
 
-def _brokers(image: ClusterImage, listener: str) -> list[MetadataResponseBroker]:
-    """Each as it can be reached through the kind of listener that the client came in by."""
-    found = []
-    for broker in image.brokers.values():
-        endpoint = broker.endpoint(listener)
-        if endpoint is not None:
-            found.append(
-                MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            )
-    return found
+def _refused(wanted: list[MetadataRequestTopic]) -> MetadataResponse:
+    code = InvalidRequest.code
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in wanted
+        ],
+        error_code=code,
+    )
 
 
-async def _find(wanted: MetadataRequestTopic, request: MetadataRequest, call: Call) -> MetadataResponseTopic:
+async def _find(request: MetadataRequest, call: Call) -> list[MetadataResponseTopic]:
+    wanted = request.topics
     image = call.services.cluster.image
-    name = wanted.name
-    try:
-        if call.version >= TOPIC_IDS_FROM_VERSION and wanted.topic_id != ZERO_UUID:
-            if call.version < NULLABLE_NAMES_FROM_VERSION:
-                raise InvalidRequest(f"topics can be asked for by id from version {NULLABLE_NAMES_FROM_VERSION} on")
-            if wanted.topic_id not in image.topic_names:
-                raise UnknownTopicId
-            name = image.topic_names[wanted.topic_id]
-        if name is None:
-            raise InvalidRequest("a topic is asked for by its name or its id")
-        topic = image.topics.get(name) or await _create(name, request, call)
-    except KafkaError as error:
-        return MetadataResponseTopic(
-            error_code=error.code,
-            name=name if name is not None or call.version >= NULLABLE_NAMES_FROM_VERSION else "",
-            topic_id=wanted.topic_id,
-            is_internal=is_internal(name or ""),
-        )
-    return _describe(topic, call.services.cluster.image)
+    if wanted is None or (call.version == 0 and not wanted):
+        return [_describe(topic, image) for topic in image.topics.values()]
+    topic_ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID)
+    if topic_ids:  # names beside ids are not looked at
+        return [_describe_by_id(topic_id, image) for topic_id in topic_ids]
+    names = dict.fromkeys(topic.name for topic in wanted if topic.name is not None)
+    failures = await _create_missing(names, call, may_create=request.allow_auto_topic_creation)
+    image = call.services.cluster.image
+    return [_describe_by_name(name, image, failures) for name in names]
 
 
-async def _create(name: str, request: MetadataRequest, call: Call) -> Topic:
-    check_topic_name(name)
-    is_wanted = call.version < AUTO_CREATION_IS_A_CHOICE_FROM_VERSION or request.allow_auto_topic_creation
-    if not is_wanted or not call.services.settings.auto_create_topics_enable:
-        raise UnknownTopicOrPartition
-    (outcome,) = await call.services.create_topics([NewTopic(name)])
-    topic = call.services.cluster.image.topics.get(name)
+def _add_operations(topics: Iterable[MetadataResponseTopic]) -> None:
+    for topic in topics:
+        if topic.name is not None:
+            topic.topic_authorized_operations = TOPIC_OPERATIONS
+
+
+async def _create_missing(names: Iterable[str], call: Call, *, may_create: bool) -> dict[str, KafkaError]:
+    """Create the topics that do not exist, all at once; why, for those that do not exist afterwards."""
+    missing, failures = _missing(names, call.services.cluster.image)
+    if not may_create or not call.services.settings.auto_create_topics_enable:
+        return failures | {name: UnknownTopicOrPartition() for name in missing}
+    if missing:
+        for outcome in await call.services.create_topics([NewTopic(name) for name in missing]):
+            if outcome.error is not None and not _may_exist_soon(outcome.error):
+                failures[outcome.name] = outcome.error
+    return failures
+
+
+def _may_exist_soon(error: KafkaError) -> bool:
+    return error.retriable or isinstance(error, TopicAlreadyExists)
+
+
+def _missing(names: Iterable[str], image: ClusterImage) -> tuple[list[str], dict[str, KafkaError]]:
+    missing: list[str] = []
+    failures: dict[str, KafkaError] = {}
+    for name in names:
+        if name not in image.topics:
+            try:
+                check_topic_name(name)
+            except KafkaError as error:
+                failures[name] = error
+            else:
+                missing.append(name)
+    return missing, failures
+
+
+def _describe_by_id(topic_id: Uuid, image: ClusterImage) -> MetadataResponseTopic:
+    topic = image.topic_by_id(topic_id)
     if topic is None:
-        # Where somebody else was faster, the client asks again and finds the topic.
-        is_final = outcome.error is not None and not isinstance(outcome.error, TopicAlreadyExists)
-        raise outcome.error if is_final and outcome.error else LeaderNotAvailable()
-    return topic
+        return MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=topic_id)
+    return _describe(topic, image)
+
+
+def _describe_by_name(name: str, image: ClusterImage, failures: dict[str, KafkaError]) -> MetadataResponseTopic:
+    topic = image.topics.get(name)
+    if topic is not None:
+        return _describe(topic, image)
+    # Clients ask again after LeaderNotAvailable, but not after every error that says the creation may be tried again.
+    error = failures.get(name) or LeaderNotAvailable()
+    return MetadataResponseTopic(error_code=error.code, name=name, is_internal=is_internal(name))
 
 
 def _describe(topic: Topic, image: ClusterImage) -> MetadataResponseTopic:
@@ -106,18 +140,5 @@ def _describe(topic: Topic, image: ClusterImage) -> MetadataResponseTopic:
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
-        partitions=[_describe_partition(partition, image) for partition in topic.partitions],
-    )
-
-
-def _describe_partition(partition: Partition, image: ClusterImage) -> MetadataResponsePartition:
-    leader = partition.leader if partition.leader in image.brokers else NO_BROKER
-    return MetadataResponsePartition(
-        error_code=NO_ERROR if leader != NO_BROKER else LeaderNotAvailable.code,
-        partition_index=partition.index,
-        leader_id=leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.in_sync_replicas),
-        offline_replicas=[broker for broker in partition.replicas if broker not in image.brokers],
+        partitions=[MetadataResponsePartition(**partition_fields(each, image)) for each in topic.partitions],
     )

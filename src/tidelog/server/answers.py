@@ -1,0 +1,52 @@
+"""What several handlers say alike in their responses."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidelog.cluster.image import Broker, ClusterImage, Partition
+from tidelog.config.listeners import Endpoint
+from tidelog.controller.configs import ConfigOutcome
+from tidelog.errors import NO_ERROR, KafkaError, LeaderNotAvailable
+from tidelog.types import NO_BROKER
+
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+"""Without an authorizer everybody may do everything (KIP-430): read, write, create, delete, alter, describe."""
+
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
+
+
+def error_fields(error: KafkaError | None) -> dict[str, Any]:
+    if error is None:
+        return {"error_code": NO_ERROR, "error_message": None}
+    return {"error_code": error.code, "error_message": error.message}
+
+
+def altered_fields(outcome: ConfigOutcome) -> dict[str, Any]:
+    return {
+        "resource_type": outcome.resource_type,
+        "resource_name": outcome.resource_name,
+        **error_fields(outcome.error),
+    }
+
+
+def partition_fields(partition: Partition, image: ClusterImage) -> dict[str, Any]:
+    """Who leads a partition, as clients look for it; a leader that is gone is none."""
+    leader = partition.leader if partition.leader in image.brokers else NO_BROKER
+    return {
+        "error_code": NO_ERROR if leader != NO_BROKER else LeaderNotAvailable.code,
+        "partition_index": partition.index,
+        "leader_id": leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.in_sync_replicas,
+        "offline_replicas": [broker for broker in partition.replicas if broker not in image.brokers],
+    }
+
+
+def reachable_brokers(image: ClusterImage, listener: str) -> Iterator[tuple[Broker, Endpoint]]:
+    """Each as it can be reached through the kind of listener that the client came in by."""
+    for broker in image.brokers.values():
+        endpoint = broker.endpoint(listener)
+        if endpoint is not None:
+            yield broker, endpoint
