@@ -204,8 +204,11 @@ class SystemDisk:
         return SystemFile(path, os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, 0o644))
 
     def read_file(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+        file = self.open(path, "read")
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
 
     def write_file_atomically(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
