@@ -70,14 +70,14 @@ class World:
         yield broker
         await broker.stop()
 
-    async def connect(self, client_id: str = "test") -> "Client":
+    async def connect(self, client_id: str = "test", port: int = 9092) -> "Client":
         clients: list[Client] = []
 
         def attach(channel: Channel) -> FrameReceiver:
             clients.append(Client(channel, client_id))
             return clients[0]
 
-        await self.network.connect("127.0.0.1", 9092, attach)
+        await self.network.connect("127.0.0.1", port, attach)
         return clients[0]
 
 
