@@ -27,14 +27,3 @@ def test_a_file_is_cached_after_writing_not_after_eviction_and_again_after_readi
         pytest.skip("this file system keeps its files in memory")
     file.read(0, SIZE_BYTES)
     assert file.is_cached(0, SIZE_BYTES)
-
-
-def test_asking_does_not_bring_the_data_in(tmp_path: Path) -> None:
-    path = tmp_path / "data"
-    path.write_bytes(bytes(SIZE_BYTES))
-    file = SystemDisk().open(str(path), "read")
-    evict(path)
-    if file.is_cached(0, SIZE_BYTES):
-        pytest.skip("this file system keeps its files in memory")
-    assert not file.is_cached(0, SIZE_BYTES)
-    assert not file.is_cached(SIZE_BYTES // 2, 1)

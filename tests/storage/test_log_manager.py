@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.logs import EPOCH, NOW_MS, ORDERS, all_records, append, append_many, manager_on, new_log, offsets_of
+from tests.storage.logs import (
+    EPOCH,
+    NOW_MS,
+    ORDERS,
+    all_records,
+    append,
+    append_many,
+    batch_of,
+    manager_on,
+    new_log,
+    offsets_of,
+)
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError
 from tidelog.runtime.clock import ManualClock
@@ -146,6 +157,46 @@ def test_a_clean_stop_and_start_changes_nothing() -> None:
         assert (again.log_start_offset, again.high_watermark, again.log_end_offset) == (3, 8, 10)
         assert again.topic_id == TOPIC_ID
         assert offsets_of(all_records(again)) == list(range(3, 10))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 5, 60, 61, 200])
+def test_a_file_cut_after_a_clean_stop_is_noticed_however_small_the_cut(missing_bytes: int) -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        append_many(manager.create(ORDERS, TOPIC_ID, SETTINGS), 10)
+        await manager.close()
+        file = disk.open("/data/orders-0/00000000000000000000.log", "update")
+        file.truncate(file.size() - missing_bytes)
+        again = (await manager_on(disk)).logs[ORDERS]
+        assert 0 < again.log_end_offset < 10
+        assert offsets_of(all_records(again)) == list(range(again.log_end_offset))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_still_compacted", [True, False])
+def test_gaps_that_compaction_left_are_no_damage_even_if_the_topic_is_no_longer_compacted(
+    is_still_compacted: bool,
+) -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        for offset in (0, 3, 4, 9):
+            log.append_as_follower(batch_of(b"%d" % offset, base_offset=offset, leader_epoch=EPOCH))
+        await manager.close()
+        disk.remove("/data/.kafka_cleanshutdown")
+        disk.remove("/data/recovery-point-offset-checkpoint")
+        if is_still_compacted:
+            settings = TopicSettings(cleanup_policy=("compact",))
+        else:
+            settings = SETTINGS
+            disk.write_file_atomically("/data/cleaner-offset-checkpoint", b"0\n1\norders 0 9\n")
+        again = (await manager_on(disk, topic_settings=lambda topic: settings)).logs[ORDERS]
+        assert offsets_of(all_records(again)) == [0, 3, 4, 9]
 
     asyncio.run(run())
 

@@ -96,6 +96,10 @@ class Disk(Protocol):
 
     def sync_directory(self, path: str) -> None: ...
 
+    def sync_everything(self) -> None:
+        """Start and await the writing of all files at once. Errors are told by the `sync` of each file."""
+        ...
+
     def space(self, path: str) -> tuple[int, int]:
         """Total and usable bytes of the volume."""
         ...
@@ -256,6 +260,9 @@ class SystemDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def sync_everything(self) -> None:
+        os.sync()
 
     def space(self, path: str) -> tuple[int, int]:
         usage = os.statvfs(path)

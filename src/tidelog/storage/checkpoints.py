@@ -9,7 +9,10 @@ from tidelog.types import TopicPartition
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+SEGMENT_SIZES = "segment-size-checkpoint"
+"""Not Kafka's: how many bytes the last segment of each partition had at a clean stop, so that a cut is noticed."""
 
 _VERSION = "0"
 

@@ -15,7 +15,7 @@ from tidelog.config.topic import TopicSettings
 from tidelog.errors import CorruptMessage, KafkaStorageError
 from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header, split_batches
 from tidelog.runtime.disk import Disk, File
-from tidelog.storage.checkpoints import DamagedCheckpoint, read_offsets, write_offsets
+from tidelog.storage.checkpoints import CLEANER_OFFSETS, DamagedCheckpoint, read_offsets, write_offsets
 from tidelog.storage.compaction import (
     BatchFilter,
     CleanableRange,
@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 READ_BYTES: Final = 64 * 1024
 """Small, since every read lets the event loop have the interpreter in between."""
@@ -111,7 +110,8 @@ class Cleaner:
     def __init__(self, context: StorageContext, directories: Sequence[LogDirectory], dedupe_buffer_bytes: int) -> None:
         self._context = context
         self._directories = directories
-        self._dedupe_buffer_bytes = dedupe_buffer_bytes
+        self.dedupe_buffer_bytes = dedupe_buffer_bytes
+        self.backoff_ms = 0
         self._checkpointed: dict[LogDirectory, dict[TopicPartition, int]] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
         self._statistics = CleaningStatistics()
@@ -137,9 +137,10 @@ class Cleaner:
             log.cleaned_until = offsets.get(topic_partition)
 
     async def run(self, backoff_ms: int) -> Never:
+        self.backoff_ms = backoff_ms
         while True:
             if not await self.clean_once():
-                await asyncio.sleep(backoff_ms / 1000)
+                await asyncio.sleep(self.backoff_ms / 1000)
 
     async def clean_once(self) -> bool:
         """Clean the log with the largest dirty part; False if none is worth it."""
@@ -194,7 +195,7 @@ class Cleaner:
 
     async def _clean(self, snapshot: Snapshot, found: CleanableRange) -> None:
         log = snapshot.log
-        round_ = await self._in_worker(_prepare_round, snapshot, found, self._dedupe_buffer_bytes)
+        round_ = await self._in_worker(_prepare_round, snapshot, found, self.dedupe_buffer_bytes)
         bytes_read = bytes_written = 0
         for numbers in round_.groups:
             cleaned = await self._in_worker(_clean_group, self._context, snapshot, round_, numbers)

@@ -7,9 +7,11 @@ from typing import NamedTuple
 from tidelog.config.topic import TopicSettings
 from tidelog.runtime.disk import DirectoryEntry
 from tidelog.storage.checkpoints import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
+    SEGMENT_SIZES,
     DamagedCheckpoint,
     read_offsets,
 )
@@ -78,6 +80,8 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
     recovery_points = _offsets(directory, RECOVERY_POINTS)
     high_watermarks = _offsets(directory, HIGH_WATERMARKS)
     log_start_offsets = _offsets(directory, LOG_START_OFFSETS)
+    segment_sizes = _offsets(directory, SEGMENT_SIZES)
+    cleaned_until = _offsets(directory, CLEANER_OFFSETS)
     partitions, doomed_paths = _sort_out(directory, directory.context.disk.list_directory(directory.path))
     logger.info(
         "loading logs path=%s partitions=%d last_stop=%s",
@@ -92,6 +96,8 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
             recovery_points.get(topic_partition),
             high_watermarks.get(topic_partition),
             log_start_offsets.get(topic_partition),
+            segment_sizes.get(topic_partition),
+            cleaned_until.get(topic_partition, 0),
         )
         settings = topic_settings(topic_partition.topic)
         logs.append(load_log(directory, directory.file(str(topic_partition)), topic_partition, settings, checkpointed))

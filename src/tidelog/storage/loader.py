@@ -1,6 +1,7 @@
 """Opening the log of one partition: at once after a clean stop, with recovery after a crash (R6)."""
 
 import logging
+import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from operator import attrgetter
@@ -34,6 +35,8 @@ class Checkpointed:
     recovery_point: int | None = None
     high_watermark: int | None = None
     log_start_offset: int | None = None
+    active_size_bytes: int | None = None
+    cleaned_until: int = 0
 
 
 def create_log(
@@ -150,8 +153,10 @@ class _Loading:
         )
 
     def _is_cut(self) -> bool:
-        """Whether the last file ends before its index does: somebody shortened it after the stop."""
-        active = self.segments[-1]
+        """Whether the last file is not as it was left, or ends before its index does: somebody changed it."""
+        active, expected_bytes = self.segments[-1], self.checkpointed.active_size_bytes
+        if expected_bytes is not None and active.size_bytes != expected_bytes:
+            return True
         last = active.offset_index.last()
         return last is not None and last[1] >= active.size_bytes
 
@@ -190,14 +195,17 @@ class _Loading:
         end_offset = self.segments[first].base_offset
         # A truncation may have been lost on its way to the checkpoint: what is read again tells its epochs itself.
         self.leader_epochs.truncate_from_end(end_offset)
+        gaps_end = self._gaps_end()
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
-            if segment.base_offset != end_offset and "compact" not in self.settings.cleanup_policy:
+            if segment.base_offset != end_offset and end_offset >= gaps_end:
                 # The segment before lost whole batches at its end; only compaction leaves such gaps.
                 self._remove_segments_after(number - 1)
                 break
             end_offset = max(end_offset, segment.base_offset)
-            recovered = recover_segment(segment, end_offset, self.settings, self.leader_epochs, self.producers)
+            recovered = recover_segment(
+                segment, end_offset, gaps_end, self.settings, self.leader_epochs, self.producers
+            )
             end_offset = recovered.end_offset
             if recovered.is_damaged:
                 self._remove_segments_after(number)
@@ -206,6 +214,14 @@ class _Loading:
                 self.snapshots.take(self.producers, self.segments[number + 1].base_offset)
         self.producers.end_offset = end_offset
         return end_offset
+
+    def _gaps_end(self) -> float:
+        """Compaction may have left gaps between offsets before this one; anywhere else a gap is damage.
+
+        The topic may have been compacted in the past only, or its settings may not be known here: then the cleaner's
+        checkpoint, Kafka's or our own, tells how far.
+        """
+        return math.inf if self.settings.is_compacted else self.checkpointed.cleaned_until
 
     def _say_if_long(self, segments: list[Segment]) -> None:
         size_bytes = sum(segment.size_bytes for segment in segments)

@@ -14,7 +14,13 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
 from tidelog.runtime.randomness import Randomness
 from tidelog.runtime.workers import Workers
-from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, write_offsets
+from tidelog.storage.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    SEGMENT_SIZES,
+    write_offsets,
+)
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import TopicPartition
 
@@ -282,8 +288,13 @@ def _high_watermark(log: "Log") -> int:
     return log.high_watermark
 
 
+def _active_size_bytes(log: "Log") -> int:
+    return log.active_segment.size_bytes
+
+
 CHECKPOINTED_OFFSETS: dict[str, Callable[["Log"], int | None]] = {
     RECOVERY_POINTS: _recovery_point,
     HIGH_WATERMARKS: _high_watermark,
     LOG_START_OFFSETS: _log_start_offset,
+    SEGMENT_SIZES: _active_size_bytes,
 }

@@ -12,7 +12,7 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import Disk
 from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.workers import Workers
-from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, SEGMENT_SIZES
 from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.directory_loader import LoadedDirectory, check_for_duplicates, load_directory
 from tidelog.storage.loader import create_log
@@ -60,6 +60,12 @@ class LogManager:
         self._loop = asyncio.get_running_loop()
         for directory in directories:
             directory.on_failure = self._announce_failure
+
+    def take_settings(self, settings: BrokerSettings) -> None:
+        """Settings that may change while the broker runs act from here on; intervals of jobs may not."""
+        self.settings = settings
+        self.cleaner.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size
+        self.cleaner.backoff_ms = settings.log_cleaner_backoff_ms
 
     # ---- opening
 
@@ -307,11 +313,15 @@ class LogManager:
     async def close(self) -> None:
         """Flush all logs, write all checkpoints and, in every log dir that works, the clean-shutdown marker (R6)."""
         logs = self._online_logs()
+        if len(logs) > CLOSED_TOGETHER:
+            # One sweep for all files; what then follows finds them clean, and tells of errors.
+            await self._context.workers.run(self._context.disk.sync_everything)
         for start in range(0, len(logs), CLOSED_TOGETHER):
             await asyncio.gather(*(_close_quietly(log) for log in logs[start : start + CLOSED_TOGETHER]))
         await self.checkpoint_recovery_points()
         await self.checkpoint_log_start_offsets()
         await self.checkpoint_high_watermarks()
+        await self._checkpoint(SEGMENT_SIZES)
         for directory in self.directories:
             if await self._in_directory(directory, directory.write_clean_shutdown_marker):
                 logger.info("closed log dir path=%s partitions=%d", directory.path, len(directory.logs))

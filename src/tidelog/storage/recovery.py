@@ -34,11 +34,15 @@ class Recovered(NamedTuple):
 def recover_segment(
     segment: Segment,
     start_offset: int,
+    gaps_end: float,
     settings: TopicSettings,
     leader_epochs: LeaderEpochs,
     producers: ProducerStates,
 ) -> Recovered:
-    """Check every batch, rebuild all that is derived from them, cut the file at the first damaged one."""
+    """Check every batch, rebuild all that is derived from them, cut the file at the first damaged one.
+
+    Before `gaps_end` offsets may be missing.
+    """
     file_bytes = segment.size_bytes
     segment.offset_index.reset()
     segment.time_index.reset()
@@ -48,7 +52,7 @@ def recover_segment(
     end_offset, reason = start_offset, ""
     try:
         for header, batch in checked_batches(segment, file_bytes):
-            _check_place(header, end_offset, is_compacted="compact" in settings.cleanup_policy)
+            _check_place(header, end_offset, may_skip=end_offset < gaps_end)
             _take_in(segment, header, batch, settings, leader_epochs, producers)
             end_offset = header.end_offset
     except (DamagedBatch, CorruptMessage) as error:
@@ -118,11 +122,11 @@ def _check_extent(header: BatchHeader | None, needed_bytes: int, available_bytes
         raise DamagedBatch(f"{available_bytes} bytes are left of a batch of {needed_bytes} or more")
 
 
-def _check_place(header: BatchHeader, expected_offset: int, *, is_compacted: bool) -> None:
+def _check_place(header: BatchHeader, expected_offset: int, *, may_skip: bool) -> None:
     """The base offset lies outside of the CRC: it must follow the batch before. Only compaction leaves gaps."""
     if header.last_offset_delta < 0:
         raise DamagedBatch(f"a last offset delta of {header.last_offset_delta}")
-    if header.base_offset < expected_offset or (header.base_offset > expected_offset and not is_compacted):
+    if header.base_offset < expected_offset or (header.base_offset > expected_offset and not may_skip):
         raise DamagedBatch(f"base offset {header.base_offset} where {expected_offset} should follow")
 
 
