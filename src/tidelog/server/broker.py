@@ -110,7 +110,7 @@ class Broker:
         self.settings = settings
         self._seams = seams
         self.listeners: list[Listener] = []
-        self._registry = ConnectionRegistry(settings.max_connections, settings.max_connections_per_ip)
+        self._registry = ConnectionRegistry(settings)
         self._background: list[asyncio.Task[object]] = []
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.broker_id: BrokerId = -1
@@ -150,6 +150,8 @@ class Broker:
         purgatory = self._make_purgatory()
         replicas = ReplicaManager(logs, purgatory)
         cluster.start(replicas)
+        self._registry.take_settings(cluster.settings)
+        cluster.on_settings += [self._registry.take_settings, logs.take_settings]
         membership = await self._join(store, cluster)
         await self._take_office(membership, cluster, logs)
         self._services = Services(

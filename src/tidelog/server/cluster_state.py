@@ -1,7 +1,7 @@
 """The one way in for cluster state: a new image comes here, and the broker's partitions follow it."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage, Topic
@@ -31,6 +31,8 @@ class ClusterState:
         self.image = image
         self.settings = effective_broker_settings(static_settings, self.dynamic_configs)
         self._topic_defaults = topic_defaults(self.settings)
+        self.on_settings: list[Callable[[BrokerSettings], None]] = []
+        """Told of the broker's settings when they change."""
 
     @property
     def dynamic_configs(self) -> DynamicBrokerConfigs:
@@ -60,6 +62,8 @@ class ClusterState:
         if image.broker_configs is not earlier.broker_configs:
             self.settings = effective_broker_settings(self.static_settings, self.dynamic_configs)
             self._topic_defaults = topic_defaults(self.settings)
+            for take_settings in self.on_settings:
+                take_settings(self.settings)
             self._configure(image.topics.values())
         if image.topics is not earlier.topics:
             self._follow_topics(earlier, image)

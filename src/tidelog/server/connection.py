@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.errors import MalformedMessage, UnknownApi
 from tidelog.protocol.structs import Response
 from tidelog.runtime.network import Channel, FramePart
@@ -162,14 +163,18 @@ class Connection:
 class ConnectionRegistry:
     """All connections of a broker, with their limits."""
 
-    def __init__(self, max_connections: int, max_connections_per_ip: int) -> None:
-        self._max_connections = max_connections
-        self._max_connections_per_ip = max_connections_per_ip
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.take_settings(settings)
         self._connections: set[Connection] = set()
         self._per_host: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._connections)
+
+    def take_settings(self, settings: BrokerSettings) -> None:
+        """New limits hold for connections to come."""
+        self._max_connections = settings.max_connections
+        self._max_connections_per_ip = settings.max_connections_per_ip
 
     def refusal(self, host: str) -> str | None:
         """Why a connection from this host cannot be taken now; None if it can."""
