@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, TypeVar
 
@@ -48,6 +48,9 @@ class LoopThread:
             return self.submit(work).result(PATIENCE_SECONDS + 5)
         except BrokerResponseError as error:
             raise Refused(error.errno, str(error)) from None
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        self._loop.call_soon_threadsafe(function, *arguments)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -212,11 +215,15 @@ class AiokafkaDriver(ClientDriver):
 
 
 class AiokafkaWriter(Writer):
+    """Hands over one record after the other: coroutines that send side by side may overtake each other."""
+
     def __init__(self, thread: LoopThread, bootstrap: str, topic: str, idempotent: bool) -> None:
         self._thread = thread
         self._topic = topic
-        self._futures: list[tuple[bytes, Future[Any]]] = []
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._report = WriterReport()
         self._producer = thread.run(self._start(bootstrap, idempotent))
+        self._feeding = thread.submit(self._feed())
 
     async def _start(self, bootstrap: str, idempotent: bool) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(**producer_settings(bootstrap, ProducerOptions(idempotent=idempotent)))
@@ -224,20 +231,25 @@ class AiokafkaWriter(Writer):
         return producer
 
     def send(self, value: bytes) -> None:
-        delivery = self._producer.send_and_wait(self._topic, value=value, partition=0)
-        self._futures.append((value, self._thread.submit(delivery)))
+        self._report.sent.append(value)
+        self._thread.call(self._waiting.put_nowait, value)
+
+    async def _feed(self) -> None:
+        deliveries: list[tuple[bytes, Awaitable[Any]]] = []
+        while (value := await self._waiting.get()) is not None:
+            deliveries.append((value, await self._producer.send(self._topic, value=value, partition=0)))
+        for value, delivery in deliveries:
+            try:
+                await delivery
+                self._report.acknowledged.append(value)
+            except KafkaError as error:
+                self._report.failed.append(repr(error))
 
     def close(self) -> WriterReport:
-        report = WriterReport(sent=[value for value, _ in self._futures])
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        for value, future in self._futures:
-            try:
-                future.result(max(0.0, deadline - time.monotonic()))
-                report.acknowledged.append(value)
-            except (KafkaError, TimeoutError) as error:
-                report.failed.append(repr(error))
+        self._thread.call(self._waiting.put_nowait, None)
+        self._feeding.result(PATIENCE_SECONDS)
         self._thread.run(self._producer.stop())
-        return report
+        return self._report
 
 
 def producer_settings(bootstrap: str, options: ProducerOptions) -> dict[str, Any]:
