@@ -82,6 +82,10 @@ class CoordinatorLoadInProgress(RetriableError, code=14):
     """The coordinator is not ready yet."""
 
 
+class CoordinatorNotAvailable(RetriableError, code=15):
+    """No broker coordinates this group or transaction now."""
+
+
 class InvalidTopic(KafkaError, code=17):
     """The topic name is not allowed."""
 

@@ -24,8 +24,7 @@ from tidelog.protocol.records import ControlType, Record, build_batch, build_end
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.workers import InlineWorkers
-from tidelog.storage.checkpoints import read_offsets
-from tidelog.storage.checkpoints import CLEANER_OFFSETS
+from tidelog.storage.checkpoints import CLEANER_OFFSETS, read_offsets
 from tidelog.storage.compaction import BYTES_PER_KEY
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager

@@ -40,6 +40,7 @@ APIS = (
     Api(1, "Fetch", "4-18", flexible_from=12),
     Api(2, "ListOffsets", "1-11", flexible_from=6),
     Api(3, "Metadata", "0-13", flexible_from=9),
+    Api(10, "FindCoordinator", "0-6", flexible_from=3),
     Api(18, "ApiVersions", "0-4", flexible_from=3),
     Api(19, "CreateTopics", "2-7", flexible_from=5),
     Api(20, "DeleteTopics", "1-6", flexible_from=4),
