@@ -1,0 +1,121 @@
+"""A coordination store that fails: requests get errors that clients retry, connections stay, data goes on."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.server.harness import Client, World
+from tests.server.test_configs import SET, change
+from tests.server.test_create_partitions import grow, more
+from tests.server.test_create_topics import create, topic, topic_names
+from tests.server.test_delete_topics import delete
+from tests.server.test_idempotent_producers import init
+from tests.server.test_metadata import ask, by_name
+from tidelog.errors import ERRORS_BY_CODE, CoordinatorLoadInProgress, LeaderNotAvailable, NotController, RequestTimedOut
+from tidelog.runtime.virtual_time import run_virtually
+from tidelog.store.interface import Store, StoreUnavailable
+from tidelog.store.memory import MemoryStore
+
+
+class BreakableStore(MemoryStore):
+    """Answers nothing while it is broken."""
+
+    is_broken = False
+
+    async def _travel(self) -> None:
+        await super()._travel()
+        if self.is_broken:
+            raise StoreUnavailable("the store does not answer")
+
+
+class BreakableWorld(World):
+    """Its brokers talk to the store through `store`, the newest session."""
+
+    store: BreakableStore
+    is_open = True
+
+    async def _open_store(self) -> Store:
+        if not self.is_open:
+            raise StoreUnavailable("the store takes no sessions")
+        self.store = BreakableStore(self.store_state)
+        return self.store
+
+
+async def create_one(client: Client) -> int:
+    return (await create(client, topic("new")))[0].error_code
+
+
+async def create_by_metadata(client: Client) -> int:
+    return (await ask(client, by_name("new"))).topics[0].error_code
+
+
+async def delete_one(client: Client) -> int:
+    return (await delete(client, "t"))[0].error_code
+
+
+async def grow_one(client: Client) -> int:
+    return (await grow(client, more("t", 2)))[0].error_code
+
+
+async def change_topic(client: Client) -> int:
+    return await change(client, (2, "t"), ("retention.ms", SET, "1000"))
+
+
+async def change_brokers(client: Client) -> int:
+    return await change(client, (4, ""), ("log.retention.ms", SET, "1000"))
+
+
+async def new_producer(client: Client) -> int:
+    return (await init(client)).error_code
+
+
+REQUESTS: list[tuple[Callable[[Client], Awaitable[int]], int, int]] = [
+    (create_one, RequestTimedOut.code, NotController.code),
+    (create_by_metadata, LeaderNotAvailable.code, LeaderNotAvailable.code),
+    (delete_one, RequestTimedOut.code, NotController.code),
+    (grow_one, RequestTimedOut.code, NotController.code),
+    (change_topic, RequestTimedOut.code, NotController.code),
+    (change_brokers, RequestTimedOut.code, NotController.code),
+    (new_producer, CoordinatorLoadInProgress.code, CoordinatorLoadInProgress.code),
+]
+
+
+@pytest.mark.parametrize(("request_", "error", "_"), REQUESTS)
+def test_a_store_that_does_not_answer(request_: Callable[[Client], Awaitable[int]], error: int, _: int) -> None:
+    async def main() -> None:
+        world = BreakableWorld()
+        async with world.broker():
+            client = await world.connect()
+            await client.create_topic("t")
+            world.store.is_broken = True
+            assert await request_(client) == error
+            assert ERRORS_BY_CODE[error].retriable
+            assert client.closed_because is None
+            assert await topic_names(client) == ["t"]
+            assert (await client.produce("t", b"x")).error_code == 0
+            world.store.is_broken = False
+            assert await request_(client) == 0
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(("request_", "_", "error"), REQUESTS)
+def test_a_session_that_ended(request_: Callable[[Client], Awaitable[int]], _: int, error: int) -> None:
+    async def main() -> None:
+        world = BreakableWorld()
+        async with world.broker():
+            client = await world.connect()
+            await client.create_topic("t")
+            world.is_open = False
+            world.store_state.expire(world.store.session_id)
+            await asyncio.sleep(5)
+            assert await request_(client) == error
+            assert ERRORS_BY_CODE[error].retriable
+            assert client.closed_because is None
+            assert (await client.produce("t", b"x")).error_code == 0
+            world.is_open = True
+            await asyncio.sleep(5)
+            assert await request_(client) == 0
+
+    run_virtually(main())
