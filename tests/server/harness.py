@@ -47,10 +47,12 @@ class World:
         self.disk = MemoryDisk(self.clock)
         self.network = MemoryNetwork()
         self.store_state = MemoryStoreState()
+        self.stores: list[MemoryStore] = []
         self.workers: Workers = InlineWorkers()
 
     async def _open_store(self) -> Store:
-        return MemoryStore(self.store_state)
+        self.stores.append(MemoryStore(self.store_state))
+        return self.stores[-1]
 
     async def start(self, **settings: object) -> Broker:
         values = {"broker_id": 0, "log_dirs": ("/logs",), "listeners": ("PLAINTEXT://127.0.0.1:9092",), **settings}
@@ -69,6 +71,18 @@ class World:
         broker = await self.start(**settings)
         yield broker
         await broker.stop()
+
+    async def crash(self) -> None:
+        """The machine stops in the middle of everything: what was not synced is lost, and so are all sessions."""
+        for store in self.stores:
+            self.store_state.expire(store.session_id)
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.network = MemoryNetwork()
+        self.disk.crash()
 
     async def connect(self, client_id: str = "test", port: int = 9092) -> "Client":
         clients: list[Client] = []

@@ -19,6 +19,7 @@ from tidelog.errors import (
 from tidelog.protocol.messages.fetch import FetchResponse
 from tidelog.protocol.messages.produce import ProduceResponse
 from tidelog.protocol.record_batch import read_header
+from tidelog.runtime.virtual_time import run_virtually
 
 
 def test_what_is_produced_is_read_back_in_order() -> None:
@@ -206,8 +207,6 @@ def test_a_broker_back_from_a_crash_leads_in_a_new_epoch() -> None:
             assert (await client.fetch("t", 0, current_leader_epoch=1)).error_code == 0
             assert await client.values("t") == [b"x", b"y"]
 
-    from tidelog.runtime.virtual_time import run_virtually
-
     run_virtually(scenario())
 
 
@@ -240,3 +239,22 @@ def test_answers_come_in_the_order_of_requests() -> None:
         assert await client.values("t") == [b"%d" % index for index in range(20)]
 
     with_broker(scenario)
+
+
+def test_flush_messages_brings_records_to_the_disk_before_they_are_acknowledged() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.start()
+        client = await world.connect()
+        await client.create_topic("careful", flush_messages="1")
+        await client.create_topic("usual")
+        for index in range(3):
+            assert (await client.produce("careful", b"%d" % index)).error_code == 0
+            assert (await client.produce("usual", b"%d" % index)).error_code == 0
+        await world.crash()
+        async with world.broker():
+            client = await world.connect()
+            assert await client.values("careful") == [b"0", b"1", b"2"]
+            assert await client.values("usual") == []
+
+    run_virtually(scenario())

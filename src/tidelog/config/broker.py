@@ -172,12 +172,6 @@ class BrokerSettings:
         update=UpdateMode.CLUSTER_WIDE,
         doc="The size of an index at which its segment is closed.",
     )
-    log_initial_task_delay_ms: int = setting(
-        default=30_000,
-        at_least=0,
-        kind=ConfigType.LONG,
-        doc="How long after its start a broker begins with retention, flushing and checkpoints.",
-    )
     log_message_timestamp_after_max_ms: int = setting(
         default=3_600_000,
         at_least=0,
@@ -275,12 +269,6 @@ class BrokerSettings:
     num_partitions: int = setting(
         default=1, at_least=1, doc="The partitions of a topic that is created without saying how many."
     )
-    num_recovery_threads_per_data_dir: int = setting(
-        default=2,
-        at_least=1,
-        update=UpdateMode.CLUSTER_WIDE,
-        doc="How many logs of a directory are loaded at a time at start-up and flushed at shutdown.",
-    )
     producer_id_expiration_check_interval_ms: int = setting(
         default=600_000, at_least=1, doc="How often to look for producers that can be forgotten."
     )
@@ -297,12 +285,6 @@ class BrokerSettings:
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         default=5000, at_least=1, kind=ConfigType.LONG, doc="How often the high watermarks are written down."
-    )
-    replica_lag_time_max_ms: int = setting(
-        default=30_000,
-        at_least=1,
-        kind=ConfigType.LONG,
-        doc="A follower that has not caught up for this long leaves the in-sync replicas.",
     )
     reserved_broker_max_id: int = setting(
         default=1000, at_least=0, doc="Generated broker ids begin above this one (Kafka 3.9)."

@@ -1,5 +1,6 @@
 """What a handler gives back: a response, nothing (no answer is wanted), or the promise of one of these."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -30,6 +31,13 @@ class Deferred(Generic[ResponseT]):
         self._listener = listener
         if self.is_resolved:
             listener(self._response)
+
+    async def wait(self) -> ResponseT:
+        """For a handler that has to go on itself."""
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.listen(done.set_result)
+        response: ResponseT = await done
+        return response
 
     def abandon(self) -> None:
         """Whoever asked has gone."""

@@ -1,5 +1,8 @@
 """Produce: append one batch to each of some partitions, and answer as `acks` asks for."""
 
+from collections.abc import Coroutine
+from typing import Any, TypeAlias
+
 from tidelog.cluster.topic_names import is_internal
 from tidelog.errors import (
     NO_ERROR,
@@ -36,17 +39,50 @@ ZSTD_FROM_VERSION = 7
 ACKS_ALLOWED = (0, 1, ACKS_ALL)
 LOW_ATTRIBUTES_BYTE = 22
 
+ProduceOutcome: TypeAlias = ProduceResponse | Deferred[ProduceResponse] | Coroutine[Any, Any, ProduceResponse] | None
 
-def handle_produce(request: ProduceRequest, call: Call) -> ProduceResponse | Deferred[ProduceResponse] | None:
-    waits: list[_Wait] = []
-    response = ProduceResponse([_append_to_topic(topic, request.acks, call, waits) for topic in request.topic_data])
+
+def handle_produce(request: ProduceRequest, call: Call) -> ProduceOutcome:
+    appends = _Appends()
+    response = ProduceResponse([_append_to_topic(topic, request.acks, call, appends) for topic in request.topic_data])
     if request.acks == 0:
         _close_if_failed(response, call)
         return None
+    if appends.unflushed:
+        return _flush_first(request, response, appends, call)
+    return _answer(request, response, appends.waits, call)
+
+
+def _answer(
+    request: ProduceRequest, response: ProduceResponse, waits: list["_Wait"], call: Call
+) -> ProduceResponse | Deferred[ProduceResponse]:
     if waits and not all(wait.is_over() for wait in waits):
         return _wait_for_replication(request, response, waits, call)
     _finish(waits)
     return response
+
+
+async def _flush_first(
+    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call
+) -> ProduceResponse:
+    """flush.messages promises that what is acknowledged has reached the disk."""
+    for partition, answer in appends.unflushed:
+        try:
+            await partition.log.flush()
+        except KafkaError as error:
+            answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
+    outcome = _answer(request, response, appends.waits, call)
+    return outcome if isinstance(outcome, ProduceResponse) else await outcome.wait()
+
+
+class _Appends:
+    """What is still to be done for the appends of one request before it is answered."""
+
+    __slots__ = ("unflushed", "waits")
+
+    def __init__(self) -> None:
+        self.waits: list[_Wait] = []
+        self.unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
 
 
 class _Wait:
@@ -79,18 +115,18 @@ class _Wait:
         return None
 
 
-def _append_to_topic(topic: TopicProduceData, acks: int, call: Call, waits: list[_Wait]) -> TopicProduceResponse:
+def _append_to_topic(topic: TopicProduceData, acks: int, call: Call, appends: _Appends) -> TopicProduceResponse:
     answers = []
     for data in topic.partition_data:
         try:
-            answers.append(_append(topic, data, acks, call, waits))
+            answers.append(_append(topic, data, acks, call, appends))
         except KafkaError as error:
             answers.append(_failed(data.index, error))
     return TopicProduceResponse(topic.name, topic.topic_id, answers)
 
 
 def _append(
-    topic: TopicProduceData, data: PartitionProduceData, acks: int, call: Call, waits: list[_Wait]
+    topic: TopicProduceData, data: PartitionProduceData, acks: int, call: Call, appends: _Appends
 ) -> PartitionProduceResponse:
     name = topic.name if call.version < TOPIC_IDS_FROM_VERSION else call.services.cluster.topic_name(topic.topic_id)
     batch = data.records
@@ -107,7 +143,9 @@ def _append(
         data.index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
     )
     if acks == ACKS_ALL:
-        waits.append(_Wait(partition, result.last_offset + 1, answer))
+        appends.waits.append(_Wait(partition, result.last_offset + 1, answer))
+    if partition.log.is_flush_due:
+        appends.unflushed.append((partition, answer))
     return answer
 
 
