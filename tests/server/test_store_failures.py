@@ -1,27 +1,42 @@
 """A coordination store that fails: requests get errors that clients retry, connections stay, data goes on."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeAlias
 
 import pytest
 
 from tests.server.harness import Client, World
-from tests.server.test_configs import SET, change
+from tests.server.test_configs import SET, change, value
 from tests.server.test_create_partitions import grow, more
 from tests.server.test_create_topics import create, topic, topic_names
 from tests.server.test_delete_topics import delete
 from tests.server.test_idempotent_producers import init
 from tests.server.test_metadata import ask, by_name
+from tidelog.config.resolution import ConfigSource
 from tidelog.errors import ERRORS_BY_CODE, CoordinatorLoadInProgress, LeaderNotAvailable, NotController, RequestTimedOut
 from tidelog.runtime.virtual_time import run_virtually
-from tidelog.store.interface import Store, StoreUnavailable
+from tidelog.store.interface import Operation, Result, Store, StoreUnavailable
 from tidelog.store.memory import MemoryStore
+
+Ask: TypeAlias = Callable[[Client], Coroutine[Any, Any, int]]
+"""Sends one request, returns the error code of its answer."""
+
+DEFAULT_RETENTION = ("604800000", ConfigSource.DEFAULT_CONFIG)
 
 
 class BreakableStore(MemoryStore):
     """Answers nothing while it is broken."""
 
     is_broken = False
+    loses_answers = False
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        results = await super().multi(operations)
+        if self.loses_answers:
+            self.is_broken = True
+            raise StoreUnavailable("the answer of the store was lost")
+        return results
 
     async def _travel(self) -> None:
         await super()._travel()
@@ -70,7 +85,7 @@ async def new_producer(client: Client) -> int:
     return (await init(client)).error_code
 
 
-REQUESTS: list[tuple[Callable[[Client], Awaitable[int]], int, int]] = [
+REQUESTS: list[tuple[Ask, int, int]] = [
     (create_one, RequestTimedOut.code, NotController.code),
     (create_by_metadata, LeaderNotAvailable.code, LeaderNotAvailable.code),
     (delete_one, RequestTimedOut.code, NotController.code),
@@ -82,7 +97,7 @@ REQUESTS: list[tuple[Callable[[Client], Awaitable[int]], int, int]] = [
 
 
 @pytest.mark.parametrize(("request_", "error", "_"), REQUESTS)
-def test_a_store_that_does_not_answer(request_: Callable[[Client], Awaitable[int]], error: int, _: int) -> None:
+def test_a_store_that_does_not_answer(request_: Ask, error: int, _: int) -> None:
     async def main() -> None:
         world = BreakableWorld()
         async with world.broker():
@@ -101,7 +116,7 @@ def test_a_store_that_does_not_answer(request_: Callable[[Client], Awaitable[int
 
 
 @pytest.mark.parametrize(("request_", "_", "error"), REQUESTS)
-def test_a_session_that_ended(request_: Callable[[Client], Awaitable[int]], _: int, error: int) -> None:
+def test_a_session_that_ended(request_: Ask, _: int, error: int) -> None:
     async def main() -> None:
         world = BreakableWorld()
         async with world.broker():
@@ -117,5 +132,55 @@ def test_a_session_that_ended(request_: Callable[[Client], Awaitable[int]], _: i
             world.is_open = True
             await asyncio.sleep(5)
             assert await request_(client) == 0
+
+    run_virtually(main())
+
+
+Seen: TypeAlias = tuple[list[str], bool, tuple[str, int] | None]
+"""The topics, whether `t` has grown, and its retention."""
+
+CHANGES: list[tuple[Ask, Seen]] = [
+    (create_one, (["t", "new"], False, DEFAULT_RETENTION)),
+    (delete_one, ([], False, None)),
+    (grow_one, (["t"], True, DEFAULT_RETENTION)),
+    (change_topic, (["t"], False, ("1000", ConfigSource.DYNAMIC_TOPIC_CONFIG))),
+    (change_brokers, (["t"], False, ("1000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG))),
+]
+
+
+@pytest.mark.parametrize(("request_", "expected"), CHANGES)
+def test_a_change_whose_answer_was_lost_is_seen_when_the_store_answers_again(request_: Ask, expected: Seen) -> None:
+    async def main() -> None:
+        world = BreakableWorld()
+        async with world.broker():
+            client = await world.connect()
+            await client.create_topic("t")
+            world.store.loses_answers = True
+            assert await request_(client) == RequestTimedOut.code
+            await asyncio.sleep(5)
+            assert await topic_names(client) == ["t"]
+            world.store.loses_answers = world.store.is_broken = False
+            await asyncio.sleep(5)
+            names = await topic_names(client)
+            retention = await value(client, (2, "t"), "retention.ms") if "t" in names else None
+            assert (names, world.disk.exists("/logs/t-1"), retention) == expected
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize("steps", range(16))
+def test_partitions_and_settings_that_change_together_are_both_seen(steps: int) -> None:
+    async def main() -> None:
+        world = BreakableWorld()
+        async with world.broker():
+            client, other = await world.connect(), await world.connect()
+            await client.create_topic("t")
+            growing = asyncio.ensure_future(grow_one(client))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            assert await change_topic(other) == 0
+            assert await growing == 0
+            assert await value(client, (2, "t"), "retention.ms") == ("1000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+            assert (await client.produce("t", b"x", partition=1)).error_code == 0
 
     run_virtually(main())
