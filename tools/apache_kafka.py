@@ -13,6 +13,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -390,12 +391,14 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     arguments = parser.parse_args()
     settings = dict(setting.split("=", 1) for setting in arguments.settings)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
+        suppress(KeyboardInterrupt),
         tempfile.TemporaryDirectory(prefix="apache-kafka-") as data_dir,
         ApacheKafka(arguments.version, arguments.port, data_dir, arguments.heap, settings) as kafka,
     ):
         print(f"Apache Kafka {kafka.version} is listening on {kafka.bootstrap}", flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        signal.pause()
 
 
 if __name__ == "__main__":
