@@ -22,7 +22,7 @@ NO_COORDINATOR = CoordinatorNotAvailable(
 
 def handle_find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     keys = [request.key] if call.version < BATCHES_FROM_VERSION else request.coordinator_keys
-    logger.info("no coordinator for %s client=%s", ",".join(keys), call.client_id)
+    logger.debug("no coordinator for %s client=%s", ",".join(keys), call.client_id)
     code, message = NO_COORDINATOR.code, NO_COORDINATOR.message
     return FindCoordinatorResponse(
         error_code=code,
