@@ -123,8 +123,10 @@ def plot(run: Results, path: Path) -> bool:
 
     titles, values = zip(*reversed(bars), strict=True)
     drawing, axes = pyplot.subplots(figsize=(11, 1.5 + 0.26 * len(bars)))
-    axes.barh(titles, values, color=["#2a7f9e" if value >= 1 else "#c9703b" for value in values])
+    lengths = [value - 1 for value in values]
+    axes.barh(titles, lengths, left=1, color=["#2a7f9e" if value >= 1 else "#c9703b" for value in values])
     axes.set_xscale("log")
+    axes.margins(y=0.01)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel(f"times better than {run.peers.get(PEER, 'Kafka')} (logarithmic)")
     axes.tick_params(labelsize=8)

@@ -63,7 +63,7 @@ def describe_machine() -> dict[str, str]:
         "processor": _processor(),
         "cores": str(os.cpu_count()),
         "memory": f"{memory_bytes / 2**30:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "java": _java_version(),
     }
