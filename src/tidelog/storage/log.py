@@ -247,13 +247,9 @@ class Log:
         return marker
 
     def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
-        has_append_time = self._settings.message_timestamp_type == "LogAppendTime"
+        # As Kafka, which tells the time of the first one even where the topic does not stamp its records.
         return AppendResult(
-            earlier.first_offset,
-            earlier.last_offset,
-            earlier.timestamp if has_append_time else NO_TIMESTAMP,
-            self.log_start_offset,
-            is_duplicate=True,
+            earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, is_duplicate=True
         )
 
     def _note_producer(self, header: BatchHeader, marker: EndMarker | None, first_offset: int) -> None:

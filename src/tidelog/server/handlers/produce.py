@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 from tidelog.cluster.topic_names import is_internal
 from tidelog.errors import (
     NO_ERROR,
+    InvalidProducerEpoch,
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTopic,
@@ -13,6 +14,7 @@ from tidelog.errors import (
     KafkaError,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
     RecordsRefused,
     RequestTimedOut,
     UnsupportedCompressionType,
@@ -38,6 +40,9 @@ TOPIC_IDS_FROM_VERSION = 13
 ZSTD_FROM_VERSION = 7
 ACKS_ALLOWED = (0, 1, ACKS_ALL)
 LOW_ATTRIBUTES_BYTE = 22
+
+ERRORS_THAT_TELL_THE_LOG_START = (RecordsRefused, OutOfOrderSequenceNumber, InvalidProducerEpoch)
+"""Found while appending: a producer may learn from the log start that its state was deleted with old records."""
 
 ProduceOutcome: TypeAlias = ProduceResponse | Deferred[ProduceResponse] | Coroutine[Any, Any, ProduceResponse] | None
 
@@ -138,7 +143,10 @@ def _append(
         raise InvalidTopic(f"{name} is internal: only brokers write to it")
     _check_attributes(batch[LOW_ATTRIBUTES_BYTE], call.version)
     partition = call.services.replicas.get(name, data.index)
-    result = partition.append_as_leader(batch, acks)
+    try:
+        result = partition.append_as_leader(batch, acks)
+    except ERRORS_THAT_TELL_THE_LOG_START as error:
+        return _failed(data.index, error, partition.log.log_start_offset)
     answer = PartitionProduceResponse(
         data.index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
     )
@@ -156,13 +164,13 @@ def _check_attributes(attributes: int, version: int) -> None:
         raise InvalidTxnState("this broker has no transaction coordinator: the transaction was never begun")
 
 
-def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
+def _failed(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,
         base_offset=-1,
         log_append_time_ms=-1,
-        log_start_offset=-1,
+        log_start_offset=log_start_offset,
         record_errors=_record_errors(error),
         error_message=error.message,
         current_leader=LeaderIdAndEpoch() if isinstance(error, NotLeaderOrFollower) else None,
