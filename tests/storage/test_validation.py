@@ -200,6 +200,24 @@ def test_records_without_a_timestamp_are_accepted() -> None:
     prepared(batch, TopicSettings(message_timestamp_before_max_ms=1000))
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("timestamps", [(1_500_000_000_123, 999_999_999_000), (999_999_999_000, 1_500_000_000_123)])
+def test_a_latest_timestamp_that_cannot_be_trusted_is_read_from_the_records(
+    timestamps: tuple[int, ...], codec: Codec
+) -> None:
+    batch = build_batch([Record(i, timestamp, b"k", b"v") for i, timestamp in enumerate(timestamps)], compression=codec)
+    wrong = changed(bytearray(batch), max_timestamp=999_999_999_000)
+    result = prepared(wrong)
+    assert result.header.max_timestamp == 1_500_000_000_123
+    assert bytes(result.data) == bytes(batch)
+    assert crc_matches(result.data, result.header)
+
+
+def test_a_right_but_old_latest_timestamp_is_kept() -> None:
+    batch = build_batch(records(timestamp=5_000))
+    assert bytes(prepared(batch).data) == bytes(batch)
+
+
 def test_log_append_time_from_a_client_is_refused() -> None:
     batch = build_batch(records(), log_append_time_ms=NOW_MS)
     assert type(refusal(batch)) is InvalidTimestamp

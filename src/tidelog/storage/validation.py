@@ -42,6 +42,9 @@ from tidelog.types import NO_TIMESTAMP
 
 _LAST_CODEC: Final = int(max(Codec))
 _UNUSUAL_ATTRIBUTES: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
+_EARLIEST_TRUSTED_TIMESTAMP: Final = 1_000_000_000_000
+"""The first of 13 digits, in 2001. A producer whose latest record is older may have compared digits, as kafkajs does."""
+
 _DELETE_ONLY: Final = ("delete",)
 _HEADER_FIELDS: Final = BatchHeader._make
 _new_prepared_batch: Final = tuple.__new__  # half the time of the named tuple's own constructor
@@ -69,7 +72,7 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
     if len(batch) < HEADER_BYTES:
         raise InvalidRecord(f"{len(batch)} bytes are no record batch: a batch has at least {HEADER_BYTES}")
     header = _HEADER_FIELDS(HEADER.unpack_from(batch))
-    base_offset, length, _, magic, crc, attributes, last_delta, _, latest, producer_id, _, sequence, count = header
+    base_offset, length, _, magic, crc, attributes, last_delta, first, latest, producer_id, _, sequence, count = header
     if (
         magic == MAGIC
         and length == len(batch) - LENGTH_OVERHEAD_BYTES
@@ -79,6 +82,7 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
         and attributes & COMPRESSION_MASK <= _LAST_CODEC
         and last_delta + 1 == count > 0
         and (sequence >= 0 or producer_id < 0)
+        and first <= latest >= _EARLIEST_TRUSTED_TIMESTAMP
         and latest - now_ms <= settings.message_timestamp_after_max_ms
         and now_ms <= settings.message_timestamp_before_max_ms
         and settings.cleanup_policy == _DELETE_ONLY
@@ -212,6 +216,9 @@ def _in_the_form_of_the_topic(
     batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
 ) -> PreparedBatch:
     data: memoryview | bytearray = batch
+    if settings.message_timestamp_type == "CreateTime" and not _is_latest_trusted(header):
+        data = _with_true_latest(batch, header)
+        batch, header = memoryview(data), read_header(data)
     codec = CODECS_BY_SETTING.get(settings.compression_type, header.compression)
     if codec != header.compression and not header.is_control:
         data = _recompressed(batch, header, Codec(codec), settings)
@@ -222,6 +229,28 @@ def _in_the_form_of_the_topic(
         log_append_time_ms = now_ms
         data = _stamped(data, now_ms)
     return PreparedBatch(read_header(data), data, log_append_time_ms)
+
+
+def _is_latest_trusted(header: BatchHeader) -> bool:
+    if header.is_control or header.max_timestamp == header.base_timestamp == NO_TIMESTAMP:
+        return True
+    return header.base_timestamp <= header.max_timestamp >= _EARLIEST_TRUSTED_TIMESTAMP
+
+
+def _with_true_latest(batch: memoryview, header: BatchHeader) -> memoryview | bytearray:
+    """Time indexes and retention believe the header: where it cannot be right, the records decide, as in Kafka."""
+    try:
+        latest = max(
+            timestamp_of(record, header) for record in raw_records(payload_of(batch, header), header.record_count)
+        )
+    except CorruptMessage as error:
+        raise InvalidRecord(f"The records of the batch are malformed: {error}") from error
+    if latest == header.max_timestamp:
+        return batch
+    data = bytearray(batch)
+    MAX_TIMESTAMP.pack_into(data, MAX_TIMESTAMP_POSITION, latest)
+    seal(data)
+    return data
 
 
 def _recompressed(batch: memoryview, header: BatchHeader, codec: Codec, settings: TopicSettings) -> bytearray:
