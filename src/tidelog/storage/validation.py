@@ -43,7 +43,7 @@ from tidelog.types import NO_TIMESTAMP
 _LAST_CODEC: Final = int(max(Codec))
 _UNUSUAL_ATTRIBUTES: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
 _EARLIEST_TRUSTED_TIMESTAMP: Final = 1_000_000_000_000
-"""The first of 13 digits, in 2001. A producer whose latest record is older may have compared digits, as kafkajs does."""
+"""The first of 13 digits, in 2001. A producer whose latest record is older may compare digits, as kafkajs does."""
 
 _DELETE_ONLY: Final = ("delete",)
 _HEADER_FIELDS: Final = BatchHeader._make
