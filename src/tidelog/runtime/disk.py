@@ -18,7 +18,7 @@ OpenMode = Literal["read", "update", "append", "create"]
 """read: must exist; update: must exist, written at its end; append: as update, but made if missing;
 create: made anew, emptied if it exists."""
 
-CACHE_PROBE_BYTES = 64 * 1024
+CACHE_PROBE_BYTES = 128 * 1024
 """Distance of the probes that tell whether a range is in the page cache: a read-ahead brings at least as much."""
 
 

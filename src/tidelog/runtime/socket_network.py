@@ -66,7 +66,6 @@ class SocketChannel:
         self._outgoing: deque[FramePart] = deque()
         self._is_reading = False
         self._is_writing = False
-        self._was_congested = False
         self.is_closed = False
 
     # -- receiving
@@ -116,8 +115,8 @@ class SocketChannel:
                     return
                 self._filled += received
                 buffer = self._hand_over(buffer)
-                if received < len(room):
-                    return
+                if received < len(room) and self._filled - self._start < KEEP_BUFFER_ABOVE_BYTES:
+                    return  # nothing is left; in the middle of a large frame more may have come meanwhile
         except (BlockingIOError, InterruptedError):
             return
         finally:
@@ -217,7 +216,7 @@ class SocketChannel:
         except OSError as error:
             self.close(error.strerror or type(error).__name__)
             return
-        self._wait_for_room_if_needed()
+        self._await_room_while_needed()
 
     def _send_file(self, slice_: FileSlice) -> bool:
         """True when all of it left."""
@@ -283,20 +282,19 @@ class SocketChannel:
                 return
             sent -= len(buffer)
 
-    def _wait_for_room_if_needed(self) -> None:
-        if self._outgoing and not self._is_writing:
+    def _await_room_while_needed(self) -> None:
+        if bool(self._outgoing) == self._is_writing:
+            return
+        self._is_writing = not self._is_writing
+        if self._is_writing:
             self._loop.add_writer(self._fd, self._on_writable)
-            self._is_writing = True
-            self._was_congested = True
+        else:
+            self._loop.remove_writer(self._fd)
+            self.receiver.on_drained()
 
     def _on_writable(self) -> None:
         self.last_activity = self._loop.time()
-        self._loop.remove_writer(self._fd)
-        self._is_writing = False
         self._write()
-        if not self._outgoing and self._was_congested and not self.is_closed:
-            self._was_congested = False
-            self.receiver.on_drained()
 
     def close(self, reason: str) -> None:
         if self.is_closed:
