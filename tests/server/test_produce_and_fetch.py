@@ -1,6 +1,7 @@
 """Produce and Fetch, through the wire protocol, on virtual time."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -224,6 +225,31 @@ def test_a_deleted_topic_ends_the_wait_of_its_readers() -> None:
         assert deleted.responses[0].error_code == 0
         await asyncio.sleep(0.1)
         assert waiting.done()
+
+    with_broker(scenario)
+
+
+def test_requests_leave_nothing_for_the_garbage_collector() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        producer = await world.connect()
+
+        async def exchange(offset: int) -> None:
+            waiting = client.start(fetch_request("t", offset, max_wait_ms=30_000), 12)
+            await asyncio.sleep(0.01)
+            await producer.produce("t", b"x")
+            await waiting
+            await client.fetch("t", offset)
+
+        await exchange(0)
+        gc.collect()
+        gc.disable()
+        try:
+            for offset in range(1, 101):
+                await exchange(offset)
+            assert gc.collect() < 100  # cycles of a single kind would be one for each request at least
+        finally:
+            gc.enable()
 
     with_broker(scenario)
 

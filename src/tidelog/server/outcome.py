@@ -24,8 +24,11 @@ class Deferred(Generic[ResponseT]):
         assert not self.is_resolved, "a response is given once"
         self.is_resolved = True
         self._response = response
-        if self._listener is not None:
-            self._listener(response)
+        # Who listens and who could be told to give up refer back to this: letting go of them here spares the
+        # garbage collector, which would stop the broker for milliseconds to find such cycles.
+        listener, self._listener, self.on_abandoned = self._listener, None, None
+        if listener is not None:
+            listener(response)
 
     def listen(self, listener: Callable[[ResponseT | None], None]) -> None:
         self._listener = listener
@@ -41,9 +44,9 @@ class Deferred(Generic[ResponseT]):
 
     def abandon(self) -> None:
         """Whoever asked has gone."""
-        self._listener = None
-        if self.on_abandoned is not None and not self.is_resolved:
-            self.on_abandoned()
+        on_abandoned, self._listener, self.on_abandoned = self.on_abandoned, None, None
+        if on_abandoned is not None and not self.is_resolved:
+            on_abandoned()
 
 
 Outcome: TypeAlias = Response | Deferred[Any] | Coroutine[Any, Any, Response | None] | None
