@@ -95,9 +95,13 @@ def sizes_of(options: argparse.Namespace) -> Sizes:
 def main() -> int:
     options = parse_arguments()
     sizes = sizes_of(options)
-    names = set(filter(None, options.scenarios.split(",")))
+    names, peers = set(filter(None, options.scenarios.split(","))), options.peers.split(",")
+    unknown = (names - {scenario.name for scenario in scenarios(sizes)}) | (set(peers) - set(PEERS))
+    if unknown:
+        known = ", ".join([*(scenario.name for scenario in scenarios(sizes)), *PEERS])
+        print(f"unknown: {', '.join(sorted(unknown))}; there are {known}", file=sys.stderr)
+        return 1
     wanted = [scenario for scenario in scenarios(sizes) if not names or scenario.name in names]
-    peers = options.peers.split(",")
     name = options.name or ("quick" if options.quick else "partial" if names else "full")
     run = Results(
         name=name,

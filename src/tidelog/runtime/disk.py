@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import stat
 from typing import Literal, NamedTuple, Protocol
@@ -98,6 +99,10 @@ class Disk(Protocol):
 
     def sync_everything(self) -> None:
         """Start and await the writing of all files at once. Errors are told by the `sync` of each file."""
+        ...
+
+    def open_files_limit(self) -> int:
+        """How many files may be open at a time, connections included."""
         ...
 
     def space(self, path: str) -> tuple[int, int]:
@@ -263,6 +268,9 @@ class SystemDisk:
 
     def sync_everything(self) -> None:
         os.sync()
+
+    def open_files_limit(self) -> int:
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def space(self, path: str) -> tuple[int, int]:
         usage = os.statvfs(path)

@@ -14,6 +14,7 @@ from tidelog.runtime.disk import DirectoryEntry, DirectoryInUse, OpenMode
 from tidelog.types import Buffer
 
 PLENTY_BYTES = 1 << 40
+PLENTY_FILES = 10_000
 
 
 class _Inode:
@@ -251,6 +252,9 @@ class MemoryDisk:
 
     def sync_directory(self, path: str) -> None:
         self._check_directory(self._enter("sync_directory", path))
+
+    def open_files_limit(self) -> int:
+        return PLENTY_FILES
 
     def sync_everything(self) -> None:
         for inode in self._files.values():

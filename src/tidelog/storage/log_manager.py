@@ -32,6 +32,8 @@ OfflineCallback = Callable[[LogDirectory, set[TopicPartition]], None]
 DELETION_INTERVAL_MS = 5_000
 
 CLOSED_TOGETHER = 64
+MOST_OPEN_FILES = 20_000
+"""Half of what the system grants is for connections; more than this no broker has in use at a time."""
 """So many logs are flushed side by side when the broker stops: syncs that meet at the disk share its work."""
 
 LONGEST_SLEEP_MS = 24 * 60 * 60 * 1000
@@ -87,7 +89,8 @@ class LogManager:
 
         A log dir that cannot be read is offline from the start; at least one must work.
         """
-        context = StorageContext(disk, clock, workers, randomness or SystemRandomness(), cache or SegmentCache())
+        cache = cache or SegmentCache(open_files=min(disk.open_files_limit() // 2, MOST_OPEN_FILES))
+        context = StorageContext(disk, clock, workers, randomness or SystemRandomness(), cache)
         directories = [LogDirectory(path, context) for path in settings.log_directories]
         try:
             for directory in directories:
