@@ -1,5 +1,6 @@
 """The partitions that this broker hosts: a thin owner, which knows only where each of them is."""
 
+import logging
 from collections.abc import Iterator
 
 from tidelog.config.topic import TopicSettings
@@ -7,8 +8,11 @@ from tidelog.errors import KafkaStorageError, UnknownTopicOrPartition
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.runtime.purgatory import Purgatory
+from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.types import TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
@@ -50,12 +54,24 @@ class ReplicaManager:
         partition = self._online.get(topic_partition)
         if partition is None:
             try:
-                log = self._logs.get(topic_partition) or self._logs.create(topic_partition, topic_id, settings)
+                log = self._log_of(topic_partition, topic_id) or self._logs.create(topic_partition, topic_id, settings)
             except KafkaStorageError:
                 self._offline.add(topic_partition)
                 return
             partition = self._online[topic_partition] = Partition(topic_partition, topic_id, log, self._fetches)
         partition.become_leader(leader)
+
+    def _log_of(self, topic_partition: TopicPartition, topic_id: Uuid) -> Log | None:
+        """The log that is there, if it is of this topic and not of an earlier one of the same name."""
+        log = self._logs.get(topic_partition)
+        if log is None or log.topic_id == topic_id:
+            return log
+        if log.topic_id is None:
+            log.assign_topic_id(topic_id)
+            return log
+        logger.warning("deleting the log of an earlier topic partition=%s", topic_partition)
+        self._logs.delete(topic_partition)
+        return None
 
     def configure(self, topic: str, partition_count: int, settings: TopicSettings) -> None:
         """New settings act at once, from the next append on."""
