@@ -104,6 +104,7 @@ def _one_broker() -> list[Measure]:
 def _latency() -> list[Measure]:
     section = "Latency, open loop"
     end, ack = "end to end at 2,000/s, linger 0", "acknowledgement at 200,000/s, linger 5"
+    half = "end to end at half its own maximum rate, linger 5"
     return [
         Measure("end-p50", section, f"{end}: p50", "ms", goal=at_most(0.3)),
         Measure("end-p99", section, f"{end}: p99", "ms", goal=at_most(2)),
@@ -111,6 +112,10 @@ def _latency() -> list[Measure]:
         Measure("ack-p50", section, f"{ack}: p50", "ms"),
         Measure("ack-p99", section, f"{ack}: p99", "ms", goal=at_most(1, "peer", "Kafka")),
         Measure("ack-p99.9", section, f"{ack}: p99.9", "ms", goal=at_most(1, "peer", "Kafka")),
+        Measure("half-rate", section, f"{half}: rate", "records/s", "higher"),
+        Measure("half-p50", section, f"{half}: p50", "ms"),
+        Measure("half-p99", section, f"{half}: p99", "ms"),
+        Measure("half-p99.9", section, f"{half}: p99.9", "ms"),
     ]
 
 

@@ -36,6 +36,7 @@ class Session:
     peer: Peer
     sizes: Sizes
     start_seconds: float = 0.0
+    most_records_per_second: float = 0.0
     _topics: int = 0
 
     def new_topic(self, partitions: int = PARTITIONS) -> str:
@@ -111,6 +112,7 @@ def produce_and_consume_1k(session: Session) -> Figures:
     records = records_of(session.sizes.bytes_per_run, KILOBYTE)
     produced, produce_cpu = session.produce(records, KILOBYTE, LINGER, topic)
     consumed, consume_cpu = session.consume(topic, PARTITIONS, records)
+    session.most_records_per_second = produced.records_per_second
     return {
         "produce-1k-rate": produced.records_per_second,
         "produce-1k-cpu": produce_cpu.seconds / produced.gigabytes,
@@ -150,6 +152,13 @@ def end_to_end_latency(session: Session) -> Figures:
 def acknowledgement_latency(session: Session) -> Figures:
     run = LatencyRun("ack", 200_000, 5, PARTITIONS, session.sizes.ack_seconds, warm_seconds=1)
     return _latency(session, "ack", run)
+
+
+def half_load_latency(session: Session) -> Figures:
+    """At half of what this broker took at most, just before."""
+    rate = int(session.most_records_per_second / 2)
+    run = LatencyRun("end", rate, 5, PARTITIONS, session.sizes.ack_seconds, warm_seconds=1)
+    return {"half-rate": rate, **_latency(session, "half", run)}
 
 
 def _latency(session: Session, prefix: str, run: LatencyRun) -> Figures:
@@ -262,6 +271,7 @@ def scenarios(sizes: Sizes) -> list[Scenario]:
                 Step("one record per request", single_record_requests),
                 Step("end-to-end latency", end_to_end_latency),
                 Step("acknowledgement latency", acknowledgement_latency),
+                Step("latency at half the maximum", half_load_latency),
                 Step("memory", loaded_memory),
             ),
         ),
