@@ -3,13 +3,17 @@
 import asyncio
 import logging
 import struct
+from collections.abc import Sequence
 
 import pytest
 
 from tests.server.harness import Client, World, fetch_request, with_broker
+from tidelog.protocol.codec import encode
+from tidelog.protocol.header import request_header
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.runtime.network import FramePart
 from tidelog.runtime.virtual_time import run_virtually
-from tidelog.server.connection import MAX_REQUESTS_IN_FLIGHT
+from tidelog.server.connection import MAX_BACKLOG_BYTES, MAX_REQUESTS_IN_FLIGHT
 
 HOSTILE_FRAMES = {
     "empty": b"",
@@ -145,5 +149,53 @@ def test_a_client_that_leaves_takes_its_waiting_requests_along() -> None:
             await asyncio.sleep(0.1)
             assert broker.statistics().waiting_operations == 0
             assert broker.statistics().connections == 0
+
+    run_virtually(scenario())
+
+
+class SlowChannel:
+    """A client that takes what it is sent only when told to."""
+
+    peer_host, peer_port = "slow", 1
+    last_activity = 0.0
+
+    def __init__(self) -> None:
+        self.backlog_bytes = 0
+        self.is_reading = True
+
+    def send(self, parts: Sequence[FramePart]) -> None:
+        self.backlog_bytes += sum(map(len, parts))
+
+    def flush(self) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def close(self, reason: str) -> None: ...
+
+
+def test_a_slow_reader_is_read_no_further_until_it_has_taken_its_answers() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.broker() as broker:
+            client = await world.connect()
+            await client.create_topic("t")
+            await client.produce("t", b"x" * 900_000)
+            channel = SlowChannel()
+            slow = broker.accept(channel, "PLAINTEXT")
+            assert slow is not None
+            fetch = request_header(1, 12, 1, "slow") + encode(fetch_request("t", 0), 12)
+            served = 0
+            while channel.is_reading:
+                slow.on_frame(memoryview(bytearray(fetch)))
+                slow.on_frames_done()
+                served += 1
+            assert served == MAX_BACKLOG_BYTES // 900_000 + 1
+            channel.backlog_bytes = 0
+            slow.on_drained()
+            assert channel.is_reading
 
     run_virtually(scenario())

@@ -171,7 +171,7 @@ class Broker:
 
     async def _bind(self, endpoint: Endpoint) -> Listener:
         def accept(channel: Channel) -> FrameReceiver | None:
-            return self._accept(channel, endpoint.listener_name)
+            return self.accept(channel, endpoint.listener_name)
 
         try:
             return await self._seams.network.listen(endpoint.host, endpoint.port, accept)
@@ -282,7 +282,8 @@ class Broker:
         stopping.cancel()
         return self._failure.result() if self._failure.done() else None
 
-    def _accept(self, channel: Channel, listener_name: str) -> FrameReceiver | None:
+    def accept(self, channel: Channel, listener_name: str) -> FrameReceiver | None:
+        """Take a new connection, or turn it away."""
         refusal = self._registry.refusal(channel.peer_host)
         if refusal is not None:
             log.warning("connection refused peer=%s reason=%s", channel.peer_host, refusal)
