@@ -259,6 +259,15 @@ def test_two_listeners_cannot_share_a_port(network: Network) -> None:
 # -- what only sockets can do wrong
 
 
+def test_a_name_with_several_addresses_means_the_ipv4_one() -> None:
+    async def scenario() -> None:
+        listener = await SocketNetwork(MAX_FRAME_BYTES).listen("localhost", 0, lambda channel: None)
+        assert listener.host == "127.0.0.1"
+        listener.close()
+
+    run(scenario())
+
+
 async def _raw_connection(listener_port: int) -> asyncio.StreamWriter:
     _, writer = await asyncio.open_connection("127.0.0.1", listener_port)
     return writer

@@ -414,8 +414,9 @@ class SocketNetwork:
 
     async def listen(self, host: str, port: int, accept: AcceptChannel) -> SocketListener:
         loop = asyncio.get_running_loop()
-        addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = addresses[0]
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name such as localhost may mean both: like Java, and so like Kafka, take the IPv4 one.
+        family, kind, protocol, _, address = min(found, key=lambda address: address[0] != socket.AF_INET)
         listening = socket.socket(family, kind, protocol)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
