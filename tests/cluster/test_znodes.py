@@ -1,4 +1,4 @@
-"""The bytes were compared with Apache Kafka 3.9, whose own code reads them."""
+"""What nodes contain. Apache Kafka 3.9 was seen to read such content; /controller and /cluster/id are its bytes."""
 
 import pytest
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition, Topic
 from tidelog.controller.registration import ControllerTerm
+from tidelog.controller.topics import new_partition_nodes
 from tidelog.store.interface import Check, Create, Operation, Set, Store
 from tidelog.types import BrokerId
 
@@ -61,10 +62,8 @@ async def register_found_topics(store: Store, term: ControllerTerm, topics: Iter
             Create(znodes.topic_path(topic.name), znodes.encode_topic(topic.topic_id, topic.partitions)),
             Create(znodes.partitions_path(topic.name)),
             Create(znodes.topic_config_path(topic.name), znodes.encode_config(topic.configs)),
+            *new_partition_nodes(topic.name, topic.partitions),
         ]
-        for partition in topic.partitions:
-            operations.append(Create(znodes.partition_path(topic.name, partition.index)))
-            operations.append(Create(znodes.state_path(topic.name, partition.index), znodes.encode_state(partition)))
         await store.multi(operations)
 
 

@@ -249,7 +249,7 @@ class TopicAdministration:
                 [
                     self._fence(),
                     Set(znodes.topic_path(topic.name), assignment, topic.version),
-                    *_new_partition_nodes(topic.name, added),
+                    *new_partition_nodes(topic.name, added),
                 ]
             )
         except (BadVersion, NoNode, NodeExists):
@@ -294,12 +294,12 @@ def _new_topic_nodes(topic: Topic, stale_config: Node | None) -> list[Operation]
     return [
         Create(znodes.topic_path(topic.name), znodes.encode_topic(topic.topic_id, topic.partitions)),
         Create(znodes.partitions_path(topic.name)),
-        *_new_partition_nodes(topic.name, topic.partitions),
+        *new_partition_nodes(topic.name, topic.partitions),
         Create(config_path, config) if stale_config is None else Set(config_path, config, stale_config.version),
     ]
 
 
-def _new_partition_nodes(topic: str, partitions: Sequence[Partition]) -> list[Operation]:
+def new_partition_nodes(topic: str, partitions: Sequence[Partition]) -> list[Operation]:
     nodes: list[Operation] = []
     for partition in partitions:
         nodes.append(Create(znodes.partition_path(topic, partition.index)))
