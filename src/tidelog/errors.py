@@ -142,20 +142,12 @@ class InvalidRequest(KafkaError, code=42):
     """The request contradicts itself or the protocol."""
 
 
-class UnsupportedForMessageFormat(KafkaError, code=43):
-    """The message format on the broker does not support the request."""
-
-
 class PolicyViolation(KafkaError, code=44):
     """The request breaks a policy of this cluster."""
 
 
 class OutOfOrderSequenceNumber(KafkaError, code=45):
     """The batch does not follow the last one of this producer."""
-
-
-class DuplicateSequenceNumber(KafkaError, code=46):
-    """The batch was written before."""
 
 
 class InvalidProducerEpoch(KafkaError, code=47):
@@ -168,10 +160,6 @@ class InvalidTxnState(KafkaError, code=48):
 
 class TransactionCoordinatorFenced(KafkaError, code=52):
     """A newer transaction coordinator has taken over."""
-
-
-class OperationNotAttempted(KafkaError, code=55):
-    """Left undone because another part of the request failed."""
 
 
 class KafkaStorageError(RetriableError, code=56):
@@ -202,16 +190,8 @@ class InvalidRecord(RecordsRefused, code=87):
     """A record breaks the rules of its topic or of the format."""
 
 
-class ThrottlingQuotaExceeded(RetriableError, code=89):
-    """A quota is used up."""
-
-
 class UnknownTopicId(RetriableError, code=100):
     """No topic has this id."""
-
-
-class InconsistentTopicId(RetriableError, code=103):
-    """The topic was deleted and created again."""
 
 
 class MismatchedEndpointType(KafkaError, code=114):
