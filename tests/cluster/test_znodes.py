@@ -6,7 +6,7 @@ from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, Partition, Topic
 from tidelog.cluster.znodes import MalformedNode, ProducerIdBlock
 from tidelog.config.listeners import Endpoint
-from tidelog.types import ZERO_UUID, uuid_from_text
+from tidelog.types import ZERO_UUID, TopicPartition, uuid_from_text
 
 TOPIC_ID = bytes(range(16))
 PARTITIONS = (
@@ -60,6 +60,44 @@ def test_settings() -> None:
     assert znodes.decode_config(data, "/config/topics/a") == {"retention.ms": "5"}
     assert znodes.decode_config(b"", "/config/topics/a") == {}
     assert znodes.encode_config_change("topics/a") == b'{"version":2,"entity_path":"topics/a"}'
+
+
+def test_a_config_change_names_its_entity_in_either_form() -> None:
+    assert znodes.decode_config_change(znodes.encode_config_change("brokers/1"), "/c") == "brokers/1"
+    assert znodes.decode_config_change(b'{"version":1,"entity_type":"topics","entity_name":"a"}', "/c") == "topics/a"
+    with pytest.raises(MalformedNode, match="entity_path"):
+        znodes.decode_config_change(b'{"version":2}', "/c")
+
+
+def test_lists_of_partitions() -> None:
+    partitions = [TopicPartition("a", 0), TopicPartition("b", 7)]
+    data = znodes.encode_partition_list(partitions)
+    assert data == b'{"version":1,"partitions":[{"topic":"a","partition":0},{"topic":"b","partition":7}]}'
+    assert znodes.decode_partition_list(data, znodes.PREFERRED_REPLICA_ELECTION) == partitions
+
+
+def test_a_log_directory_event() -> None:
+    data = znodes.encode_log_directory_event(3)
+    assert data == b'{"version":1,"broker":3,"event":1}'
+    assert znodes.decode_log_directory_event(data, "/log_dir_event_notification/log_dir_event_0000000000") == 3
+
+
+def test_a_reassignment() -> None:
+    replicas = {TopicPartition("a", 0): (1, 2), TopicPartition("b", 7): (3,)}
+    data = znodes.encode_reassignment(replicas)
+    assert data == (
+        b'{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[1,2]},'
+        b'{"topic":"b","partition":7,"replicas":[3]}]}'
+    )
+    assert znodes.decode_reassignment(data) == replicas
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"partitions":3}', b'{"partitions":[{"topic":"a"}]}'])
+def test_a_malformed_list_of_partitions_is_named(data: bytes) -> None:
+    with pytest.raises(MalformedNode, match="/isr_change_notification/isr_change_1"):
+        znodes.decode_partition_list(data, "/isr_change_notification/isr_change_1")
+    with pytest.raises(MalformedNode, match="/admin/reassign_partitions"):
+        znodes.decode_reassignment(data)
 
 
 def test_cluster_controller_and_producer_ids() -> None:

@@ -1,12 +1,12 @@
 """The nodes of Apache Kafka 3.9 in ZooKeeper mode: their paths and their JSON."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidelog.cluster.image import Broker, Partition, Topic
 from tidelog.config.listeners import parse_listener
-from tidelog.types import ZERO_UUID, BrokerId, Uuid, uuid_from_text, uuid_text
+from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid, uuid_from_text, uuid_text
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -19,6 +19,12 @@ BROKER_CONFIGS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+IN_SYNC_CHANGES = "/isr_change_notification"
+IN_SYNC_CHANGE_PREFIX = f"{IN_SYNC_CHANGES}/isr_change_"
+LOG_DIRECTORY_EVENTS = "/log_dir_event_notification"
+LOG_DIRECTORY_EVENT_PREFIX = f"{LOG_DIRECTORY_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
 PERSISTENT_PATHS = (
@@ -33,9 +39,9 @@ PERSISTENT_PATHS = (
     BROKER_CONFIGS,
     CONFIG_CHANGES,
     TOPIC_CONFIGS,
-    "/isr_change_notification",
+    IN_SYNC_CHANGES,
     PRODUCER_ID_BLOCK,
-    "/log_dir_event_notification",
+    LOG_DIRECTORY_EVENTS,
 )
 """What must exist before anything else, parents first."""
 
@@ -45,6 +51,10 @@ STATE_VERSION = 1
 CONFIG_VERSION = 1
 CONFIG_CHANGE_VERSION = 2
 CONTROLLER_VERSION = 2
+PARTITION_LIST_VERSION = 1
+LOG_DIRECTORY_EVENT_VERSION = 1
+LOG_DIRECTORY_FAILED = 1
+"""The one kind of event that Kafka knows."""
 PRODUCER_ID_BLOCK_VERSION = 1
 NO_JMX_PORT = -1
 NO_KRAFT_EPOCH = -1
@@ -86,6 +96,11 @@ def topic_config_path(topic: str) -> str:
 
 def broker_config_path(name: str) -> str:
     return f"{BROKER_CONFIGS}/{name}"
+
+
+def delete_topic_path(topic: str) -> str:
+    """A node without content: the topic is to be deleted."""
+    return f"{DELETE_TOPICS}/{topic}"
 
 
 def encode_broker(broker: Broker, timestamp_ms: int) -> bytes:
@@ -184,6 +199,57 @@ def decode_config(data: bytes, path: str) -> dict[str, str]:
 def encode_config_change(entity_path: str) -> bytes:
     """`topics/orders`, `brokers/1`, `brokers/<default>`"""
     return _encode({"version": CONFIG_CHANGE_VERSION, "entity_path": entity_path})
+
+
+def decode_config_change(data: bytes, path: str) -> str:
+    """The entity path. Kafka before 0.10.1 wrote type and name instead, and 3.9 still reads that."""
+    content = _decode(data, path)
+    try:
+        if content["version"] == 1:
+            return f"{content['entity_type']}/{content['entity_name']}"
+        return str(content["entity_path"])
+    except KeyError as error:
+        raise MalformedNode(f"{path}: no {error}") from error
+
+
+def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
+    """What stands in an ISR change notification and in a request for preferred leaders."""
+    return _encode({"version": PARTITION_LIST_VERSION, "partitions": [each._asdict() for each in partitions]})
+
+
+def decode_partition_list(data: bytes, path: str) -> list[TopicPartition]:
+    try:
+        return [TopicPartition(str(each["topic"]), int(each["partition"])) for each in _field(data, path, "partitions")]
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"{path}: {error!r}") from error
+
+
+def encode_log_directory_event(broker_id: BrokerId) -> bytes:
+    """A log directory of the broker failed."""
+    return _encode({"version": LOG_DIRECTORY_EVENT_VERSION, "broker": broker_id, "event": LOG_DIRECTORY_FAILED})
+
+
+def decode_log_directory_event(data: bytes, path: str) -> BrokerId:
+    try:
+        return int(_field(data, path, "broker"))
+    except (TypeError, ValueError) as error:
+        raise MalformedNode(f"{path}: {error!r}") from error
+
+
+def encode_reassignment(replicas: Mapping[TopicPartition, Sequence[BrokerId]]) -> bytes:
+    partitions = [{**partition._asdict(), "replicas": list(brokers)} for partition, brokers in replicas.items()]
+    return _encode({"version": PARTITION_LIST_VERSION, "partitions": partitions})
+
+
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    partitions = _field(data, REASSIGN_PARTITIONS, "partitions")
+    try:
+        return {
+            TopicPartition(str(each["topic"]), int(each["partition"])): tuple(map(int, each["replicas"]))
+            for each in partitions
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"{REASSIGN_PARTITIONS}: {error!r}") from error
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
