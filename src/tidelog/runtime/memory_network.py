@@ -1,24 +1,35 @@
-"""The network seam without sockets: frames pass from one receiver to another through the event loop."""
+"""The network seam without sockets: frames pass from one receiver to another through the event loop.
+
+`at` gives each host its own view of one network. Between hosts frames take a while, and links can be cut: what was
+sent then stays on its way until the link is whole again, as with TCP.
+"""
 
 import asyncio
 import errno
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import AcceptChannel, Channel, FramePart, FrameReceiver
 
 FIRST_FREE_PORT = 49152
+CLIENT_HOST = "client"
 
 
 class MemoryChannel:
-    """One end of a connection; `other` is its twin."""
+    """One end of a connection; `other` is its twin. Its receiver is called in the context of its own host."""
 
     receiver: FrameReceiver
     other: "MemoryChannel"
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, peer_host: str, peer_port: int) -> None:
+    def __init__(
+        self, hub: "_Hub", context: Context, host: str, peer_host: str, peer_port: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._hub = hub
+        self._context = context
         self._loop = loop
+        self.host = host
         self.peer_host = peer_host
         self.peer_port = peer_port
         self.last_activity = loop.time()
@@ -40,8 +51,8 @@ class MemoryChannel:
 
     def flush(self) -> None:
         frames, self._outgoing = self._outgoing, []
-        if frames and not self.other.is_closed:
-            self.other.arrive(frames)
+        if frames and not self.is_closed:
+            self._hub.carry(self.host, self.other.host, lambda: self.other.arrive(frames))
 
     def arrive(self, frames: list[bytearray]) -> None:
         self._incoming.extend(frames)
@@ -56,7 +67,7 @@ class MemoryChannel:
 
     def _schedule(self) -> None:
         if self._delivery is None and self._incoming and not self.is_closed:
-            self._delivery = self._loop.call_soon(self._deliver)
+            self._delivery = self._loop.call_soon(self._deliver, context=self._context)
 
     def _deliver(self) -> None:
         self._delivery = None
@@ -69,64 +80,163 @@ class MemoryChannel:
     def close(self, reason: str) -> None:
         if self.is_closed:
             return
-        self.is_closed = True
+        self.flush()
+        self.abandon()
         self.receiver.on_closed(reason)
-        self._loop.call_soon(self.other.close, "closed by the peer")
+
+    def abandon(self) -> None:
+        """Its process is gone: nobody is told here, the other end learns of it."""
+        self.is_closed = True
+        self._hub.channels.discard(self)
+        self._hub.carry(self.host, self.other.host, self.other.close_by_peer)
+
+    def close_by_peer(self) -> None:
+        self._loop.call_soon(self._close_by_peer, context=self._context)
+
+    def _close_by_peer(self) -> None:
+        if self._incoming and self._is_reading and not self.is_closed:
+            self._deliver()
+        self.close("closed by the peer")
 
 
 class MemoryListener:
-    def __init__(self, host: str, port: int, accept: AcceptChannel, close: Callable[[], None]) -> None:
+    def __init__(self, owner: str, host: str, port: int, accept: AcceptChannel, hub: "_Hub") -> None:
+        self.owner = owner
         self.host = host
         self.port = port
         self.accept = accept
         self.started = asyncio.Event()
-        self._close = close
+        self.context = copy_context()
+        self.is_closed = False
+        self._hub = hub
 
     def start(self) -> None:
         self.started.set()
 
     def close(self) -> None:
-        self._close()
+        self._hub.listeners.pop((self.host, self.port), None)
+        self.is_closed = True
+        self.started.set()  # whoever waits to be let in is turned away
+
+
+class _Hub:
+    """What all hosts share: who listens where, and the links between them."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[tuple[str, int], MemoryListener] = {}
+        self.channels: set[MemoryChannel] = set()
+        self.latency_s = 0.0
+        self._next_port = FIRST_FREE_PORT
+        self._cut: set[frozenset[str]] = set()
+        self._held: dict[frozenset[str], list[Callable[[], None]]] = {}
+
+    def free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:
+        """Let it arrive after the latency; while the link is cut, after that."""
+        if self.latency_s > 0 and source != target:
+            asyncio.get_running_loop().call_later(self.latency_s, self._pass, source, target, arrive, context=Context())
+        else:
+            self._pass(source, target, arrive)
+
+    def _pass(self, source: str, target: str, arrive: Callable[[], None]) -> None:
+        link = frozenset((source, target))
+        if link in self._cut:
+            self._held.setdefault(link, []).append(arrive)
+        else:
+            arrive()
+
+    def is_cut(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self._cut
+
+    def cut(self, one: str, other: str) -> None:
+        self._cut.add(frozenset((one, other)))
+
+    def mend(self, one: str, other: str) -> None:
+        link = frozenset((one, other))
+        self._cut.discard(link)
+        for arrive in self._held.pop(link, []):
+            arrive()
+
+    def mend_all(self) -> None:
+        for link in list(self._cut):
+            self.mend(*link)
 
 
 class MemoryNetwork:
-    """All hosts of one process."""
+    """The network as one host sees it."""
 
-    def __init__(self) -> None:
-        self._listeners: dict[tuple[str, int], MemoryListener] = {}
-        self._next_port = FIRST_FREE_PORT
+    def __init__(self, host: str = CLIENT_HOST, hub: _Hub | None = None) -> None:
+        self._host = host
+        self._hub = _Hub() if hub is None else hub
+
+    def at(self, host: str) -> "MemoryNetwork":
+        """The same network, seen from another host."""
+        return MemoryNetwork(host, self._hub)
 
     def host_name(self) -> str:
         return "localhost"
 
-    def _free_port(self) -> int:
-        self._next_port += 1
-        return self._next_port
-
     async def listen(self, host: str, port: int, accept: AcceptChannel) -> MemoryListener:
-        address = (host, port or self._free_port())
-        if address in self._listeners:
+        hub = self._hub
+        address = (host, port or hub.free_port())
+        if address in hub.listeners:
             raise OSError(errno.EADDRINUSE, f"{host}:{port} is in use")
-        listener = MemoryListener(*address, accept, lambda: self._forget(address))
-        self._listeners[address] = listener
+        listener = hub.listeners[address] = MemoryListener(self._host, *address, accept, hub)
         return listener
 
-    def _forget(self, address: tuple[str, int]) -> None:
-        self._listeners.pop(address, None)
-
     async def connect(self, host: str, port: int, attach: Callable[[Channel], FrameReceiver]) -> MemoryChannel:
-        listener = self._listeners.get((host, port))
-        if listener is None:
+        hub = self._hub
+        listener = hub.listeners.get((host, port))
+        if listener is not None:
+            await self._travel_to(listener.owner)
+            await listener.started.wait()
+        if listener is None or listener.is_closed:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
-        await listener.started.wait()
         loop = asyncio.get_running_loop()
-        near, far = MemoryChannel(loop, host, port), MemoryChannel(loop, "client", self._free_port())
+        near = MemoryChannel(hub, copy_context(), self._host, host, port, loop)
+        far = MemoryChannel(hub, listener.context, listener.owner, self._host, hub.free_port(), loop)
         near.other, far.other = far, near
         near.receiver = attach(near)
-        receiver = listener.accept(far)
+        receiver = listener.context.copy().run(listener.accept, far)
         if receiver is None:
             far.is_closed = True
             loop.call_soon(near.close, "closed by the peer")
         else:
             far.receiver = receiver
+            hub.channels |= {near, far}
         return near
+
+    async def _travel_to(self, host: str) -> None:
+        arrived = asyncio.get_running_loop().create_future()
+        self._hub.carry(self._host, host, lambda: None if arrived.done() else arrived.set_result(None))
+        await arrived
+
+    # -- what tests and the simulation do to it
+
+    @property
+    def latency_s(self) -> float:
+        return self._hub.latency_s
+
+    @latency_s.setter
+    def latency_s(self, latency_s: float) -> None:
+        self._hub.latency_s = latency_s
+
+    def cut(self, one: str, other: str) -> None:
+        """Nothing passes between the two hosts from now on; connections stay open."""
+        self._hub.cut(one, other)
+
+    def mend(self, one: str, other: str) -> None:
+        self._hub.mend(one, other)
+
+    def mend_all(self) -> None:
+        self._hub.mend_all()
+
+    def power_off(self, host: str) -> None:
+        """The process on this host is gone; its peers see their connections close."""
+        for listener in [found for found in self._hub.listeners.values() if found.owner == host]:
+            listener.close()
+        for channel in [found for found in self._hub.channels if found.host == host]:
+            channel.abandon()

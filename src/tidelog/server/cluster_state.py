@@ -1,7 +1,7 @@
-"""The one way in for cluster state: a new image comes here, and the broker's partitions follow it."""
+"""What this broker knows of its cluster: the one way in for new images and settings."""
 
-import logging
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage, Topic
@@ -15,15 +15,12 @@ from tidelog.config.resolution import (
 from tidelog.config.topic import TopicSettings
 from tidelog.controller.configs import ConfigOutcome, ResourceType
 from tidelog.errors import UnknownTopicId
-from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.replica_manager import ReplicaManager
-from tidelog.types import BrokerId, TopicPartition, Uuid, uuid_text
-
-log = logging.getLogger(__name__)
+from tidelog.types import BrokerId, Uuid, uuid_text
 
 
 class ClusterState:
-    """Holds the image of now. `apply` is one step: nobody sees half of a change."""
+    """Holds the image of now."""
 
     def __init__(self, broker_id: BrokerId, static_settings: BrokerSettings, image: ClusterImage) -> None:
         self._broker_id = broker_id
@@ -33,6 +30,7 @@ class ClusterState:
         self._topic_defaults = topic_defaults(self.settings)
         self.on_settings: list[Callable[[BrokerSettings], None]] = []
         """Told of the broker's settings when they change."""
+        self._waiters: list[Callable[[ClusterImage], None]] = []
 
     @property
     def dynamic_configs(self) -> DynamicBrokerConfigs:
@@ -52,12 +50,11 @@ class ClusterState:
         return topic_settings(self._topic_defaults, known.configs if known else {})
 
     def start(self, replicas: ReplicaManager) -> None:
-        """Take office for everything that the first image says this broker leads."""
+        """From now on the partitions hosted here follow the settings."""
         self._replicas = replicas
-        for topic in self.image.topics.values():
-            self._host(topic)
 
     def apply(self, image: ClusterImage) -> None:
+        """One step: nobody sees half of a change."""
         earlier, self.image = self.image, image
         if image.broker_configs is not earlier.broker_configs:
             self.settings = effective_broker_settings(self.static_settings, self.dynamic_configs)
@@ -65,8 +62,10 @@ class ClusterState:
             for take_settings in self.on_settings:
                 take_settings(self.settings)
             self._configure(image.topics.values())
-        if image.topics is not earlier.topics:
-            self._follow_topics(earlier, image)
+        elif image.topics is not earlier.topics:
+            self._configure(_with_other_configs(image, earlier))
+        for waiter in list(self._waiters):
+            waiter(image)
 
     def apply_configs(self, outcome: ConfigOutcome) -> None:
         """New settings of a topic or of brokers; both act at once."""
@@ -77,31 +76,32 @@ class ClusterState:
         else:
             self.apply(self.image.with_broker_configs(outcome.broker_config_name, outcome.configs))
 
-    def _follow_topics(self, earlier: ClusterImage, image: ClusterImage) -> None:
-        for name, topic in earlier.topics.items():
-            now = image.topics.get(name)
-            if now is None or now.topic_id != topic.topic_id:
-                self._drop(topic)
-        changed = [topic for name, topic in image.topics.items() if topic is not earlier.topics.get(name)]
-        self._configure(changed)
-        for topic in changed:
-            self._host(topic)
-
     def _configure(self, topics: Iterable[Topic]) -> None:
         for topic in topics:
             self._replicas.configure(topic.name, len(topic.partitions), self.topic_settings(topic.name))
 
-    def _host(self, topic: Topic) -> None:
-        settings = self.topic_settings(topic.name)
-        for partition in topic.partitions:
-            if partition.leader == self._broker_id:
-                leader = PartitionLeader(self._broker_id, partition.leader_epoch, frozenset(partition.in_sync_replicas))
-                self._replicas.make_leader(
-                    TopicPartition(topic.name, partition.index), topic.topic_id, leader, settings
-                )
+    async def wait_until(self, is_true: Callable[[ClusterImage], bool], timeout_s: float) -> bool:
+        """Whether an image came, within this time, of which it is true."""
+        if is_true(self.image):
+            return True
+        found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-    def _drop(self, topic: Topic) -> None:
-        for partition in topic.partitions:
-            if self._broker_id in partition.replicas:
-                self._replicas.delete(TopicPartition(topic.name, partition.index))
-        log.info("topic deleted topic=%s topic_id=%s", topic.name, uuid_text(topic.topic_id))
+        def look(image: ClusterImage) -> None:
+            if not found.done() and is_true(image):
+                found.set_result(True)
+
+        self._waiters.append(look)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await found
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.remove(look)
+
+
+def _with_other_configs(image: ClusterImage, earlier: ClusterImage) -> Iterator[Topic]:
+    for name, topic in image.topics.items():
+        known = earlier.topics.get(name)
+        if topic is not known and (known is None or topic.configs != known.configs):
+            yield topic
