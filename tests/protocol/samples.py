@@ -28,9 +28,12 @@ def _all_messages() -> Iterator[tuple[type[Message], int]]:
 ALL_MESSAGES = list(_all_messages())
 """Every declared class in every one of its versions."""
 
-for_all_messages = pytest.mark.parametrize(
-    ("message", "version"), ALL_MESSAGES, ids=lambda value: getattr(value, "__name__", value)
-)
+
+def for_messages(chosen: list[tuple[type[Message], int]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("message", "version"), chosen, ids=lambda value: getattr(value, "__name__", value))
+
+
+for_all_messages = for_messages(ALL_MESSAGES)
 
 
 def any_integer(random: Random, field: Field, code: str) -> int:

@@ -1,0 +1,51 @@
+"""UpdateMetadata: the controller tells a broker of the cluster what it may tell its clients."""
+
+from collections.abc import Sequence
+
+from tidelog.protocol.fields import array, boolean, int8, int16, int32, int64, string, uuid
+from tidelog.protocol.structs import Request, Response, Struct
+from tidelog.types import Uuid
+
+
+class UpdateMetadataPartitionState(Struct):
+    partition_index: int = int32()
+    controller_epoch: int = int32()  # in which this leader was chosen
+    leader: int = int32()  # -1: none; -2: the topic is being deleted
+    leader_epoch: int = int32()
+    isr: Sequence[int] = array(int32)
+    zk_version: int = int32()  # of the partition's state in the store
+    replicas: Sequence[int] = array(int32)
+    offline_replicas: Sequence[int] = array(int32)
+
+
+class UpdateMetadataTopicState(Struct):
+    topic_name: str = string()
+    topic_id: Uuid = uuid()
+    partition_states: list[UpdateMetadataPartitionState] = array(UpdateMetadataPartitionState)
+
+
+class UpdateMetadataEndpoint(Struct):
+    port: int = int32()
+    host: str = string()
+    listener: str = string()
+    security_protocol: int = int16()
+
+
+class UpdateMetadataBroker(Struct):
+    id: int = int32()
+    endpoints: list[UpdateMetadataEndpoint] = array(UpdateMetadataEndpoint)
+    rack: str | None = string(nullable="0+")
+
+
+class UpdateMetadataRequest(Request, key=6, versions="7-8", flexible="6+"):
+    controller_id: int = int32()
+    is_kraft_controller: bool = boolean(versions="8+")
+    type: int = int8(versions="8+", tag=0)  # 0 unknown, 1 incremental, 2 the whole cluster
+    controller_epoch: int = int32()
+    broker_epoch: int = int64(default=-1)  # of the broker that is meant (R39)
+    topic_states: list[UpdateMetadataTopicState] = array(UpdateMetadataTopicState)
+    live_brokers: list[UpdateMetadataBroker] = array(UpdateMetadataBroker)
+
+
+class UpdateMetadataResponse(Response, key=6, versions="7-8", flexible="6+"):
+    error_code: int = int16()
