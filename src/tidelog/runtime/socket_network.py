@@ -12,6 +12,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import AcceptChannel, Channel, FramePart, FrameReceiver
@@ -433,17 +434,27 @@ class SocketNetwork:
     async def connect(self, host: str, port: int, attach: Callable[[Channel], FrameReceiver]) -> SocketChannel:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = addresses[0]
-        connection = socket.socket(family, kind, protocol)
-        try:
-            connection.setblocking(False)
-            await loop.sock_connect(connection, address)
-        except BaseException:
-            connection.close()
-            raise
+        connection = await self._connect_to_any(addresses, loop)
         channel = self._make_channel(connection)
         start_channel(channel, attach)
         return channel
+
+    async def _connect_to_any(self, addresses: list[Any], loop: asyncio.AbstractEventLoop) -> socket.socket:
+        """The first that takes us: localhost may mean two addresses, and a server may listen on one of them."""
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in addresses:
+            connection = socket.socket(family, kind, protocol)
+            try:
+                connection.setblocking(False)
+                await loop.sock_connect(connection, address)
+                return connection
+            except OSError as error:
+                connection.close()
+                failure = failure or error
+            except BaseException:
+                connection.close()
+                raise
+        raise failure or OSError(errno.EADDRNOTAVAIL, "the name has no address")
 
     def _make_channel(self, connection: socket.socket) -> SocketChannel:
         try:
