@@ -78,6 +78,10 @@ class MessageTooLarge(KafkaError, code=10):
     """The batch is larger than max.message.bytes."""
 
 
+class StaleControllerEpoch(KafkaError, code=11):
+    """A newer controller has taken over."""
+
+
 class CoordinatorLoadInProgress(RetriableError, code=14):
     """The coordinator is not ready yet."""
 
@@ -184,6 +188,10 @@ class UnknownLeaderEpoch(RetriableError, code=75):
 
 class UnsupportedCompressionType(KafkaError, code=76):
     """This version of the API does not carry this compression type."""
+
+
+class StaleBrokerEpoch(KafkaError, code=77):
+    """The request is from or about an earlier life of the broker."""
 
 
 class InvalidRecord(RecordsRefused, code=87):

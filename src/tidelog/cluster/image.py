@@ -49,6 +49,12 @@ class Broker:
     def endpoint(self, listener_name: str) -> Endpoint | None:
         return next((found for found in self.endpoints if found.listener_name == listener_name), None)
 
+    def inter_broker_endpoint(self, listener_name: str | None = None) -> Endpoint | None:
+        """Where other brokers reach it: by this listener, or else by its first one without encryption."""
+        if listener_name is not None:
+            return self.endpoint(listener_name)
+        return next((found for found in self.endpoints if found.security_protocol == "PLAINTEXT"), None)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:

@@ -35,6 +35,8 @@ class UpdateMetadataBroker(Struct):
     id: int = int32()
     endpoints: list[UpdateMetadataEndpoint] = array(UpdateMetadataEndpoint)
     rack: str | None = string(nullable="0+")
+    # Tidelog's own, skipped by others: the broker's epoch (R39), so that nobody needs to ask the store for it.
+    epoch: int = int64(default=-1, tag=10000)
 
 
 class UpdateMetadataRequest(Request, key=6, versions="7-8", flexible="6+"):
