@@ -20,6 +20,7 @@ DELIBERATE_DIFFERENCES = {
     "node.id": {"default", "bounds"},
     "replica.high.watermark.checkpoint.interval.ms": {"bounds"},
     "replica.lag.time.max.ms": {"bounds"},
+    "replica.socket.timeout.ms": {"bounds"},
 }
 """Stricter than Kafka, or another default; everything else must be Kafka's."""
 

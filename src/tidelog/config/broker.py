@@ -269,6 +269,12 @@ class BrokerSettings:
     num_partitions: int = setting(
         default=1, at_least=1, doc="The partitions of a topic that is created without saying how many."
     )
+    num_replica_fetchers: int = setting(
+        default=1,
+        at_least=1,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="How many connections a broker fetches over from each broker it follows.",
+    )
     producer_id_expiration_check_interval_ms: int = setting(
         default=600_000, at_least=1, doc="How often to look for producers that can be forgotten."
     )
@@ -283,8 +289,34 @@ class BrokerSettings:
         kind=ConfigType.LONG,
         doc="How many bytes of requests may wait to be handled before the broker stops reading; -1 is without limit.",
     )
+    replica_fetch_backoff_ms: int = setting(
+        default=1000,
+        at_least=0,
+        doc="The longest a follower waits after an error before it tries again; the first waits are shorter.",
+    )
+    replica_fetch_max_bytes: int = setting(
+        default=1_048_576,
+        at_least=0,
+        doc="How much a follower asks for of one partition; the first batch comes even if it is larger.",
+    )
+    replica_fetch_min_bytes: int = setting(
+        default=1, doc="How much the leader should have for a follower before it answers."
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        default=10_485_760,
+        at_least=0,
+        doc="How much a follower asks for in one fetch; the first batch comes even if it is larger.",
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        default=500, doc="How long the leader may hold a follower's fetch for which it has nothing."
+    )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         default=5000, at_least=1, kind=ConfigType.LONG, doc="How often the high watermarks are written down."
+    )
+    replica_socket_timeout_ms: int = setting(
+        default=30_000,
+        at_least=1,
+        doc="A leader that has not answered a follower for this long is connected to anew.",
     )
     reserved_broker_max_id: int = setting(
         default=1000, at_least=0, doc="Generated broker ids begin above this one (Kafka 3.9)."

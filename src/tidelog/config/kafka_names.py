@@ -55,7 +55,7 @@ _NAMES = """
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.min.bytes
     metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
     metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads
-    num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
+    num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
     offset.metadata.max.bytes offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
     offsets.topic.num.partitions offsets.topic.replication.factor offsets.topic.segment.bytes
@@ -76,9 +76,9 @@ _NAMES = """
     remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
     remote.log.storage.manager.class.name remote.log.storage.manager.class.path
     remote.log.storage.manager.impl.prefix remote.log.storage.system.enable
-    replica.alter.log.dirs.io.max.bytes.per.second replica.fetch.backoff.ms replica.fetch.max.bytes
-    replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.lag.time.max.ms
-    replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
+    replica.alter.log.dirs.io.max.bytes.per.second
+    replica.lag.time.max.ms
+    replica.selector.class replica.socket.receive.buffer.bytes
     replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms
     sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
     sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
