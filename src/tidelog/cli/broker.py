@@ -1,27 +1,6 @@
-"""`tidelog broker`: run one broker until it is told to stop."""
+"""`tidelog broker`: run one broker until it is told to stop. Imports little: every command passes here."""
 
 import argparse
-import asyncio
-import gc
-import logging
-import resource
-import shlex
-import signal
-import sys
-from typing import TYPE_CHECKING
-
-from tidelog import __version__
-from tidelog.config.broker import BrokerSettings
-from tidelog.config.listeners import host_and_port
-from tidelog.config.loading import SettingsError, load_broker_settings
-
-if TYPE_CHECKING:
-    from tidelog.server.broker import Broker
-
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
-
-GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
-"""Requests make no reference cycles: looking for some on every few hundred of them only costs time."""
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -44,66 +23,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(options: argparse.Namespace) -> int:
-    logging.basicConfig(stream=sys.stderr, level=options.log_level.upper(), format=LOG_FORMAT)
-    try:
-        settings = load_broker_settings(options.config, options.overrides)
-    except SettingsError as error:
-        print("\n".join(f"tidelog broker: {mistake}" for mistake in error.mistakes), file=sys.stderr)
-        return 1
-    return asyncio.run(_serve(settings))
+    from tidelog.cli.broker_process import run_broker
 
-
-async def _serve(settings: BrokerSettings) -> int:
-    from tidelog.server.broker import Broker, CannotStart
-
-    _allow_many_files()
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        broker = await Broker.start(settings)
-    except CannotStart as error:
-        print(f"tidelog broker: {error}", file=sys.stderr)
-        return 1
-    _settle_memory()
-    print(_greeting(broker), flush=True)
-    failure = await broker.run_until(stop)
-    await broker.stop()
-    if failure is not None:
-        print(f"tidelog broker: {failure}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _allow_many_files() -> None:
-    """Every segment in use and every connection is a file: take what the system grants."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _settle_memory() -> None:
-    """What start-up made stays: the garbage collector need not look at it again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_COLLECTION_THRESHOLDS)
-
-
-def _greeting(broker: "Broker") -> str:
-    addresses = ", ".join(host_and_port(listener.host, listener.port) for listener in broker.listeners)
-    address = broker.advertised_address
-    python = shlex.quote(sys.executable)
-    return f"""
-Tidelog {__version__}: broker {broker.broker_id} of cluster {broker.cluster_id}
-listening on {addresses}
-data in {", ".join(broker.settings.log_directories)}
-
-Try it from another terminal, with kcat (apt install kcat):
-  echo "hello, tide" | kcat -P -b {address} -t greetings
-  kcat -C -b {address} -t greetings -o beginning -e
-or with a client in Python:
-  {python} -m pip install -q kafka-python
-  echo "hello, Python" | {python} -m kafka.producer -b {address} -t greetings
-
-Stop it with Ctrl-C; what was written is there again at the next start.
-"""
+    return run_broker(options.config, options.overrides, options.log_level)

@@ -1,0 +1,232 @@
+"""The directory of a local cluster: its plan, its settings, which processes run it, and who is at work on it."""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.cli.local_cluster.plan import (
+    HOST,
+    Plan,
+    default_settings,
+    parse_plan,
+    plan_text,
+    properties_text,
+)
+from tidelog.cli.local_cluster.processes import ProcessIdentity, identity_of, is_running
+from tidelog.cli.local_cluster.refusal import Refused
+
+LOCK_WAIT_S = 30.0
+LOCK_POLL_S = 0.02
+IGNORED_ENTRIES = frozenset({"lost+found"})
+
+
+def default_data_directory() -> str:
+    """TIDELOG_DATA, or the place that the desktop standards give to the data of programs."""
+    chosen = os.environ.get("TIDELOG_DATA")
+    if chosen:
+        return chosen
+    base = os.environ.get("XDG_DATA_HOME") or os.path.join("~", ".local", "share")
+    return os.path.join(os.path.expanduser(base), "tidelog")
+
+
+class BrokerProcess(NamedTuple):
+    """A broker as it was last started."""
+
+    broker_id: int
+    identity: ProcessIdentity
+    host: str
+    port: int
+    arguments: Sequence[str]
+
+    @property
+    def is_running(self) -> bool:
+        return is_running(self.identity)
+
+
+class DataDirectory:
+    def __init__(self, path: str) -> None:
+        self.name = path
+        """As the user wrote it."""
+        self.root = Path(path).expanduser().absolute()
+        self.settings_file = self.root / "server.properties"
+        self.coordination_store = self.root / "coordination.sqlite"
+        self.supervisor_log = self.root / "supervisor.log"
+        self._plan_file = self.root / "cluster.json"
+        self._operation_lock = self.root / ".operation.lock"
+        self._supervisor_lock = self.root / ".supervisor.lock"
+
+    def log_file(self, broker_id: int) -> Path:
+        return self.root / f"broker-{broker_id}.log"
+
+    def log_directory(self, broker_id: int) -> Path:
+        return self.root / f"broker-{broker_id}"
+
+    def _process_file(self, broker_id: int) -> Path:
+        return self.root / f"broker-{broker_id}.json"
+
+    # -- the plan and the settings
+
+    def stored_plan(self) -> Plan | None:
+        """None where a cluster may be made; a directory of something else is refused."""
+        try:
+            return parse_plan(self._plan_file.read_text(), str(self._plan_file))
+        except FileNotFoundError:
+            self._refuse_foreign()
+            return None
+        except NotADirectoryError as error:
+            raise Refused(f"{self.name} is not a directory") from error
+        except OSError as error:
+            raise Refused(f"cannot read {self._plan_file}: {error.strerror}") from error
+
+    def _refuse_foreign(self) -> None:
+        if not self.root.exists():
+            return
+        if not self.root.is_dir():
+            raise Refused(f"{self.name} is not a directory")
+        found = sorted(entry.name for entry in self.root.iterdir() if not self._is_harmless(entry.name))
+        if found:
+            raise Refused(
+                f"{self.name} holds other things ({found[0]}) and no cluster of `tidelog up`;"
+                " name an empty or new directory with --data"
+            )
+
+    @staticmethod
+    def _is_harmless(name: str) -> bool:
+        return name.startswith(".") or name in IGNORED_ENTRIES
+
+    def require_plan(self) -> Plan:
+        plan = self.stored_plan()
+        if plan is None:
+            raise Refused(f"there is no cluster in {self.name}; `tidelog up` makes one, --data names another directory")
+        return plan
+
+    def stored_settings(self) -> dict[str, str]:
+        from tidelog.config.properties import parse_properties
+
+        return {found.key: found.value for found in parse_properties(self.settings_file.read_text(encoding="utf-8"))}
+
+    def keep(self, plan: Plan, settings: Mapping[str, str]) -> None:
+        """Write down what is new; a settings file that somebody edited is left alone if nothing changes."""
+        if not self.settings_file.exists():
+            _write(self.settings_file, properties_text(default_settings(plan.brokers) | dict(settings)))
+        elif settings:
+            stored = self.stored_settings()
+            if stored | settings != stored:
+                _write(self.settings_file, properties_text(stored | settings))
+        _write(self._plan_file, plan_text(plan))
+
+    def broker_arguments(self, plan: Plan, broker_id: int) -> list[str]:
+        """What is asked of `python -m tidelog` for one broker."""
+        own = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{HOST}:{plan.port_of(broker_id)}",
+            "log.dirs": str(self.log_directory(broker_id)),
+        }
+        if plan.zookeeper:
+            own["zookeeper.connect"] = plan.zookeeper
+        else:
+            own["coordination.store"] = str(self.coordination_store)
+        flags = [part for name, value in own.items() for part in ("--set", f"{name}={value}")]
+        return ["-m", "tidelog", "broker", "--config", str(self.settings_file), *flags]
+
+    # -- the processes
+
+    def register(self, process: BrokerProcess) -> None:
+        _write(
+            self._process_file(process.broker_id),
+            json.dumps(
+                {
+                    "pid": process.identity.pid,
+                    "started": process.identity.started,
+                    "host": process.host,
+                    "port": process.port,
+                    "arguments": list(process.arguments),
+                },
+                indent=2,
+            )
+            + "\n",
+        )
+
+    def process_of(self, broker_id: int) -> BrokerProcess | None:
+        """The broker as last started, whether it still runs or not; None if it never was."""
+        try:
+            found = json.loads(self._process_file(broker_id).read_text())
+            identity = ProcessIdentity(int(found["pid"]), str(found["started"]))
+            return BrokerProcess(broker_id, identity, str(found["host"]), int(found["port"]), found["arguments"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refused(f"{self._process_file(broker_id)} is damaged: {error}") from error
+
+    def running_brokers(self, plan: Plan) -> dict[int, BrokerProcess]:
+        found = (self.process_of(broker_id) for broker_id in plan.broker_ids)
+        return {process.broker_id: process for process in found if process is not None and process.is_running}
+
+    # -- who is at work here
+
+    @contextmanager
+    def operation(self) -> Generator[None]:
+        """Starting and stopping: one command at a time, the others wait their turn."""
+        descriptor = os.open(self._operation_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            deadline = time.monotonic() + LOCK_WAIT_S
+            while not _try_lock(descriptor):
+                if time.monotonic() > deadline:
+                    raise Refused(f"another `tidelog` command has been at work on {self.name} for {LOCK_WAIT_S:.0f} s")
+                time.sleep(LOCK_POLL_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def supervision(self) -> Generator[None]:
+        """Held by the one process that watches the brokers; it stands in the file as long as it lives."""
+        descriptor = os.open(self._supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if not _try_lock(descriptor):
+                raise Refused(self._supervised())
+            own = identity_of(os.getpid())
+            assert own is not None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(own._asdict()).encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _supervised(self) -> str:
+        supervisor = self.supervisor()
+        by = f" (pid {supervisor.pid})" if supervisor else ""
+        return f"{self.name} is in use by another `tidelog up`{by}; stop it with Ctrl-C there, or with `tidelog down`"
+
+    def refuse_second_supervisor(self) -> None:
+        if self.supervisor() is not None:
+            raise Refused(self._supervised())
+
+    def supervisor(self) -> ProcessIdentity | None:
+        """The process that watches the brokers now."""
+        try:
+            found = json.loads(self._supervisor_lock.read_text())
+            identity = ProcessIdentity(int(found["pid"]), str(found["started"]))
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+            return None
+        return identity if is_running(identity) else None
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all, for readers at any moment."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
