@@ -1,4 +1,4 @@
-"""What every store does alike: single operations as transactions of one, and callbacks on the event loop."""
+"""What every store does alike: single operations as transactions of one, the lease, callbacks on the event loop."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -16,6 +16,7 @@ from tidelog.store.interface import (
     Watch,
     WatchEvent,
 )
+from tidelog.store.lease import Lease
 from tidelog.store.tree import StoredNode
 from tidelog.store.watches import WatchedAspect, Watches
 
@@ -24,22 +25,47 @@ def deliver_soon(watch: Watch, event: WatchEvent) -> None:
     asyncio.get_running_loop().call_soon(watch, event)
 
 
+def call_soon(callbacks: Sequence[Callable[[], None]]) -> None:
+    for callback in callbacks:
+        asyncio.get_running_loop().call_soon(callback)
+
+
 class BaseStore(ABC):
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now`: monotonic seconds, for the lease."""
         self.watches = Watches(deliver_soon)
+        self.lease = Lease(
+            now, lambda: call_soon(self._suspended_callbacks), lambda: call_soon(self._resumed_callbacks)
+        )
+        self._suspended_callbacks: list[Callable[[], None]] = []
+        self._resumed_callbacks: list[Callable[[], None]] = []
         self._session_end_callbacks: list[Callable[[], None]] = []
+
+    @property
+    def is_session_alive(self) -> bool:
+        return self.lease.is_valid
+
+    @property
+    def lease_end(self) -> float:
+        return self.lease.end
 
     @abstractmethod
     async def multi(self, operations: Sequence[Operation]) -> list[Result]: ...
+
+    def on_suspended(self, callback: Callable[[], None]) -> None:
+        self._suspended_callbacks.append(callback)
+
+    def on_resumed(self, callback: Callable[[], None]) -> None:
+        self._resumed_callbacks.append(callback)
 
     def on_session_end(self, callback: Callable[[], None]) -> None:
         self._session_end_callbacks.append(callback)
 
     def session_ended(self) -> None:
         """Tell those who asked, each once."""
+        self.lease.cancel()
         callbacks, self._session_end_callbacks = self._session_end_callbacks, []
-        for callback in callbacks:
-            asyncio.get_running_loop().call_soon(callback)
+        call_soon(callbacks)
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
         (created,) = await self.multi([Create(path, data, ephemeral, sequential)])

@@ -42,6 +42,10 @@ class SessionExpired(StoreError):
     """The session has ended, and its ephemeral nodes with it; a new session is needed."""
 
 
+class RequestTooLarge(StoreError):
+    """The operations are larger than what the store takes in one request; nothing was changed."""
+
+
 class StoreUnavailable(StoreError):
     """The store could not be asked; the same may work later, and the operation may or may not have happened."""
 
@@ -112,6 +116,22 @@ class Store(Protocol):
     @property
     def is_session_alive(self) -> bool:
         """False as soon as the session may have ended, judged by the broker's own clock."""
+        ...
+
+    @property
+    def lease_end(self) -> float:
+        """Until when, in seconds of the monotonic clock, the session certainly lives."""
+        ...
+
+    def on_suspended(self, callback: Callable[[], None]) -> None:
+        """Call back, on the event loop, whenever the store could not be reached for so long that the session may end.
+
+        Until `on_resumed` or `on_session_end` nobody may act as a member of the cluster.
+        """
+        ...
+
+    def on_resumed(self, callback: Callable[[], None]) -> None:
+        """Call back, on the event loop, whenever a session that was suspended turned out to live on."""
         ...
 
     def on_session_end(self, callback: Callable[[], None]) -> None:

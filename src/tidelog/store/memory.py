@@ -4,17 +4,36 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from tidelog.store.base import BaseStore
-from tidelog.store.interface import NO_OWNER, Node, Operation, Result, SessionExpired, Watch, WatchEvent
+from tidelog.store.interface import (
+    NO_OWNER,
+    Node,
+    Operation,
+    Result,
+    SessionExpired,
+    StoreUnavailable,
+    Watch,
+    WatchEvent,
+)
 from tidelog.store.tree import ROOT, ROOT_NODE, StoredNode, check_path, parent_of, perform, remove_owned
+
+SESSION_TIMEOUT_MS = 9000
+UNANSWERED_SECONDS = 0.1
+"""How long a request that cannot reach the store takes to fail."""
 
 
 class MemoryStoreState:
-    """What a ZooKeeper server would hold; every MemoryStore of it is a session."""
+    """What a ZooKeeper server would hold; every MemoryStore of it is a session.
+
+    A session that is cut off can neither ask nor hear anything. It expires when its timeout has passed, which its owner
+    learns when it is connected again.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[str, StoredNode] = {ROOT: ROOT_NODE}
         self.children: dict[str, set[str]] = {ROOT: set()}
         self.sessions: dict[int, MemoryStore] = {}
+        self._cut_off: dict[int, MemoryStore] = {}
+        self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._last_transaction_id = 0
         self._last_session_id = NO_OWNER
 
@@ -47,8 +66,41 @@ class MemoryStoreState:
         self.sessions[self._last_session_id] = store
         return self._last_session_id
 
+    def is_cut_off(self, session_id: int) -> bool:
+        return session_id in self._cut_off
+
+    def cut_off(self, session_id: int) -> None:
+        """From now on the session's owner cannot reach the store."""
+        if session_id in self._cut_off or session_id not in self.sessions:
+            return
+        store = self._cut_off[session_id] = self.sessions[session_id]
+        loop = asyncio.get_running_loop()
+        self._expiries[session_id] = loop.call_later(store.session_timeout_s, self.expire, session_id)
+        store.lease.renew(loop.time(), store.session_timeout_s)
+
+    def reconnect(self, session_id: int) -> None:
+        """The owner can reach the store again, and learns whether its session is still there and what it missed."""
+        store = self._cut_off.pop(session_id, None)
+        if store is None:
+            return
+        if session_id not in self.sessions:
+            store.session_ended()
+            return
+        self._expiries.pop(session_id).cancel()
+        store.watches.compare({path: self.find(path) for path in store.watches.paths()})
+        store.lease.hold()
+
+    def crash(self, session_id: int, noticed_after_s: float = 0.0) -> None:
+        """The owner died and hears nothing any more; after a while the store ends its session."""
+        store = self.sessions[session_id]
+        self._cut_off[session_id] = store
+        store.lease.cancel()
+        self._expiries[session_id] = asyncio.get_running_loop().call_later(noticed_after_s, self.expire, session_id)
+
     def end_session(self, session_id: int) -> None:
         del self.sessions[session_id]
+        if session_id in self._expiries:
+            self._expiries.pop(session_id).cancel()
         owned = [path for path, node in self.nodes.items() if node.owner == session_id]
         self._last_transaction_id += 1
         self._fire(remove_owned(self, owned))
@@ -57,11 +109,13 @@ class MemoryStoreState:
         """End a session against its will, as if its process had hung or died."""
         store = self.sessions[session_id]
         self.end_session(session_id)
-        store.session_ended()
+        if not self.is_cut_off(session_id):
+            store.session_ended()
 
     def _fire(self, events: Iterable[WatchEvent]) -> None:
-        for store in list(self.sessions.values()):
-            store.watches.fire(events)
+        for session_id, store in list(self.sessions.items()):
+            if not self.is_cut_off(session_id):
+                store.watches.fire(events)
 
 
 class _Transaction:
@@ -105,18 +159,15 @@ class _Transaction:
 class MemoryStore(BaseStore):
     """One session with a shared state."""
 
-    def __init__(self, state: MemoryStoreState | None = None) -> None:
-        super().__init__()
+    def __init__(self, state: MemoryStoreState | None = None, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
+        super().__init__(lambda: asyncio.get_running_loop().time())
+        self.session_timeout_s = session_timeout_ms / 1000
         self._state = state if state is not None else MemoryStoreState()
         self._session_id = self._state.open_session(self)
 
     @property
     def session_id(self) -> int:
         return self._session_id
-
-    @property
-    def is_session_alive(self) -> bool:
-        return self._session_id in self._state.sessions
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
         return self._seen_existing(path, await self._find(path), watch)
@@ -142,7 +193,8 @@ class MemoryStore(BaseStore):
         await asyncio.Event().wait()
 
     async def close(self) -> None:
-        if self.is_session_alive:
+        self.lease.cancel()
+        if self._session_id in self._state.sessions and not self._state.is_cut_off(self._session_id):
             self._state.end_session(self._session_id)
 
     async def _find(self, path: str) -> StoredNode | None:
@@ -153,5 +205,8 @@ class MemoryStore(BaseStore):
     async def _travel(self) -> None:
         """A request takes time: others may come between a read and the write that follows it."""
         await asyncio.sleep(0)
-        if not self.is_session_alive:
+        if self._state.is_cut_off(self._session_id):
+            await asyncio.sleep(UNANSWERED_SECONDS)
+            raise StoreUnavailable
+        if self._session_id not in self._state.sessions:
             raise SessionExpired

@@ -15,7 +15,7 @@ from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
 from tidelog.runtime.workers import Workers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import Node, Operation, Result, SessionExpired, StoreUnavailable, Watch
-from tidelog.store.sqlite_database import ChangeDetector, Database, Session
+from tidelog.store.sqlite_database import ChangeDetector, Database, Session, Sight
 from tidelog.store.tree import StoredNode, check_path
 
 P = ParamSpec("P")
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 POLL_INTERVAL_SECONDS = 0.05
 LONE_POLL_INTERVAL_SECONDS = 0.25
 """While no other process has a session, nobody's death must be noticed."""
+HEARTBEATS_PER_SESSION = 4
+"""At least so many within the session timeout, however rarely the settings ask for them."""
 
 
 class SqliteStore(BaseStore):
@@ -34,21 +36,23 @@ class SqliteStore(BaseStore):
     def __init__(
         self, disk: Disk, clock: Clock, workers: Workers, session_timeout_ms: int, heartbeat_interval_ms: int
     ) -> None:
-        super().__init__()
+        super().__init__(clock.monotonic)
         self._disk = disk
         self._clock = clock
         self._workers = workers
         self._session_timeout_ms = session_timeout_ms
-        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._heartbeat_interval_ms = min(heartbeat_interval_ms, session_timeout_ms // HEARTBEATS_PER_SESSION)
         self._turn = asyncio.Lock()
         self._database: Database
         self._detector: ChangeDetector
         self._lock: Lock
         self._session_id = 0
         self._others: list[Session] = []
-        self._lease_end_ms = 0
+        self._renewed_ms = 0
         self._last_poll_ms = 0
         self._seen_data_version = -1
+        self._seen_transaction_id = -1
+        self._is_reachable = True
         self._is_ended = False
         self._is_closed = False
 
@@ -65,16 +69,14 @@ class SqliteStore(BaseStore):
     ) -> "SqliteStore":
         """Make the file if it is missing; end the sessions of dead processes; begin a session."""
         store = cls(disk, clock, workers, session_timeout_ms, heartbeat_interval_ms)
-        await store._call(store._open, path)
+        opened_ms = store._now_ms()
+        await store._call(store._open, path, opened_ms)
+        store._renewed(opened_ms)
         return store
 
     @property
     def session_id(self) -> int:
         return self._session_id
-
-    @property
-    def is_session_alive(self) -> bool:
-        return not self._is_ended and self._now_ms() < self._lease_end_ms
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
         return self._seen_existing(path, await self._find(path), watch)
@@ -109,24 +111,29 @@ class SqliteStore(BaseStore):
         async with self._turn:
             if self._is_ended:
                 return
+            self.lease.check()
             try:
                 await self._poll()
+                self._reached()
             except SessionExpired:
                 self._end()
             except (StoreUnavailable, OSError) as error:
-                logger.warning("coordination store cannot be asked: error=%s", error)
+                self._not_reached(error)
 
     async def close(self) -> None:
         async with self._turn:
             if not self._is_closed:
                 self._is_ended = self._is_closed = True
+                self.lease.cancel()
                 await self._workers.run(self._close)
 
     async def _poll(self) -> None:
         """What is cheap happens here; a thread is woken only if there is something to do."""
         now_ms = self._now_ms()
-        if now_ms >= self._lease_end_ms - self._session_timeout_ms + self._heartbeat_interval_ms:
-            await self._workers.run(self._renew, now_ms)
+        if now_ms >= self._renewed_ms + self._heartbeat_interval_ms:
+            lease_end_ms = now_ms + self._session_timeout_ms
+            await self._workers.run(self._database.renew_session, self._session_id, lease_end_ms)
+            self._renewed(now_ms)
         data_version = self._detector.data_version()
         if data_version != self._seen_data_version:
             await self._look_around()
@@ -137,13 +144,31 @@ class SqliteStore(BaseStore):
             await self._look_around()
         self._last_poll_ms = now_ms
 
+    def _renewed(self, sent_ms: int) -> None:
+        self._renewed_ms = sent_ms
+        self.lease.renew(sent_ms / 1000, self._session_timeout_ms / 1000)
+
     async def _look_around(self) -> None:
         """Read after the data version, so that a change in between shows at the next poll."""
         paths = list(self.watches.paths())
-        nodes = await self._workers.run(self._database.read, self._session_id, paths)
-        sessions = await self._workers.run(self._database.sessions)
-        self._others = [session for session in sessions if session.id != self._session_id]
-        self.watches.compare(dict(zip(paths, nodes, strict=True)))
+        sight = await self._workers.run(self._database.look, self._session_id, paths, self._seen_transaction_id)
+        self._see(paths, sight)
+
+    def _see(self, paths: Sequence[str], sight: Sight) -> None:
+        self._others = [session for session in sight.sessions if session.id != self._session_id]
+        self._seen_transaction_id = sight.transaction_id
+        if sight.nodes is not None:
+            self.watches.compare(dict(zip(paths, sight.nodes, strict=True)))
+
+    def _reached(self) -> None:
+        if not self._is_reachable:
+            self._is_reachable = True
+            logger.info("coordination store can be asked again session_id=%d", self._session_id)
+
+    def _not_reached(self, error: Exception) -> None:
+        if self._is_reachable:
+            self._is_reachable = False
+            logger.warning("coordination store cannot be asked session_id=%d error=%s", self._session_id, error)
 
     async def _find(self, path: str) -> StoredNode | None:
         (node,) = await self._read([path])
@@ -170,7 +195,7 @@ class SqliteStore(BaseStore):
     def _end(self) -> None:
         if not self._is_ended:
             self._is_ended = True
-            logger.warning("session of the coordination store ended: session_id=%d", self._session_id)
+            logger.warning("session of the coordination store ended session_id=%d", self._session_id)
             self.session_ended()
 
     def _now_ms(self) -> int:
@@ -195,25 +220,21 @@ class SqliteStore(BaseStore):
 
     # From here on what runs in a worker thread, one call at a time.
 
-    def _open(self, path: str) -> None:
+    def _open(self, path: str, opened_ms: int) -> None:
         self._disk.make_directory(path.rpartition("/")[0] or ".")
         self._database = Database(path)
         self._bury([session for session in self._database.sessions() if self._is_dead(session)])
         self._detector = ChangeDetector(path)
-        self._last_poll_ms = self._now_ms()
-        self._lease_end_ms = self._last_poll_ms + self._session_timeout_ms
-        self._session_id = self._database.open_session(self._lease_end_ms, self._take_lock)
+        self._last_poll_ms = opened_ms
+        self._session_id = self._database.open_session(opened_ms + self._session_timeout_ms, self._take_lock)
 
     def _take_lock(self, session_id: int) -> None:
         self._lock = self._disk.lock(self._lock_path(session_id))
 
-    def _renew(self, now_ms: int) -> None:
-        self._database.renew_session(self._session_id, now_ms + self._session_timeout_ms)
-        self._lease_end_ms = now_ms + self._session_timeout_ms
-
     def _bury(self, dead: Sequence[Session]) -> None:
         for session in dead:
             if self._database.end_session(session.id, session.lease_end_ms):
+                logger.info("ended the session of a process that died or hung session_id=%d", session.id)
                 self._disk.remove(self._lock_path(session.id))
 
     def _close(self) -> None:

@@ -39,6 +39,14 @@ class Session(NamedTuple):
     lease_end_ms: int
 
 
+class Sight(NamedTuple):
+    """The sessions, and the nodes asked for if there was a transaction since the one named."""
+
+    transaction_id: int
+    sessions: list[Session]
+    nodes: list[StoredNode | None] | None
+
+
 class Written(NamedTuple):
     results: list[Result]
     events: list[WatchEvent]
@@ -87,6 +95,14 @@ class Database:
             rows = self._connection.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
             return self.find(path), [child.rpartition("/")[2] for (child,) in rows]
 
+    def look(self, session_id: int, paths: Sequence[str], seen_transaction_id: int) -> Sight:
+        """Leases are renewed far more often than nodes change, so that most looks read no nodes."""
+        with self._transaction("DEFERRED"):
+            self._require_session(session_id)
+            transaction_id = self._last("transaction_id")
+            nodes = None if transaction_id == seen_transaction_id else [self.find(path) for path in paths]
+            return Sight(transaction_id, self._sessions(), nodes)
+
     def write(self, session_id: int, operations: Sequence[Operation]) -> Written:
         """All of the operations or none, and none for a session that has ended."""
         with self._transaction("IMMEDIATE"):
@@ -116,7 +132,9 @@ class Database:
         """With a lease: only if it was not renewed since. False if the session lives on."""
         with self._transaction("IMMEDIATE"):
             row = self._connection.execute("SELECT lease_end_ms FROM session WHERE id = ?", (session_id,)).fetchone()
-            if row is not None and lease_end_ms not in (None, row[0]):
+            if row is None:
+                return True
+            if lease_end_ms not in (None, row[0]):
                 return False
             self._next("transaction_id")
             owned = self._connection.execute("SELECT path FROM node WHERE owner = ?", (session_id,)).fetchall()
@@ -126,11 +144,17 @@ class Database:
 
     def sessions(self) -> list[Session]:
         with _storage_errors(self.path):
-            return [Session(*row) for row in self._connection.execute("SELECT id, lease_end_ms FROM session")]
+            return self._sessions()
+
+    def _sessions(self) -> list[Session]:
+        return [Session(*row) for row in self._connection.execute("SELECT id, lease_end_ms FROM session")]
 
     def _require_session(self, session_id: int) -> None:
         if self._connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is None:
             raise SessionExpired
+
+    def _last(self, counter: str) -> int:
+        return int(self._connection.execute("SELECT value FROM counter WHERE name = ?", (counter,)).fetchone()[0])
 
     def _next(self, counter: str) -> int:
         statement = "UPDATE counter SET value = value + 1 WHERE name = ? RETURNING value"

@@ -1,0 +1,71 @@
+"""How long a session certainly lives, judged by the broker's own clock: a broker fences itself when this ends."""
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+
+SAFETY_MARGIN = 0.1
+"""The part of the session timeout by which a broker fences itself before the store can end its session."""
+
+
+class Lease:
+    """Counted from when a heartbeat was sent, not from its answer: the store cannot have heard it earlier.
+
+    A process that was stopped and wakes up is out of its lease before any of its timers has run.
+    """
+
+    def __init__(
+        self, now: Callable[[], float], on_suspended: Callable[[], None], on_resumed: Callable[[], None]
+    ) -> None:
+        self._now = now
+        self._on_suspended = on_suspended
+        self._on_resumed = on_resumed
+        self._timer: asyncio.TimerHandle | None = None
+        self.end = inf
+        self.is_suspended = False
+
+    @property
+    def is_valid(self) -> bool:
+        return self.end == inf or self._now() < self.end
+
+    def renew(self, sent_at: float, timeout_s: float) -> None:
+        """A heartbeat that was sent then has been answered."""
+        self.end = sent_at + timeout_s * (1 - SAFETY_MARGIN)
+        self.check()
+
+    def hold(self) -> None:
+        """Valid until further notice."""
+        self.end = inf
+        self.check()
+
+    def cancel(self) -> None:
+        """The session is over: nothing more to tell."""
+        self.end = -inf
+        self._stop_timer()
+
+    def check(self) -> None:
+        """Tell whether the lease ran out or came back; done by a timer too."""
+        if self.end == -inf:
+            return
+        if self.is_valid == self.is_suspended:
+            self.is_suspended = not self.is_suspended
+            callback = self._on_suspended if self.is_suspended else self._on_resumed
+            callback()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self.is_suspended or self.end == inf:
+            self._stop_timer()
+        elif self._timer is None:
+            delay_s = max(0.0, self.end - self._now())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """The lease may have been renewed meanwhile: then the timer is set for the rest."""
+        self._timer = None
+        self.check()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
