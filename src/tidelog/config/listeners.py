@@ -10,6 +10,8 @@ _LISTENER = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<address>[0-9A-Fa-f:%.]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d+)"
 )
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+PROTOCOL_NUMBERS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""How messages between brokers name them."""
 
 
 class Endpoint(NamedTuple):

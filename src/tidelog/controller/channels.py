@@ -1,0 +1,219 @@
+"""The controller's way to each live broker: one queue and one connection, and patience until the broker is gone."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidelog.client.connection import ClientConnection, ConnectionLost
+from tidelog.cluster.image import Broker
+from tidelog.controller.request_batch import WHOLE_CLUSTER
+from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError, UnsupportedVersion
+from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataTopicState
+from tidelog.protocol.structs import Request, Response
+from tidelog.runtime.network import Network
+from tidelog.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_S = 0.1
+REQUEST_TIMEOUT_S = 30.0
+"""After this long without an answer the connection is taken for dead, and the request is sent again."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    request: Request
+    on_answer: Callable[[Response], None] | None
+
+
+class ControllerChannels:
+    """R36. `listener_name` is the inter-broker listener; None takes each broker's first unencrypted one."""
+
+    def __init__(
+        self,
+        network: Network,
+        client_id: str,
+        listener_name: str | None = None,
+        *,
+        backoff_s: float = BACKOFF_S,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        self._network = network
+        self._client_id = client_id
+        self._listener_name = listener_name
+        self._backoff_s = backoff_s
+        self._request_timeout_s = request_timeout_s
+        self._channels: dict[BrokerId, _BrokerChannel] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, broker: Broker) -> None:
+        """One that is known already came back: what it was to be told before is void."""
+        self.remove(broker.id)
+        channel = _BrokerChannel(
+            self._network,
+            broker,
+            self._listener_name,
+            f"{self._client_id}-to-broker-{broker.id}",
+            self._backoff_s,
+            self._request_timeout_s,
+        )
+        self._channels[broker.id] = channel
+        channel.task = asyncio.get_running_loop().create_task(channel.run())
+        self._tasks.add(channel.task)
+        channel.task.add_done_callback(self._tasks.discard)
+
+    def remove(self, broker_id: BrokerId) -> None:
+        channel = self._channels.pop(broker_id, None)
+        if channel is not None:
+            channel.stop()
+
+    def send(self, broker_id: BrokerId, request: Request, on_answer: Callable[[Response], None] | None = None) -> None:
+        """In order, again and again until answered; dropped if the broker is not there, or no longer."""
+        channel = self._channels.get(broker_id)
+        if channel is not None:
+            channel.enqueue(request, on_answer)
+
+    def waiting_requests(self, broker_id: BrokerId) -> int:
+        channel = self._channels.get(broker_id)
+        return 0 if channel is None else channel.size
+
+    async def close(self) -> None:
+        for broker_id in list(self._channels):
+            self.remove(broker_id)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class _BrokerChannel:
+    """At most one UpdateMetadata waits: a newer one takes over what the older one says."""
+
+    task: "asyncio.Task[None]"
+
+    def __init__(
+        self,
+        network: Network,
+        broker: Broker,
+        listener_name: str | None,
+        client_id: str,
+        backoff_s: float,
+        request_timeout_s: float,
+    ) -> None:
+        self._network = network
+        self._broker_id = broker.id
+        self._endpoint = broker.inter_broker_endpoint(listener_name)
+        self._client_id = client_id
+        self._backoff_s = backoff_s
+        self._request_timeout_s = request_timeout_s
+        self._queue: deque[_Waiting] = deque()
+        self._is_sending = False
+        self._has_work = asyncio.Event()
+        self._connection: ClientConnection | None = None
+        self._is_reachable = True
+        self._is_stopped = False
+
+    @property
+    def size(self) -> int:
+        return len(self._queue) + self._is_sending
+
+    def enqueue(self, request: Request, on_answer: Callable[[Response], None] | None) -> None:
+        if isinstance(request, UpdateMetadataRequest) and on_answer is None:
+            request = self._take_over_waiting_metadata(request)
+        self._queue.append(_Waiting(request, on_answer))
+        self._has_work.set()
+
+    def _take_over_waiting_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataRequest:
+        for index, waiting in enumerate(self._queue):
+            if isinstance(waiting.request, UpdateMetadataRequest) and waiting.on_answer is None:
+                del self._queue[index]
+                return merged_metadata(waiting.request, request)
+        return request
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self.task.cancel()
+        if self._connection is not None:
+            self._connection.close("the broker left, or this broker is no longer the controller")
+
+    async def run(self) -> None:
+        while True:
+            await self._has_work.wait()
+            while self._queue:
+                waiting = self._queue.popleft()
+                self._is_sending = True
+                try:
+                    await self._deliver(waiting)
+                except Exception:
+                    logger.exception("the controller failed on a request broker_id=%d", self._broker_id)
+                self._is_sending = False
+            self._has_work.clear()
+
+    async def _deliver(self, waiting: _Waiting) -> None:
+        answer = await self._ask_until_answered(waiting.request)
+        if waiting.on_answer is not None and not self._is_stopped:
+            waiting.on_answer(answer)
+
+    async def _ask_until_answered(self, request: Request) -> Response:
+        while True:
+            try:
+                connection = await self._connected()
+                answer = await connection.ask(request, Response, timeout_s=self._request_timeout_s)
+            except (ConnectionLost, UnsupportedVersion) as error:
+                self._note_unreachable(error)
+                await asyncio.sleep(self._backoff_s)
+            else:
+                self._note_answer(request, answer)
+                return answer
+
+    async def _connected(self) -> ClientConnection:
+        if self._connection is not None and not self._connection.is_closed:
+            return self._connection
+        if self._endpoint is None:
+            raise ConnectionLost(f"broker {self._broker_id} has no endpoint for other brokers")
+        self._connection = await ClientConnection.open(
+            self._network, self._endpoint.host, self._endpoint.port, self._client_id, timeout_s=self._request_timeout_s
+        )
+        return self._connection
+
+    def _note_unreachable(self, error: Exception) -> None:
+        if self._is_reachable:
+            logger.warning("controller cannot reach a broker, trying on broker_id=%d reason=%s", self._broker_id, error)
+        self._is_reachable = False
+
+    def _note_answer(self, request: Request, answer: Response) -> None:
+        if not self._is_reachable:
+            logger.info("controller reaches a broker again broker_id=%d", self._broker_id)
+        self._is_reachable = True
+        error_code: int = getattr(answer, "error_code", NO_ERROR)
+        if error_code != NO_ERROR:
+            logger.warning(
+                "broker refused a request of the controller broker_id=%d request=%s error=%s",
+                self._broker_id,
+                type(request).__name__,
+                ERRORS_BY_CODE.get(error_code, UnknownServerError).__name__,
+            )
+
+
+def merged_metadata(earlier: UpdateMetadataRequest, later: UpdateMetadataRequest) -> UpdateMetadataRequest:
+    """One request that says what both say, one after the other."""
+    if later.type == WHOLE_CLUSTER:
+        return later
+    states = {(topic.topic_name, topic.topic_id): topic for topic in earlier.topic_states}
+    for topic in later.topic_states:
+        key = (topic.topic_name, topic.topic_id)
+        known = states.pop(key, None)
+        states[key] = topic if known is None else _merged_topic(known, topic)
+    return UpdateMetadataRequest(
+        controller_id=later.controller_id,
+        type=earlier.type,
+        controller_epoch=later.controller_epoch,
+        broker_epoch=later.broker_epoch,
+        topic_states=list(states.values()),
+        live_brokers=later.live_brokers,
+    )
+
+
+def _merged_topic(earlier: UpdateMetadataTopicState, later: UpdateMetadataTopicState) -> UpdateMetadataTopicState:
+    partitions = {state.partition_index: state for state in earlier.partition_states}
+    partitions |= {state.partition_index: state for state in later.partition_states}
+    return UpdateMetadataTopicState(later.topic_name, later.topic_id, list(partitions.values()))

@@ -1,0 +1,224 @@
+"""What one event of the controller has to say to brokers, collected while it runs and sent at its end."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from tidelog.cluster.image import Broker, Partition
+from tidelog.config.listeners import PROTOCOL_NUMBERS
+from tidelog.protocol.messages.leader_and_isr import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from tidelog.protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from tidelog.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from tidelog.protocol.structs import Request
+from tidelog.types import BrokerId, Uuid
+
+LEADER_DURING_DELETE: BrokerId = -2
+"""In UpdateMetadata: the topic is being deleted, and brokers forget it."""
+
+WHOLE_CLUSTER = 2
+"""The type of an UpdateMetadata that leaves no topic out: what it does not name is gone."""
+
+
+class _Topic(NamedTuple):
+    name: str
+    topic_id: Uuid
+
+
+class _Stop(NamedTuple):
+    leader_epoch: int
+    delete: bool
+
+
+_Metadata: TypeAlias = dict[_Topic, dict[int, Partition]]
+
+
+class RequestBatch:
+    """R36. What is said twice of one partition is sent once, as it was said last."""
+
+    def __init__(self, controller_id: BrokerId, controller_epoch: int, listener_name: str | None = None) -> None:
+        self._controller_id = controller_id
+        self._controller_epoch = controller_epoch
+        self._listener_name = listener_name
+        self._leader_and_isr: dict[BrokerId, dict[_Topic, dict[int, LeaderAndIsrPartitionState]]] = {}
+        self._stops: dict[BrokerId, dict[str, dict[int, _Stop]]] = {}
+        self._metadata: dict[BrokerId, _Metadata] = {}
+        self._told_all: set[BrokerId] = set()
+
+    def add_leader_and_isr(
+        self, brokers: Iterable[BrokerId], topic: str, topic_id: Uuid, partition: Partition, *, is_new: bool
+    ) -> None:
+        for broker_id in brokers:
+            states = self._leader_and_isr.setdefault(broker_id, {}).setdefault(_Topic(topic, topic_id), {})
+            earlier = states.get(partition.index)
+            states[partition.index] = _leadership(partition, is_new or (earlier is not None and earlier.is_new))
+
+    def add_stop_replica(
+        self, brokers: Iterable[BrokerId], topic: str, partition: int, *, leader_epoch: int, delete: bool
+    ) -> None:
+        for broker_id in brokers:
+            self._stops.setdefault(broker_id, {}).setdefault(topic, {})[partition] = _Stop(leader_epoch, delete)
+
+    def add_metadata(
+        self,
+        brokers: Iterable[BrokerId],
+        topics: Iterable[tuple[str, Uuid, Partition]] = (),
+        *,
+        is_whole_cluster: bool = False,
+    ) -> None:
+        """Without topics: just the live brokers. `is_whole_cluster`: there are no other topics than these."""
+        brokers = tuple(brokers)
+        told = [self._metadata.setdefault(broker_id, {}) for broker_id in brokers]
+        for name, topic_id, partition in topics:
+            topic = _Topic(name, topic_id)
+            for metadata in told:
+                metadata.setdefault(topic, {})[partition.index] = partition
+        if is_whole_cluster:
+            self._told_all.update(brokers)
+
+    def build(self, live_brokers: Mapping[BrokerId, Broker]) -> list[tuple[BrokerId, Request]]:
+        """For live brokers only. Leaders are told of their office before others are sent to them."""
+        return [
+            *self._build_leader_and_isr(live_brokers),
+            *self._build_metadata(live_brokers),
+            *self._build_stops(live_brokers),
+        ]
+
+    def _build_leader_and_isr(self, live_brokers: Mapping[BrokerId, Broker]) -> list[tuple[BrokerId, Request]]:
+        requests: list[tuple[BrokerId, Request]] = []
+        for broker_id, topics in self._leader_and_isr.items():
+            if broker_id in live_brokers:
+                states = [
+                    LeaderAndIsrTopicState(topic.name, topic.topic_id, list(partitions.values()))
+                    for topic, partitions in topics.items()
+                ]
+                request = LeaderAndIsrRequest(
+                    controller_id=self._controller_id,
+                    controller_epoch=self._controller_epoch,
+                    broker_epoch=live_brokers[broker_id].epoch,
+                    topic_states=states,
+                    live_leaders=self._live_leaders(states, live_brokers),
+                )
+                requests.append((broker_id, request))
+        return requests
+
+    def _live_leaders(
+        self, topics: Iterable[LeaderAndIsrTopicState], live_brokers: Mapping[BrokerId, Broker]
+    ) -> list[LeaderAndIsrLiveLeader]:
+        found = []
+        for broker_id in sorted({state.leader for topic in topics for state in topic.partition_states}):
+            broker = live_brokers.get(broker_id)
+            endpoint = None if broker is None else broker.inter_broker_endpoint(self._listener_name)
+            if endpoint is not None:
+                found.append(LeaderAndIsrLiveLeader(broker_id, endpoint.host, endpoint.port))
+        return found
+
+    def _build_metadata(self, live_brokers: Mapping[BrokerId, Broker]) -> list[tuple[BrokerId, Request]]:
+        brokers = [_described(broker) for broker in live_brokers.values()]
+        built: list[tuple[_Metadata, list[UpdateMetadataTopicState]]] = []
+        requests: list[tuple[BrokerId, Request]] = []
+        for broker_id, metadata in self._metadata.items():
+            if broker_id in live_brokers:
+                request = UpdateMetadataRequest(
+                    controller_id=self._controller_id,
+                    type=WHOLE_CLUSTER if broker_id in self._told_all else 0,
+                    controller_epoch=self._controller_epoch,
+                    broker_epoch=live_brokers[broker_id].epoch,
+                    topic_states=_shared_states(metadata, built, live_brokers),
+                    live_brokers=brokers,
+                )
+                requests.append((broker_id, request))
+        return requests
+
+    def _build_stops(self, live_brokers: Mapping[BrokerId, Broker]) -> list[tuple[BrokerId, Request]]:
+        requests: list[tuple[BrokerId, Request]] = []
+        for broker_id, topics in self._stops.items():
+            if broker_id in live_brokers:
+                request = StopReplicaRequest(
+                    controller_id=self._controller_id,
+                    controller_epoch=self._controller_epoch,
+                    broker_epoch=live_brokers[broker_id].epoch,
+                    topic_states=[
+                        StopReplicaTopicState(
+                            topic,
+                            [StopReplicaPartitionState(index, *stop) for index, stop in partitions.items()],
+                        )
+                        for topic, partitions in topics.items()
+                    ],
+                )
+                requests.append((broker_id, request))
+        return requests
+
+
+def _leadership(partition: Partition, is_new: bool) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        partition_index=partition.index,
+        controller_epoch=partition.controller_epoch,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=partition.in_sync_replicas,
+        partition_epoch=partition.version,
+        replicas=partition.replicas,
+        adding_replicas=partition.adding_replicas,
+        removing_replicas=partition.removing_replicas,
+        is_new=is_new,
+    )
+
+
+def _shared_states(
+    metadata: _Metadata,
+    built: list[tuple[_Metadata, list[UpdateMetadataTopicState]]],
+    live_brokers: Mapping[BrokerId, Broker],
+) -> list[UpdateMetadataTopicState]:
+    """Most often all brokers are told the same: then it is built once."""
+    for known, states in built:
+        if known == metadata:
+            return states
+    states = [
+        UpdateMetadataTopicState(
+            topic.name, topic.topic_id, [_metadata(partition, live_brokers) for partition in partitions.values()]
+        )
+        for topic, partitions in metadata.items()
+    ]
+    built.append((metadata, states))
+    return states
+
+
+def _metadata(partition: Partition, live_brokers: Mapping[BrokerId, Broker]) -> UpdateMetadataPartitionState:
+    return UpdateMetadataPartitionState(
+        partition_index=partition.index,
+        controller_epoch=partition.controller_epoch,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=partition.in_sync_replicas,
+        zk_version=partition.version,
+        replicas=partition.replicas,
+        offline_replicas=[replica for replica in partition.replicas if replica not in live_brokers],
+    )
+
+
+def _described(broker: Broker) -> UpdateMetadataBroker:
+    return UpdateMetadataBroker(
+        id=broker.id,
+        endpoints=[
+            UpdateMetadataEndpoint(
+                endpoint.port, endpoint.host, endpoint.listener_name, PROTOCOL_NUMBERS[endpoint.security_protocol]
+            )
+            for endpoint in broker.endpoints
+        ],
+        rack=broker.rack,
+        epoch=broker.epoch,
+    )
