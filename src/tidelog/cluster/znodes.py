@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tidelog.cluster.image import Broker, Partition, Topic
@@ -183,6 +184,23 @@ def encode_state(partition: Partition) -> bytes:
     )
 
 
+def decode_state(topic: str, partition: Partition, data: bytes, version: int) -> Partition:
+    """The partition with the leadership that its state node tells."""
+    path = state_path(topic, partition.index)
+    content = _decode(data, path)
+    try:
+        return replace(
+            partition,
+            leader=int(content["leader"]),
+            leader_epoch=int(content["leader_epoch"]),
+            in_sync_replicas=tuple(map(int, content["isr"])),
+            controller_epoch=int(content["controller_epoch"]),
+            version=version,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"{path}: {error!r}") from error
+
+
 def encode_config(configs: Mapping[str, str]) -> bytes:
     return _encode({"version": CONFIG_VERSION, "config": dict(configs)})
 
@@ -310,21 +328,10 @@ def _decode_partition(name: str, index: int, topic: dict[str, Any], state: tuple
     replicas = tuple(topic["partitions"][key])
     adding = tuple(topic.get("adding_replicas", {}).get(key, ()))
     removing = tuple(topic.get("removing_replicas", {}).get(key, ()))
+    without_state = Partition(index, replicas, -1, 0, (), 0, -1, adding, removing)
     if state is None:
-        return Partition(index, replicas, -1, 0, (), 0, -1, adding, removing)
-    data, version = state
-    content = _decode(data, state_path(name, index))
-    return Partition(
-        index,
-        replicas,
-        content["leader"],
-        content["leader_epoch"],
-        tuple(content["isr"]),
-        content["controller_epoch"],
-        version,
-        adding,
-        removing,
-    )
+        return without_state
+    return decode_state(name, without_state, *state)
 
 
 def _field(data: bytes, path: str, name: str) -> Any:
