@@ -154,3 +154,58 @@ def test_a_burst_of_changes_is_looked_at_once() -> None:
         assert len(operation.completed_at) == 1
 
     run_virtually(scenario())
+
+
+class Note:
+    """An observer that passes each change on to a key of its own."""
+
+    def __init__(self, waiting: Purgatory, own: Watchers, levels: dict[Watchers, int]) -> None:
+        self.waiting, self.own, self.levels = waiting, own, levels
+        self.told = 0
+
+    def on_changed(self) -> None:
+        self.told += 1
+        self.levels[self.own] += 1
+        self.waiting.changed(self.own)
+
+
+def test_an_observer_is_told_of_every_change_and_stays() -> None:
+    async def scenario() -> None:
+        waiting, watchers, own = purgatory(), Watchers(), Watchers()
+        note = Note(waiting, own, {own: 0})
+        assert not watchers
+        watchers.observers[note] = None
+        assert watchers
+        for expected in (1, 2):
+            waiting.changed(watchers)
+            waiting.changed(watchers)
+            assert note.told == expected - 1
+            await asyncio.sleep(0.01)
+            assert note.told == expected
+        del watchers.observers[note]
+        waiting.changed(watchers)
+        await asyncio.sleep(0.01)
+        assert note.told == 2
+        assert waiting.size == 0
+
+    run_virtually(scenario())
+
+
+def test_observers_are_told_before_operations_are_asked_and_their_own_keys_in_the_same_turn() -> None:
+    async def scenario() -> None:
+        waiting, watchers, own = purgatory(), Watchers(), Watchers()
+        levels = {own: 0, watchers: 0}
+        note = Note(waiting, own, levels)
+        watchers.observers[note] = None
+        behind_the_note = Threshold(1, levels)
+        waiting.wait(behind_the_note, [own], 30)
+        waiting.changed(watchers)
+        await asyncio.sleep(0)
+        assert len(behind_the_note.completed_at) == 1
+        again = Threshold(2, levels)
+        waiting.wait(again, [own], 30)
+        waiting.changed(watchers)
+        await asyncio.sleep(0)
+        assert len(again.completed_at) == 1
+
+    run_virtually(scenario())

@@ -2,12 +2,13 @@
 
 A key that may change (a partition's high watermark, say) owns `Watchers`. Changes made within one
 turn of the event loop are looked at together at its end, so that a burst of appends wakes a waiting
-fetch once, with all of the burst.
+fetch once, with all of the burst. Who must know of every change, waiting or not, is an `Observer`.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import Protocol
 
 from tidelog.runtime.deadlines import DeadlineKey, Deadlines
 
@@ -54,16 +55,24 @@ class DelayedOperation(ABC):
             self._purgatory.forget(self._deadline)
 
 
-class Watchers:
-    """The operations that wait for one key."""
+class Observer(Protocol):
+    """Stays with its key from change to change, and does no more than to make a note of each."""
 
-    __slots__ = ("operations",)
+    def on_changed(self) -> None:
+        """Adds and removes no observers. Operations that wait for its note are asked in the same turn."""
+
+
+class Watchers:
+    """The operations that wait for one key, and its observers."""
+
+    __slots__ = ("observers", "operations")
 
     def __init__(self) -> None:
         self.operations: dict[DelayedOperation, None] = {}
+        self.observers: dict[Observer, None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.operations)
+        return bool(self.operations or self.observers)
 
 
 class Purgatory:
@@ -85,12 +94,15 @@ class Purgatory:
         self._deadlines.cancel(deadline)
 
     def changed(self, watchers: Watchers) -> None:
-        """The key changed: ask those who wait for it, at the end of this turn of the loop."""
+        """The key changed: tell its observers and ask those who wait for it, at the end of this turn of the loop."""
         if not self._changed:
             self._loop.call_soon(self._ask)
         self._changed[watchers] = None
 
     def _ask(self) -> None:
+        for watchers in list(self._changed):
+            for observer in watchers.observers:
+                observer.on_changed()
         changed, self._changed = self._changed, {}
         for watchers in changed:
             for operation in list(watchers.operations):
