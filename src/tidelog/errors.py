@@ -154,6 +154,10 @@ class OutOfOrderSequenceNumber(KafkaError, code=45):
     """The batch does not follow the last one of this producer."""
 
 
+class DuplicateSequenceNumber(KafkaError, code=46):
+    """The batch was written before, so long ago that its offset is no longer known."""
+
+
 class InvalidProducerEpoch(KafkaError, code=47):
     """A newer instance of this producer has taken over."""
 
@@ -170,8 +174,16 @@ class KafkaStorageError(RetriableError, code=56):
     """The log directory of the partition is offline."""
 
 
+class UnknownProducerId(KafkaError, code=59):
+    """The broker no longer knows this producer: what it wrote was deleted."""
+
+
 class FetchSessionIdNotFound(RetriableError, code=70):
     """The broker does not know this fetch session: fetch without one."""
+
+
+class InvalidFetchSessionEpoch(RetriableError, code=71):
+    """The request does not follow the last one of its fetch session."""
 
 
 class TopicDeletionDisabled(KafkaError, code=73):
@@ -194,6 +206,10 @@ class StaleBrokerEpoch(KafkaError, code=77):
     """The request is from or about an earlier life of the broker."""
 
 
+class OffsetNotAvailable(RetriableError, code=78):
+    """The new leader does not know yet how far the log is committed."""
+
+
 class InvalidRecord(RecordsRefused, code=87):
     """A record breaks the rules of its topic or of the format."""
 
@@ -202,9 +218,24 @@ class UnknownTopicId(RetriableError, code=100):
     """No topic has this id."""
 
 
+class InconsistentTopicId(RetriableError, code=103):
+    """The partition here belongs to another topic of the same name."""
+
+
+class FetchSessionTopicIdError(RetriableError, code=106):
+    """The fetch session names topics in the other way: by name, or by id."""
+
+
 class MismatchedEndpointType(KafkaError, code=114):
     """The request was sent to an endpoint of the wrong type."""
 
 
 class UnsupportedEndpointType(KafkaError, code=115):
     """This endpoint type is not supported."""
+
+
+def error_of(code: int, context: str = "", message: str | None = None) -> KafkaError:
+    """The error that a response names by its code; its message tells the context and what the broker said, if it did."""
+    found = ERRORS_BY_CODE.get(code)
+    said = message or (f"error code {code}" if found is None else (found.__doc__ or "").strip())
+    return (found or UnknownServerError)(f"{context}: {said}" if context else said)
