@@ -235,7 +235,7 @@ class UnsupportedEndpointType(KafkaError, code=115):
 
 
 def error_of(code: int, context: str = "", message: str | None = None) -> KafkaError:
-    """The error that a response names by its code; its message tells the context and what the broker said, if it did."""
+    """The error that a response names by its code, with the context and what the broker said of it."""
     found = ERRORS_BY_CODE.get(code)
     said = message or (f"error code {code}" if found is None else (found.__doc__ or "").strip())
     return (found or UnknownServerError)(f"{context}: {said}" if context else said)

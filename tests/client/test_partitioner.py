@@ -1,0 +1,42 @@
+"""Keys must find the partition that Java clients put them in."""
+
+import pytest
+
+from tidelog.client.partitioner import StickyPartitions, murmur2, partition_of_key
+from tidelog.runtime.randomness import SeededRandomness
+
+# From UtilsTest.testMurmur2 of Apache Kafka, signed there.
+JAVA_HASHES = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize(("key", "hashed"), JAVA_HASHES.items())
+def test_hash_is_that_of_java(key: bytes, hashed: int) -> None:
+    assert murmur2(key) == hashed & 0xFFFFFFFF
+
+
+def test_partition_is_that_of_the_positive_hash() -> None:
+    assert partition_of_key(b"foobar", 12) == (-790332482 & 0x7FFFFFFF) % 12
+    assert {partition_of_key(b"%d" % number, 7) for number in range(200)} == set(range(7))
+
+
+def test_records_without_key_stay_until_told_to_move_on() -> None:
+    sticky = StickyPartitions(SeededRandomness(1))
+    first = sticky.choose("t", [0, 1, 2])
+    assert all(sticky.choose("t", [0, 1, 2]) == first for _ in range(20))
+    sticky.move_on("t", [0, 1, 2])
+    assert sticky.choose("t", [0, 1, 2]) != first
+
+
+def test_partition_without_leader_is_left() -> None:
+    sticky = StickyPartitions(SeededRandomness(1))
+    first = sticky.choose("t", [0, 1])
+    assert sticky.choose("t", [1 - first]) == 1 - first
+    sticky.move_on("t", [1 - first])
+    assert sticky.choose("t", [1 - first]) == 1 - first
