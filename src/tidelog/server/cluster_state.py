@@ -1,7 +1,7 @@
 """What this broker knows of its cluster: the one way in for new images and settings."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage, Topic
@@ -13,7 +13,6 @@ from tidelog.config.resolution import (
     topic_settings,
 )
 from tidelog.config.topic import TopicSettings
-from tidelog.controller.configs import ConfigOutcome, ResourceType
 from tidelog.errors import UnknownTopicId
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.types import BrokerId, Uuid, uuid_text
@@ -30,6 +29,8 @@ class ClusterState:
         self._topic_defaults = topic_defaults(self.settings)
         self.on_settings: list[Callable[[BrokerSettings], None]] = []
         """Told of the broker's settings when they change."""
+        self._early_configs: dict[str, Mapping[str, str]] = {}
+        """Of topics that no image has yet: a replica may be told to host them before anybody else hears of them."""
         self._waiters: list[Callable[[ClusterImage], None]] = []
 
     @property
@@ -45,9 +46,17 @@ class ClusterState:
             raise UnknownTopicId(f"no topic has the id {uuid_text(topic_id)}")
         return name
 
-    def topic_settings(self, topic: str) -> TopicSettings:
+    def topic_configs(self, topic: str) -> Mapping[str, str]:
+        """The topic's own settings."""
         known = self.image.topics.get(topic)
-        return topic_settings(self._topic_defaults, known.configs if known else {})
+        return self._early_configs.get(topic, {}) if known is None else known.configs
+
+    def topic_settings(self, topic: str) -> TopicSettings:
+        return topic_settings(self._topic_defaults, self.topic_configs(topic))
+
+    @property
+    def topics_with_configs(self) -> list[str]:
+        return [*self.image.topics, *self._early_configs]
 
     def start(self, replicas: ReplicaManager) -> None:
         """From now on the partitions hosted here follow the settings."""
@@ -64,17 +73,28 @@ class ClusterState:
             self._configure(image.topics.values())
         elif image.topics is not earlier.topics:
             self._configure(_with_other_configs(image, earlier))
+        for name in [name for name in self._early_configs if name in image.topics]:
+            del self._early_configs[name]
         for waiter in list(self._waiters):
             waiter(image)
 
-    def apply_configs(self, outcome: ConfigOutcome) -> None:
-        """New settings of a topic or of brokers; both act at once."""
-        if outcome.resource_type == ResourceType.TOPIC:
-            topic = self.image.topics.get(outcome.resource_name)
-            if topic is not None:
-                self.apply(self.image.with_topics(replace(topic, configs=outcome.configs)))
-        else:
-            self.apply(self.image.with_broker_configs(outcome.broker_config_name, outcome.configs))
+    def apply_topic_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """All settings that these topics have of their own; they act at once."""
+        topics = self.image.topics
+        self._early_configs.update((name, found) for name, found in configs.items() if name not in topics)
+        changed = [
+            replace(topics[name], configs=found)
+            for name, found in configs.items()
+            if name in topics and topics[name].configs != found
+        ]
+        if changed:
+            self.apply(self.image.with_topics(*changed))
+
+    def apply_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """All dynamic settings of these brokers, by id or CLUSTER_WIDE; they act at once."""
+        broker_configs = {**self.image.broker_configs, **configs}
+        if broker_configs != self.image.broker_configs:
+            self.apply(replace(self.image, broker_configs=broker_configs))
 
     def _configure(self, topics: Iterable[Topic]) -> None:
         for topic in topics:

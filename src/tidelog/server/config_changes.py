@@ -1,0 +1,154 @@
+"""Settings that change anywhere in the cluster: every broker hears of it from the store and takes them over."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from tidelog.cluster import znodes
+from tidelog.cluster.znodes import MalformedNode
+from tidelog.runtime.clock import Clock
+from tidelog.server.cluster_state import ClusterState
+from tidelog.store.interface import NoNode, Store, StoreError, WatchEvent
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 1.0
+NOTIFICATION_AGE_S = 15 * 60.0
+"""A notification that this broker has known for so long is removed: whoever was alive has read it."""
+PURGE_INTERVAL_S = 60.0
+
+SEQUENCE_DIGITS = 10
+TOPICS, BROKERS = "topics", "brokers"
+
+
+class ConfigChanges:
+    """Reads what a notification names, one reader at a time, so that what is applied never goes back in time."""
+
+    def __init__(self, cluster: ClusterState, store: Callable[[], Store], clock: Clock) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._clock = clock
+        self._reading = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._session: Store | None = None
+        self._watched: Store | None = None
+        self._last_name = ""
+        self._known_since: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Follow the changes of one session after another, until cancelled."""
+        while True:
+            try:
+                await self._follow()
+            except StoreError as error:
+                logger.warning("changes of settings cannot be followed, trying on reason=%s", error)
+            except Exception:
+                logger.exception("changes of settings cannot be followed, trying on")
+            self._watched = None
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _follow(self) -> None:
+        store = self._store()
+        if store is not self._session:
+            self._session = store
+            store.on_session_end(self._changed.set)
+        async with self._reading:
+            names = await self._list(store)
+            await self._reload(store, names)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PURGE_INTERVAL_S):
+                    await self._changed.wait()
+            self._changed.clear()
+            await self.catch_up(store)
+            await self._purge(store)
+
+    async def catch_up(self, store: Store | None = None) -> None:
+        """Apply what has changed so far; raises StoreError."""
+        store = store or self._store()
+        async with self._reading:
+            names = await self._list(store)
+            new = [name for name in names if name > self._last_name]
+            if new and _follows(self._last_name, new[0]):
+                await self._apply(store, new)
+            elif new:
+                await self._reload(store, names)
+
+    async def load_topics(self, topics: Sequence[str]) -> None:
+        """Read the settings of topics that are new here; raises StoreError."""
+        async with self._reading:
+            await self._load(self._store(), topics, ())
+
+    async def _list(self, store: Store) -> list[str]:
+        """The notifications; asks to be told of the next one unless that is so already."""
+        if store is self._watched:
+            names = await store.children(znodes.CONFIG_CHANGES)
+        else:
+            names = await store.children(znodes.CONFIG_CHANGES, self._on_change)
+            self._watched = store
+        names = [name for name in names if name[-SEQUENCE_DIGITS:].isdigit()]
+        now = self._clock.monotonic()
+        self._known_since = {name: self._known_since.get(name, now) for name in names}
+        return names
+
+    def _on_change(self, event: WatchEvent) -> None:
+        self._watched = None
+        self._changed.set()
+
+    async def _apply(self, store: Store, names: Sequence[str]) -> None:
+        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
+        nodes = await store.get_many(paths)
+        if None in nodes:
+            await self._reload(store, names)
+            return
+        entities: dict[str, None] = {}
+        for path, node in zip(paths, nodes, strict=True):
+            try:
+                entities[znodes.decode_config_change(node.data if node else b"", path)] = None
+            except MalformedNode as error:
+                logger.warning("notification of changed settings is not understood reason=%s", error)
+        named = [entity.split("/") for entity in entities]
+        await self._load(
+            store,
+            [parts[1] for parts in named if parts[0] == TOPICS and len(parts) == 2],
+            [parts[1] for parts in named if parts[0] == BROKERS and len(parts) == 2],
+        )
+        self._last_name = names[-1]
+        logger.info("settings changed resources=%s", ",".join(entities))
+
+    async def _reload(self, store: Store, names: Sequence[str]) -> None:
+        """Notifications may have been removed before they were read: look at everything."""
+        brokers = {*self._cluster.image.broker_configs, *await store.children(znodes.BROKER_CONFIGS)}
+        await self._load(store, self._cluster.topics_with_configs, sorted(brokers))
+        self._last_name = names[-1] if names else ""
+
+    async def _load(self, store: Store, topics: Sequence[str], brokers: Sequence[str]) -> None:
+        topic_configs = await _read(store, topics, znodes.topic_config_path)
+        broker_configs = await _read(store, brokers, znodes.broker_config_path)
+        self._cluster.apply_topic_configs(topic_configs)
+        self._cluster.apply_broker_configs(broker_configs)
+
+    async def _purge(self, store: Store) -> None:
+        limit = self._clock.monotonic() - NOTIFICATION_AGE_S
+        for name in [name for name, since in self._known_since.items() if since <= limit]:
+            with contextlib.suppress(NoNode):
+                await store.delete(f"{znodes.CONFIG_CHANGES}/{name}")
+
+
+def _follows(last_name: str, name: str) -> bool:
+    return not last_name or int(name[-SEQUENCE_DIGITS:]) == int(last_name[-SEQUENCE_DIGITS:]) + 1
+
+
+async def _read(store: Store, names: Iterable[str], path_of: Callable[[str], str]) -> dict[str, dict[str, str]]:
+    """The settings of each; none where it has no node. One that cannot be understood is left as it was."""
+    paths = {name: path_of(name) for name in names}
+    if not paths:
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    for (name, path), node in zip(paths.items(), await store.get_many(list(paths.values())), strict=True):
+        try:
+            found[name] = {} if node is None else znodes.decode_config(node.data, path)
+        except MalformedNode as error:
+            logger.warning("settings in the store are not understood reason=%s", error)
+    return found
