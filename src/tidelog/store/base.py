@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 
 from tidelog.store.interface import (
     ANY_VERSION,
@@ -21,21 +22,15 @@ from tidelog.store.tree import StoredNode
 from tidelog.store.watches import WatchedAspect, Watches
 
 
-def deliver_soon(watch: Watch, event: WatchEvent) -> None:
-    asyncio.get_running_loop().call_soon(watch, event)
-
-
-def call_soon(callbacks: Sequence[Callable[[], None]]) -> None:
-    for callback in callbacks:
-        asyncio.get_running_loop().call_soon(callback)
-
-
 class BaseStore(ABC):
+    """Whoever caused a call back, it runs in the context in which the store was opened: in its owner's process."""
+
     def __init__(self, now: Callable[[], float]) -> None:
         """`now`: monotonic seconds, for the lease."""
-        self.watches = Watches(deliver_soon)
+        self._context = copy_context()
+        self.watches = Watches(self._deliver_soon)
         self.lease = Lease(
-            now, lambda: call_soon(self._suspended_callbacks), lambda: call_soon(self._resumed_callbacks)
+            now, lambda: self._call_soon(self._suspended_callbacks), lambda: self._call_soon(self._resumed_callbacks)
         )
         self._suspended_callbacks: list[Callable[[], None]] = []
         self._resumed_callbacks: list[Callable[[], None]] = []
@@ -65,7 +60,14 @@ class BaseStore(ABC):
         """Tell those who asked, each once."""
         self.lease.cancel()
         callbacks, self._session_end_callbacks = self._session_end_callbacks, []
-        call_soon(callbacks)
+        self._call_soon(callbacks)
+
+    def _deliver_soon(self, watch: Watch, event: WatchEvent) -> None:
+        asyncio.get_running_loop().call_soon(watch, event, context=self._context)
+
+    def _call_soon(self, callbacks: Sequence[Callable[[], None]]) -> None:
+        for callback in callbacks:
+            asyncio.get_running_loop().call_soon(callback, context=self._context)
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
         (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
