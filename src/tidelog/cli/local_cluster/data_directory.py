@@ -48,6 +48,12 @@ class BrokerProcess(NamedTuple):
         return is_running(self.identity)
 
 
+class SupervisorProcess(NamedTuple):
+    identity: ProcessIdentity
+    restart: bool
+    """Whether it keeps all brokers up."""
+
+
 class DataDirectory:
     def __init__(self, path: str) -> None:
         self.name = path
@@ -116,8 +122,9 @@ class DataDirectory:
             _write(self.settings_file, properties_text(default_settings(plan.brokers) | dict(settings)))
         elif settings:
             stored = self.stored_settings()
-            if stored | settings != stored:
-                _write(self.settings_file, properties_text(stored | settings))
+            wanted = {**stored, **settings}
+            if wanted != stored:
+                _write(self.settings_file, properties_text(wanted))
         _write(self._plan_file, plan_text(plan))
 
     def broker_arguments(self, plan: Plan, broker_id: int) -> list[str]:
@@ -184,7 +191,7 @@ class DataDirectory:
             os.close(descriptor)
 
     @contextmanager
-    def supervision(self) -> Generator[None]:
+    def supervision(self, *, restart: bool) -> Generator[None]:
         """Held by the one process that watches the brokers; it stands in the file as long as it lives."""
         descriptor = os.open(self._supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -193,28 +200,30 @@ class DataDirectory:
             own = identity_of(os.getpid())
             assert own is not None
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(own._asdict()).encode(), 0)
+            os.pwrite(descriptor, json.dumps({**own._asdict(), "restart": restart}).encode(), 0)
             yield
         finally:
             os.close(descriptor)
 
     def _supervised(self) -> str:
         supervisor = self.supervisor()
-        by = f" (pid {supervisor.pid})" if supervisor else ""
+        by = f" (pid {supervisor.identity.pid})" if supervisor else ""
         return f"{self.name} is in use by another `tidelog up`{by}; stop it with Ctrl-C there, or with `tidelog down`"
 
     def refuse_second_supervisor(self) -> None:
         if self.supervisor() is not None:
             raise Refused(self._supervised())
 
-    def supervisor(self) -> ProcessIdentity | None:
+    def supervisor(self) -> SupervisorProcess | None:
         """The process that watches the brokers now."""
         try:
             found = json.loads(self._supervisor_lock.read_text())
-            identity = ProcessIdentity(int(found["pid"]), str(found["started"]))
+            supervisor = SupervisorProcess(
+                ProcessIdentity(int(found["pid"]), str(found["started"])), restart=bool(found["restart"])
+            )
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
             return None
-        return identity if is_running(identity) else None
+        return supervisor if is_running(supervisor.identity) else None
 
 
 def _try_lock(descriptor: int) -> bool:

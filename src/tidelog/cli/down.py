@@ -1,0 +1,21 @@
+"""`tidelog down`: stop the cluster on this machine."""
+
+import argparse
+
+from tidelog.cli.cluster_options import add_data_option, carry_out
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "down",
+        help="stop the cluster on this machine",
+        description="Stop all brokers that `tidelog up` started, in good order, and wait for them. The data stays.",
+    )
+    add_data_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from tidelog.cli.local_cluster.commands import down
+
+    return carry_out("down", down, options)

@@ -1,0 +1,109 @@
+"""`tidelog up`: a cluster on this machine, watched in the foreground or left to itself."""
+
+import argparse
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory, default_data_directory
+from tidelog.cli.local_cluster.given_settings import read_settings
+from tidelog.cli.local_cluster.plan import DEFAULT_PORT, Plan, Wish, settle
+from tidelog.cli.local_cluster.processes import start_detached
+from tidelog.cli.local_cluster.refusal import Refused
+from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_missing
+
+KEEPER_MODULE = "tidelog.cli.local_cluster.keeper"
+KEEPER_START_S = 10.0
+
+
+def up(options: argparse.Namespace) -> int:
+    began = time.monotonic()
+    data = DataDirectory(options.data)
+    settings = read_settings(options.config, options.overrides)
+    wish = Wish(options.brokers, options.port, options.zookeeper)
+    refuse_what_cannot_be(data, wish, detach=options.detach, restart=options.restart)
+    try:
+        data.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"cannot make {data.name}: {error.strerror}") from error
+    if options.detach:
+        return _up_detached(data, wish, settings, began, restart=options.restart)
+    with data.supervision(restart=options.restart):
+        plan, started = _start(data, wish, settings)
+        from tidelog.cli.local_cluster.foreground import watch
+
+        return watch(data, plan, started, began, restart=options.restart)
+
+
+def refuse_what_cannot_be(data: DataDirectory, wish: Wish, *, detach: bool, restart: bool) -> Plan:
+    """Everything that can be known before anything is changed."""
+    plan = settle(wish, data.stored_plan(), data.name)
+    running = data.running_brokers(plan)
+    for broker_id, process in running.items():
+        if process.port != plan.port_of(broker_id):
+            raise Refused(
+                f"broker {broker_id} of {data.name} runs on port {process.port};"
+                " `tidelog down` stops the cluster, then it can have other ports"
+            )
+    refuse_taken_ports(plan, [broker_id for broker_id in plan.broker_ids if broker_id not in running])
+    supervisor = data.supervisor()
+    is_kept_up = supervisor is not None and supervisor.restart
+    if not detach or (restart and not is_kept_up):
+        data.refuse_second_supervisor()
+    return plan
+
+
+def _start(data: DataDirectory, wish: Wish, settings: Mapping[str, str]) -> tuple[Plan, dict[int, BrokerProcess]]:
+    with data.operation():
+        plan = settle(wish, data.stored_plan(), data.name)
+        data.keep(plan, settings)
+        return plan, start_missing(data, plan)
+
+
+def _up_detached(data: DataDirectory, wish: Wish, settings: Mapping[str, str], began: float, *, restart: bool) -> int:
+    plan, started = _start(data, wish, settings)
+    from tidelog.cli.local_cluster.foreground import wait_in_foreground
+
+    if not wait_in_foreground(data, started, print, data.running_brokers(plan)):
+        return 1
+    if restart and data.supervisor() is None:
+        _start_keeper(data)
+    print(f"{ready_line(plan, started, began)}; `{hint(data, 'down')}` stops {'it' if plan.brokers == 1 else 'them'}")
+    print(f"bootstrap: {plan.bootstrap}", flush=True)
+    return 0
+
+
+def _start_keeper(data: DataDirectory) -> None:
+    keeper = start_detached(["-m", KEEPER_MODULE, str(data.root)], data.supervisor_log)
+    deadline = time.monotonic() + KEEPER_START_S
+    while (found := data.supervisor()) is None or found.identity != keeper:
+        if time.monotonic() > deadline:
+            raise Refused(f"the process that keeps the brokers up did not start; its log is {data.supervisor_log}")
+        time.sleep(0.01)
+
+
+def ready_line(plan: Plan, started: Mapping[int, BrokerProcess], began: float) -> str:
+    brokers = "1 broker" if plan.brokers == 1 else f"{plan.brokers} brokers"
+    if not started:
+        return f"{brokers} had been running"
+    return f"{brokers} ready after {time.monotonic() - began:.1f} s"
+
+
+def hint(data: DataDirectory, command: str) -> str:
+    """A command line to paste, for this data."""
+    flags = "" if data.root == DataDirectory(default_data_directory()).root else f" --data {shlex.quote(data.name)}"
+    return f"{program()} {command}{flags}"
+
+
+def program() -> str:
+    """What to type for `tidelog` here."""
+    invoked = sys.argv[0]
+    if invoked.endswith("__main__.py"):
+        return f"{shlex.quote(sys.executable)} -m tidelog"
+    return "tidelog" if shutil.which("tidelog") == invoked else shlex.quote(invoked)
+
+
+def bootstrap_flag(plan: Plan) -> str:
+    return "" if plan.port == DEFAULT_PORT else f" --bootstrap {plan.bootstrap}"

@@ -1,0 +1,215 @@
+"""Asking every broker of a cluster how it and its partitions are, over the wire."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from tidelog.cli.local_cluster.view import PartitionView
+from tidelog.client.bootstrap import Address
+from tidelog.client.connection import ClientConnection, ConnectionLost
+from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponsePartition
+from tidelog.protocol.structs import Request, Response
+from tidelog.runtime.network import Network
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+CLIENT_ID = "tidelog-status"
+ANSWER_S = 2.0
+CONSUMER = -1
+DEBUGGING_CONSUMER = -2
+"""Any replica tells it the end of its log."""
+LATEST = -1
+
+
+class Connections:
+    """One connection per broker, kept between looks and opened again when it was lost."""
+
+    def __init__(self, network: Network, *, answer_s: float = ANSWER_S) -> None:
+        self._network = network
+        self._answer_s = answer_s
+        self._open: dict[Address, ClientConnection] = {}
+
+    async def ask(self, address: Address, request: Request, answer_type: type[ResponseT]) -> ResponseT | None:
+        """None if the broker cannot be asked now."""
+        try:
+            connection = await self._connection(address)
+            return await connection.ask(request, answer_type, timeout_s=self._answer_s)
+        except (ConnectionLost, KafkaError):
+            return None
+
+    async def _connection(self, address: Address) -> ClientConnection:
+        found = self._open.get(address)
+        if found is None or found.is_closed:
+            found = await ClientConnection.open(self._network, *address, CLIENT_ID, timeout_s=self._answer_s)
+            self._open[address] = found
+        return found
+
+    def close(self) -> None:
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+
+class Findings(NamedTuple):
+    """What the brokers said."""
+
+    answers: Mapping[Address, MetadataResponse]
+    """Of the brokers that answered."""
+    cluster_id: str | None
+    controller: BrokerId | None
+    members: Mapping[BrokerId, Address]
+    """The brokers that the cluster counts on."""
+    partitions: Sequence[PartitionView]
+
+
+async def ask_cluster(connections: Connections, addresses: Iterable[Address]) -> Findings:
+    """The cluster of the brokers at these addresses, and of those which they name."""
+    answers = await _metadata(connections, addresses)
+    named = {Address(broker.host, broker.port) for answer in answers.values() for broker in answer.brokers}
+    answers |= await _metadata(connections, named - answers.keys())
+    truth = _best(answers)
+    if truth is None:
+        return Findings(answers, None, None, {}, [])
+    members = {broker.node_id: Address(broker.host, broker.port) for broker in truth.brokers}
+    reachable = {broker_id: address for broker_id, address in members.items() if address in answers}
+    return Findings(
+        answers,
+        truth.cluster_id,
+        None if truth.controller_id == NO_BROKER else truth.controller_id,
+        members,
+        await _partitions(connections, truth, reachable),
+    )
+
+
+async def _metadata(connections: Connections, addresses: Iterable[Address]) -> dict[Address, MetadataResponse]:
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    asked = list(dict.fromkeys(addresses))
+    answers = await asyncio.gather(*(connections.ask(address, request, MetadataResponse) for address in asked))
+    return {address: answer for address, answer in zip(asked, answers, strict=True) if answer is not None}
+
+
+def _best(answers: Mapping[Address, MetadataResponse]) -> MetadataResponse | None:
+    """The controller's own view, if it answered: it is the first to know."""
+    for address, answer in answers.items():
+        for broker in answer.brokers:
+            if broker.node_id == answer.controller_id and (broker.host, broker.port) == address:
+                return answer
+    return max(answers.values(), key=lambda answer: len(answer.brokers), default=None)
+
+
+async def _partitions(
+    connections: Connections, truth: MetadataResponse, reachable: Mapping[BrokerId, Address]
+) -> list[PartitionView]:
+    known = {
+        TopicPartition(topic.name, partition.partition_index): partition
+        for topic in truth.topics
+        if topic.name is not None
+        for partition in topic.partitions
+    }
+    if not known:
+        return []
+    looks = await asyncio.gather(
+        *(_look_at_broker(connections, broker_id, address, known) for broker_id, address in reachable.items())
+    )
+    by_broker = dict(zip(reachable, looks, strict=True))
+    return [_partition_view(found, known[found], by_broker) for found in sorted(known)]
+
+
+class _BrokerLook(NamedTuple):
+    log_ends: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+    out_of_sync: Mapping[TopicPartition, Mapping[BrokerId, str]]
+
+
+async def _look_at_broker(
+    connections: Connections,
+    broker_id: BrokerId,
+    address: Address,
+    known: Mapping[TopicPartition, MetadataResponsePartition],
+) -> _BrokerLook:
+    hosted = [found for found, partition in known.items() if broker_id in partition.replica_nodes]
+    led = [found for found in hosted if known[found].leader_id == broker_id]
+    ends, high_watermarks, reasons = await asyncio.gather(
+        _latest(connections, address, hosted, DEBUGGING_CONSUMER),
+        _latest(connections, address, led, CONSUMER),
+        _reasons(connections, address),
+    )
+    return _BrokerLook(ends, high_watermarks, reasons)
+
+
+async def _latest(
+    connections: Connections, address: Address, partitions: Sequence[TopicPartition], replica_id: int
+) -> dict[TopicPartition, int]:
+    if not partitions:
+        return {}
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(ListOffsetsPartition(partition_index=partition, timestamp=LATEST))
+    topics = [ListOffsetsTopic(name=topic, partitions=wanted) for topic, wanted in by_topic.items()]
+    request = ListOffsetsRequest(replica_id=replica_id, topics=topics)
+    answer = await connections.ask(address, request, ListOffsetsResponse)
+    return {
+        TopicPartition(topic.name, partition.partition_index): partition.offset
+        for topic in (answer.topics if answer else [])
+        for partition in topic.partitions
+        if partition.error_code == NO_ERROR
+    }
+
+
+async def _reasons(connections: Connections, address: Address) -> dict[TopicPartition, dict[BrokerId, str]]:
+    answer = await connections.ask(address, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    return {
+        TopicPartition(topic.name, partition.partition_index): {
+            found.replica: found.reason for found in getattr(partition, "out_of_sync", ())
+        }
+        for directory in (answer.results if answer else [])
+        for topic in directory.topics
+        for partition in topic.partitions
+        if getattr(partition, "out_of_sync", ())
+    }
+
+
+def _partition_view(
+    topic_partition: TopicPartition, partition: MetadataResponsePartition, looks: Mapping[BrokerId, _BrokerLook]
+) -> PartitionView:
+    leader = None if partition.leader_id == NO_BROKER else partition.leader_id
+    leading = looks.get(partition.leader_id)
+    leader_end = leading.log_ends.get(topic_partition) if leading else None
+    reasons = leading.out_of_sync.get(topic_partition, {}) if leading else {}
+    return PartitionView(
+        topic_partition,
+        leader,
+        partition.leader_epoch,
+        partition.replica_nodes,
+        partition.isr_nodes,
+        leading.high_watermarks.get(topic_partition) if leading else None,
+        {replica: _lag(leader_end, looks.get(replica), topic_partition) for replica in partition.replica_nodes},
+        {
+            replica: reasons.get(replica) or _reason_of_our_own(replica, leader, looks)
+            for replica in partition.replica_nodes
+            if replica not in partition.isr_nodes
+        },
+    )
+
+
+def _lag(leader_end: int | None, look: _BrokerLook | None, topic_partition: TopicPartition) -> int | None:
+    end = look.log_ends.get(topic_partition) if look else None
+    return None if end is None or leader_end is None else max(0, leader_end - end)
+
+
+def _reason_of_our_own(replica: BrokerId, leader: BrokerId | None, looks: Mapping[BrokerId, _BrokerLook]) -> str:
+    """For the moments in which no leader can say it."""
+    if replica not in looks:
+        return f"replica {replica} is out of sync: its broker does not answer; it rejoins when it is back and caught up"
+    if leader is None:
+        return f"replica {replica} is out of sync: there is no leader that it could catch up with"
+    return f"replica {replica} is out of sync: it is catching up with leader {leader}"

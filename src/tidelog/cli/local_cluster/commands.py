@@ -1,0 +1,141 @@
+"""`tidelog down`, `kill`, `start` and `status`, for a cluster that `tidelog up` made."""
+
+import argparse
+import json
+import signal
+import sys
+import time
+
+from tidelog.cli.local_cluster.bringing_up import hint
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.plan import Plan
+from tidelog.cli.local_cluster.processes import POLL_S, ProcessIdentity, is_running, send, wait_until_gone
+from tidelog.cli.local_cluster.refusal import Refused
+from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_broker
+from tidelog.cli.local_cluster.stopping import LONGEST_STOP_S, stop, stop_order
+
+KILLED_S = 10.0
+
+
+def down(options: argparse.Namespace) -> int:
+    data = DataDirectory(options.data)
+    plan = data.require_plan()
+    running = data.running_brokers(plan)
+    supervisor = data.supervisor()
+    if not running and supervisor is None:
+        raise Refused(f"no broker of {data.name} runs")
+    if supervisor is not None:
+        _end_supervisor(supervisor.identity, running)
+    with data.operation():
+        left = data.running_brokers(plan)
+        if left:
+            stop(stop_order(list(left.values()), _controller(data, plan) if len(left) > 1 else None), print)
+    print(f"all brokers of {data.name} are stopped")
+    return 0
+
+
+def _end_supervisor(identity: ProcessIdentity, running: dict[int, BrokerProcess]) -> None:
+    """It stops the brokers itself: it would start them again, or show them as dead, if somebody else did."""
+    send(identity, signal.SIGTERM)
+    deadline = time.monotonic() + LONGEST_STOP_S
+    waiting = list(running.values())
+    while is_running(identity) and time.monotonic() < deadline:
+        for process in [process for process in waiting if not process.is_running]:
+            print(f"broker {process.broker_id} stopped")
+            waiting.remove(process)
+        time.sleep(POLL_S)
+    if is_running(identity):
+        send(identity, signal.SIGKILL)
+
+
+def _controller(data: DataDirectory, plan: Plan) -> int | None:
+    import asyncio
+
+    from tidelog.cli.local_cluster.foreground import new_connections
+    from tidelog.cli.local_cluster.looking import look_at_local_cluster
+
+    async def look() -> int | None:
+        connections = new_connections()
+        try:
+            return (await look_at_local_cluster(connections, data, plan)).controller
+        finally:
+            connections.close()
+
+    return asyncio.run(look())
+
+
+def kill_broker(options: argparse.Namespace) -> int:
+    data = DataDirectory(options.data)
+    plan = data.require_plan()
+    _refuse_unknown(options.broker, data, plan)
+    process = data.running_brokers(plan).get(options.broker)
+    if process is None:
+        raise Refused(f"broker {options.broker} does not run; `{hint(data, f'start {options.broker}')}` starts it")
+    send(process.identity, signal.SIGKILL)
+    if not wait_until_gone(process.identity, KILLED_S):
+        raise Refused(f"broker {options.broker} (pid {process.identity.pid}) was killed, but the system keeps it")
+    supervisor = data.supervisor()
+    if supervisor is not None and supervisor.restart:
+        after = "it will be started again, because of --restart"
+    else:
+        after = f"`{hint(data, f'start {options.broker}')}` starts it again"
+    print(f"broker {options.broker} (pid {process.identity.pid}) is killed; {after}")
+    return 0
+
+
+def start(options: argparse.Namespace) -> int:
+    data = DataDirectory(options.data)
+    plan = data.require_plan()
+    _refuse_unknown(options.broker, data, plan)
+    with data.operation():
+        found = data.running_brokers(plan).get(options.broker)
+        if found is not None:
+            raise Refused(f"broker {options.broker} runs already (pid {found.identity.pid})")
+        refuse_taken_ports(plan, [options.broker])
+        process = start_broker(data, plan, options.broker)
+    from tidelog.cli.local_cluster.foreground import wait_for_one
+
+    return 0 if wait_for_one(data, process, print) else 1
+
+
+def _refuse_unknown(broker_id: int, data: DataDirectory, plan: Plan) -> None:
+    if broker_id not in plan.broker_ids:
+        known = "only broker 1" if plan.brokers == 1 else f"brokers 1 to {plan.brokers}"
+        raise Refused(f"there is no broker {broker_id} in {data.name}, which has {known}")
+
+
+def status(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from tidelog.cli.local_cluster.collecting import Connections
+    from tidelog.cli.local_cluster.foreground import new_connections
+    from tidelog.cli.local_cluster.looking import look_at_local_cluster, look_at_remote_cluster
+    from tidelog.cli.local_cluster.view import ClusterView, as_json, as_text
+    from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
+
+    try:
+        bootstrap = parse_bootstrap(options.bootstrap) if options.bootstrap else None
+    except BadBootstrap as error:
+        raise Refused(f"--bootstrap: {error}") from error
+    data = DataDirectory(options.data)
+    plan = None if bootstrap else data.require_plan()
+
+    async def look(connections: Connections) -> ClusterView:
+        if plan is not None:
+            return await look_at_local_cluster(connections, data, plan)
+        assert bootstrap is not None
+        return await look_at_remote_cluster(connections, bootstrap)
+
+    async def look_once() -> ClusterView:
+        connections = new_connections()
+        try:
+            return await look(connections)
+        finally:
+            connections.close()
+
+    view = asyncio.run(look_once())
+    if bootstrap and view.cluster_id is None:
+        raise Refused(f"no broker answers at {options.bootstrap}")
+    json.dump(as_json(view), sys.stdout, indent=2) if options.json else print("\n".join(as_text(view)), end="")
+    print()
+    return 0

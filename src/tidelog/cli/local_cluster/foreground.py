@@ -1,0 +1,167 @@
+"""The part of `tidelog up` that waits: for the brokers to be ready, then for somebody to end it."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+
+from tidelog.cli.local_cluster.bringing_up import bootstrap_flag, hint, program, ready_line
+from tidelog.cli.local_cluster.collecting import Connections
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.looking import look_at_local_cluster
+from tidelog.cli.local_cluster.plan import Plan
+from tidelog.cli.local_cluster.readiness import NotReady, wait_until_ready
+from tidelog.cli.local_cluster.screen import Screen, make_screen
+from tidelog.cli.local_cluster.stopping import kill, stop, stop_order
+from tidelog.cli.local_cluster.supervisor import Supervisor
+from tidelog.runtime.socket_network import SocketNetwork
+
+LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
+LOOK_S = 1.0
+SHARE_OF_TIME = 0.05
+"""Looking takes at most this share of the time, however many partitions there are."""
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def new_connections() -> Connections:
+    return Connections(SocketNetwork(LARGEST_ANSWER_BYTES))
+
+
+class EndOfWatch:
+    """Ctrl-C once: stop in good order. Twice: at once."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.insisted = asyncio.Event()
+        for number in END_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        (self.insisted if self.asked.is_set() else self.asked).set()
+
+
+def wait_in_foreground(
+    data: DataDirectory,
+    started: Mapping[int, BrokerProcess],
+    say: Callable[[str], None],
+    running: Mapping[int, BrokerProcess] | None = None,
+) -> bool:
+    """Until the cluster takes writes; False if it was interrupted. What was started is stopped again if it fails."""
+
+    async def wait() -> bool:
+        end = EndOfWatch()
+        connections = new_connections()
+        try:
+            return await _become_ready(connections, data, started, running or {}, say, end)
+        finally:
+            connections.close()
+
+    return asyncio.run(wait())
+
+
+def wait_for_one(data: DataDirectory, process: BrokerProcess, say: Callable[[str], None]) -> bool:
+    """Until one broker is back in its cluster, whoever else is missing."""
+    return wait_in_foreground(data, {process.broker_id: process}, say)
+
+
+async def _become_ready(
+    connections: Connections,
+    data: DataDirectory,
+    started: Mapping[int, BrokerProcess],
+    running: Mapping[int, BrokerProcess],
+    say: Callable[[str], None],
+    end: EndOfWatch,
+) -> bool:
+    def on_ready(process: BrokerProcess) -> None:
+        address = f"{process.host}:{process.port}"
+        say(f"broker {process.broker_id} is ready: {address} (pid {process.identity.pid})")
+
+    waiting = asyncio.ensure_future(wait_until_ready(connections, data, {**running, **started}, on_ready))
+    asked = asyncio.ensure_future(end.asked.wait())
+    try:
+        await asyncio.wait([waiting, asked], return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            waiting.result()
+            return True
+        say("interrupted: stopping what was started")
+        await stop_brokers(started, None, say, end)
+        return False
+    except NotReady:
+        await stop_brokers(started, None, lambda _: None, end)
+        raise
+    finally:
+        waiting.cancel()
+        asked.cancel()
+
+
+async def stop_brokers(
+    processes: Mapping[int, BrokerProcess], controller: int | None, say: Callable[[str], None], end: EndOfWatch
+) -> None:
+    """In good order, or at once as soon as somebody insists."""
+    stopping = asyncio.ensure_future(asyncio.to_thread(stop, stop_order(list(processes.values()), controller), say))
+    insisted = asyncio.ensure_future(end.insisted.wait())
+    await asyncio.wait([stopping, insisted], return_when=asyncio.FIRST_COMPLETED)
+    if not stopping.done():
+        say("killing what has not stopped yet")
+        kill(processes.values())
+    insisted.cancel()
+    await stopping
+
+
+def watch(data: DataDirectory, plan: Plan, started: Mapping[int, BrokerProcess], began: float, *, restart: bool) -> int:
+    return asyncio.run(_watch(data, plan, started, began, restart=restart))
+
+
+async def _watch(
+    data: DataDirectory, plan: Plan, started: Mapping[int, BrokerProcess], began: float, *, restart: bool
+) -> int:
+    end = EndOfWatch()
+    connections = new_connections()
+    screen = make_screen(f"Ctrl-C stops the cluster; its data stays in {data.name}")
+    try:
+        if not await _become_ready(connections, data, started, data.running_brokers(plan), screen.say, end):
+            return 1
+        for line in [ready_line(plan, started, began), f"bootstrap: {plan.bootstrap}", *_first_steps(data, plan)]:
+            screen.say(line)
+        controller = await _until_ended(connections, data, plan, screen, end, restart=restart)
+        screen.say("stopping the brokers")
+        await stop_brokers(data.running_brokers(plan), controller, screen.say, end)
+        return 0
+    finally:
+        connections.close()
+
+
+async def _until_ended(
+    connections: Connections, data: DataDirectory, plan: Plan, screen: Screen, end: EndOfWatch, *, restart: bool
+) -> int | None:
+    """Shows what is going on until somebody ends it; the controller of that moment."""
+    supervisor = asyncio.ensure_future(Supervisor(data, plan, screen.say, restart=restart).run())
+    asked = asyncio.ensure_future(end.asked.wait())
+    loop = asyncio.get_running_loop()
+    controller = None
+    try:
+        while not asked.done():
+            if supervisor.done():
+                supervisor.result()
+            began = loop.time()
+            view = await look_at_local_cluster(connections, data, plan)
+            controller = view.controller
+            screen.show(view)
+            pause_s = max(LOOK_S, (loop.time() - began) / SHARE_OF_TIME)
+            await asyncio.wait([asked, supervisor], timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        return controller
+    finally:
+        supervisor.cancel()
+        asked.cancel()
+
+
+def _first_steps(data: DataDirectory, plan: Plan) -> list[str]:
+    bootstrap = bootstrap_flag(plan)
+    lines = [
+        "",
+        "Try it from another terminal:",
+        f'  echo "hello, tide" | {program()} produce greetings{bootstrap}',
+        f"  {program()} consume greetings --from-beginning{bootstrap}",
+    ]
+    if plan.brokers > 1:
+        lines.append(f"  {hint(data, 'kill 1')}    and later    {hint(data, 'start 1')}")
+    return lines

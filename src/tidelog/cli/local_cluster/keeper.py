@@ -1,0 +1,40 @@
+"""`python -m tidelog.cli.local_cluster.keeper DIR`: keeps the brokers of a detached cluster up, until it is ended."""
+
+import asyncio
+import logging
+import sys
+
+from tidelog.cli.local_cluster.data_directory import DataDirectory
+from tidelog.cli.local_cluster.foreground import EndOfWatch, new_connections, stop_brokers
+from tidelog.cli.local_cluster.looking import look_at_local_cluster
+from tidelog.cli.local_cluster.plan import Plan
+from tidelog.cli.local_cluster.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+
+
+async def keep_up(data: DataDirectory, plan: Plan) -> None:
+    end = EndOfWatch()
+    supervisor = asyncio.ensure_future(Supervisor(data, plan, logger.info, restart=True).run())
+    asked = asyncio.ensure_future(end.asked.wait())
+    await asyncio.wait([supervisor, asked], return_when=asyncio.FIRST_COMPLETED)
+    if supervisor.done():
+        supervisor.result()
+    supervisor.cancel()
+    connections = new_connections()
+    try:
+        view = await look_at_local_cluster(connections, data, plan)
+    finally:
+        connections.close()
+    await stop_brokers(data.running_brokers(plan), view.controller, logger.info, end)
+
+
+def main(path: str) -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
+    data = DataDirectory(path)
+    with data.supervision(restart=True):
+        asyncio.run(keep_up(data, data.require_plan()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

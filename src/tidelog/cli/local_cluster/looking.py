@@ -1,0 +1,43 @@
+"""A look at a cluster: what its brokers say, put together with what is known of their processes."""
+
+from collections.abc import Sequence
+
+from tidelog.cli.local_cluster.collecting import Connections, Findings, ask_cluster
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.plan import HOST, Plan
+from tidelog.cli.local_cluster.view import BrokerState, BrokerView, ClusterView
+from tidelog.client.bootstrap import Address
+
+
+async def look_at_local_cluster(connections: Connections, data: DataDirectory, plan: Plan) -> ClusterView:
+    """Every broker of the plan, whether it runs or not."""
+    running = data.running_brokers(plan)
+    findings = await ask_cluster(connections, [Address(broker.host, broker.port) for broker in running.values()])
+    brokers = [_local_broker(broker_id, plan, running.get(broker_id), findings) for broker_id in plan.broker_ids]
+    return ClusterView(findings.cluster_id, findings.controller, brokers, findings.partitions)
+
+
+def _local_broker(broker_id: int, plan: Plan, process: BrokerProcess | None, findings: Findings) -> BrokerView:
+    if process is None:
+        return BrokerView(broker_id, HOST, plan.port_of(broker_id), None, BrokerState.DOWN)
+    address = Address(process.host, process.port)
+    if address not in findings.answers:
+        state = BrokerState.SILENT if broker_id in findings.members else BrokerState.STARTING
+    else:
+        state = BrokerState.UP if broker_id in findings.members else BrokerState.STARTING
+    return BrokerView(broker_id, process.host, process.port, process.identity.pid, state)
+
+
+async def look_at_remote_cluster(connections: Connections, bootstrap: Sequence[Address]) -> ClusterView:
+    """What the brokers themselves know; a broker that hosts replicas and is not a member counts as down."""
+    findings = await ask_cluster(connections, bootstrap)
+    hosts = {replica for partition in findings.partitions for replica in partition.replicas}
+    brokers = []
+    for broker_id in sorted(hosts | findings.members.keys()):
+        address = findings.members.get(broker_id)
+        if address is None:
+            brokers.append(BrokerView(broker_id, None, None, None, BrokerState.DOWN))
+        else:
+            state = BrokerState.UP if address in findings.answers else BrokerState.SILENT
+            brokers.append(BrokerView(broker_id, *address, None, state))
+    return ClusterView(findings.cluster_id, findings.controller, brokers, findings.partitions)

@@ -1,0 +1,87 @@
+"""Waiting until a cluster takes writes with acks=all."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from tidelog.cli.local_cluster.collecting import Connections
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.refusal import Refused
+from tidelog.cli.local_cluster.starting import last_words
+from tidelog.client.bootstrap import Address
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+POLL_S = 0.01
+LONGEST_START_S = 120.0
+LONGEST_ELECTION_S = 10.0
+"""A partition may have lost all its replicas: its topic does not hold up the others for longer."""
+
+
+class NotReady(Refused):
+    """A broker ended, or takes too long."""
+
+
+async def wait_until_ready(
+    connections: Connections,
+    data: DataDirectory,
+    processes: Mapping[int, BrokerProcess],
+    on_ready: Callable[[BrokerProcess], None],
+) -> None:
+    """Every broker answers and counts on every other, one is controller, and partitions have their leaders.
+
+    Then a topic that is made has its replicas on brokers that take it, and the leaders of the others are in office.
+    """
+    deadline = time.monotonic() + LONGEST_START_S
+    try:
+        async with asyncio.TaskGroup() as group:
+            for process in processes.values():
+                group.create_task(_wait_for_one(connections, data, process, processes, on_ready, deadline))
+        await _wait_for_leaders(connections, processes)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _wait_for_one(
+    connections: Connections,
+    data: DataDirectory,
+    process: BrokerProcess,
+    processes: Mapping[int, BrokerProcess],
+    on_ready: Callable[[BrokerProcess], None],
+    deadline: float,
+) -> None:
+    while not _counts_on_all(await _ask(connections, process), processes):
+        if not process.is_running:
+            raise NotReady(f"broker {process.broker_id} could not be started: {last_words(data, process.broker_id)}")
+        if time.monotonic() > deadline:
+            raise NotReady(
+                f"broker {process.broker_id} is not ready after {LONGEST_START_S:.0f} s;"
+                f" its log is {data.log_file(process.broker_id)}"
+            )
+        await asyncio.sleep(POLL_S)
+    on_ready(process)
+
+
+async def _ask(connections: Connections, process: BrokerProcess) -> MetadataResponse | None:
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    return await connections.ask(Address(process.host, process.port), request, MetadataResponse)
+
+
+def _counts_on_all(answer: MetadataResponse | None, processes: Mapping[int, BrokerProcess]) -> bool:
+    if answer is None:
+        return False
+    members = {(broker.node_id, broker.port) for broker in answer.brokers}
+    return answer.controller_id in processes and members >= {(each.broker_id, each.port) for each in processes.values()}
+
+
+async def _wait_for_leaders(connections: Connections, processes: Mapping[int, BrokerProcess]) -> None:
+    deadline = time.monotonic() + LONGEST_ELECTION_S
+    for process in processes.values():
+        while time.monotonic() < deadline:
+            answer = await _ask(connections, process)
+            if answer is not None and _have_leaders(answer):
+                break
+            await asyncio.sleep(POLL_S)
+
+
+def _have_leaders(answer: MetadataResponse) -> bool:
+    return all(partition.leader_id >= 0 for topic in answer.topics for partition in topic.partitions)

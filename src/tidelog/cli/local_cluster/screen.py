@@ -1,0 +1,103 @@
+"""What `tidelog up` shows while the brokers run: a picture drawn anew in a terminal, lines of changes elsewhere."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Protocol, TextIO
+
+from tidelog.cli.local_cluster.view import (
+    ClusterView,
+    PartitionView,
+    broker_lines,
+    changes,
+    partition_lines,
+    summary_lines,
+)
+
+CLEAR_LINE = "\x1b[K"
+CLEAR_BELOW = "\x1b[J"
+FEWEST_PARTITION_LINES = 3
+
+
+class Screen(Protocol):
+    def show(self, view: ClusterView) -> None: ...
+
+    def say(self, line: str) -> None:
+        """Something that stays."""
+        ...
+
+
+class PlainScreen:
+    """For a file or a pipe: what changed, a line each."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+        self._last: ClusterView | None = None
+
+    def show(self, view: ClusterView) -> None:
+        for line in changes(self._last, view):
+            self.say(line)
+        self._last = view
+
+    def say(self, line: str) -> None:
+        print(line, file=self._output, flush=True)
+
+
+class TerminalScreen:
+    """The picture stands below everything said so far and is drawn over the one before it."""
+
+    def __init__(self, output: TextIO, footer: str) -> None:
+        self._output = output
+        self._footer = footer
+        self._drawn_lines = 0
+
+    def show(self, view: ClusterView) -> None:
+        columns, rows = shutil.get_terminal_size()
+        self._draw(fitted(["", *picture(view, rows - 3), "", self._footer], columns, rows - 1))
+
+    def say(self, line: str) -> None:
+        self._draw([])
+        self._output.write(line + "\n")
+        self._output.flush()
+
+    def _draw(self, lines: Sequence[str]) -> None:
+        up = f"\x1b[{self._drawn_lines}A" if self._drawn_lines else ""
+        text = "".join(f"{line}{CLEAR_LINE}\n" for line in lines)
+        self._output.write(f"{up}\r{text}{CLEAR_BELOW}")
+        self._output.flush()
+        self._drawn_lines = len(lines)
+
+
+def picture(view: ClusterView, rows: int) -> list[str]:
+    """As much as fits: brokers always; of the partitions first those that are not whole."""
+    head = [*broker_lines(view), "", *summary_lines(view)]
+    room = max(FEWEST_PARTITION_LINES, rows - len(head) - 2)
+    ordered = sorted(view.partitions, key=lambda partition: partition.is_healthy)
+    shown = _that_fit(ordered, room)
+    lines = head + partition_lines(sorted(shown, key=lambda partition: partition.topic_partition))
+    if len(shown) < len(ordered):
+        lines.append(f"... and {len(ordered) - len(shown)} more partitions: `tidelog status` lists all")
+    return lines
+
+
+def _that_fit(partitions: Sequence[PartitionView], room: int) -> list[PartitionView]:
+    shown: list[PartitionView] = []
+    used = 1
+    for partition in partitions:
+        used += 1 + len(partition.out_of_sync)
+        if used > room and shown:
+            break
+        shown.append(partition)
+    return shown
+
+
+def fitted(lines: Sequence[str], columns: int, rows: int) -> list[str]:
+    """A line that wraps, or more lines than there are, would break the drawing in place."""
+    return [line[: columns - 1] for line in lines[:rows]]
+
+
+def make_screen(footer: str) -> Screen:
+    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return TerminalScreen(sys.stdout, footer)
+    return PlainScreen(sys.stdout)

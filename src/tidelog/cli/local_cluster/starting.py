@@ -1,0 +1,55 @@
+"""Starting brokers as processes of their own."""
+
+import socket
+from collections.abc import Iterable
+
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.plan import HOST, Plan
+from tidelog.cli.local_cluster.processes import start_detached
+from tidelog.cli.local_cluster.refusal import Refused
+
+
+def refuse_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:
+    for broker_id in broker_ids:
+        port = plan.port_of(broker_id)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise Refused(
+                    f"broker {broker_id} cannot listen on {HOST}:{port}: {error.strerror};"
+                    " choose other ports with --port"
+                ) from error
+
+
+def start_broker(data: DataDirectory, plan: Plan, broker_id: int) -> BrokerProcess:
+    arguments = data.broker_arguments(plan, broker_id)
+    identity = start_detached(arguments, data.log_file(broker_id))
+    process = BrokerProcess(broker_id, identity, HOST, plan.port_of(broker_id), arguments)
+    data.register(process)
+    return process
+
+
+def start_missing(data: DataDirectory, plan: Plan) -> dict[int, BrokerProcess]:
+    """Starts every broker that does not run; what cannot be started is refused before any is."""
+    running = data.running_brokers(plan)
+    missing = [broker_id for broker_id in plan.broker_ids if broker_id not in running]
+    refuse_taken_ports(plan, missing)
+    return {broker_id: start_broker(data, plan, broker_id) for broker_id in missing}
+
+
+def last_words(data: DataDirectory, broker_id: int) -> str:
+    """Why a broker ended: its own sentence if it had one, else the last line of its log."""
+    try:
+        with data.log_file(broker_id).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - LAST_WORDS_BYTES))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        lines = []
+    if not lines:
+        return "it left no log"
+    return lines[-1].removeprefix("tidelog broker: ")
+
+
+LAST_WORDS_BYTES = 4096

@@ -1,0 +1,52 @@
+"""Stopping brokers in good order, or not at all in good order."""
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from tidelog.cli.local_cluster.data_directory import BrokerProcess
+from tidelog.cli.local_cluster.processes import POLL_S, is_running, reap, send
+from tidelog.cli.local_cluster.refusal import Refused
+
+LONGEST_STOP_S = 60.0
+
+
+def stop_order(processes: Iterable[BrokerProcess], controller: int | None) -> list[list[BrokerProcess]]:
+    """The controller last: it hands over the partitions of the others, and nobody has to become controller."""
+    others = [process for process in processes if process.broker_id != controller]
+    last = [process for process in processes if process.broker_id == controller]
+    return [group for group in (others, last) if group]
+
+
+def stop(groups: Sequence[Sequence[BrokerProcess]], say: Callable[[str], None]) -> None:
+    """Each group when the one before it has stopped."""
+    for group in groups:
+        for process in group:
+            ask_to_stop(process)
+        _wait(group, say)
+
+
+def ask_to_stop(process: BrokerProcess) -> None:
+    send(process.identity, signal.SIGTERM)
+    send(process.identity, signal.SIGCONT)  # one that is paused would not hear it
+
+
+def _wait(group: Sequence[BrokerProcess], say: Callable[[str], None]) -> None:
+    deadline = time.monotonic() + LONGEST_STOP_S
+    waiting = list(group)
+    while waiting:
+        reap()
+        for process in [process for process in waiting if not is_running(process.identity)]:
+            say(f"broker {process.broker_id} stopped")
+            waiting.remove(process)
+        if waiting and time.monotonic() > deadline:
+            raise Refused(
+                f"broker {waiting[0].broker_id} has not stopped in {LONGEST_STOP_S:.0f} s;"
+                f" `tidelog kill {waiting[0].broker_id}` ends it"
+            )
+        time.sleep(POLL_S if waiting else 0)
+
+
+def kill(processes: Iterable[BrokerProcess]) -> None:
+    for process in processes:
+        send(process.identity, signal.SIGKILL)

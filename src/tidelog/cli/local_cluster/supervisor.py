@@ -1,0 +1,107 @@
+"""Watching the brokers of a local cluster: what ended, what to start again, what to show."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.plan import Plan
+from tidelog.cli.local_cluster.processes import reap
+from tidelog.cli.local_cluster.refusal import Refused
+from tidelog.cli.local_cluster.starting import last_words, refuse_taken_ports, start_broker
+
+LOOK_S = 0.2
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+STEADY_S = 60.0
+"""A broker that ran for this long was well: the next restart is quick again."""
+
+
+class Supervisor:
+    def __init__(self, data: DataDirectory, plan: Plan, say: Callable[[str], None], *, restart: bool) -> None:
+        self._data = data
+        self._plan = plan
+        self._say = say
+        self._restart = restart
+        self._exit_codes: dict[int, int] = {}
+        self._seen: dict[int, BrokerProcess] = data.running_brokers(plan)
+        self._restarts: dict[int, _Restart] = {}
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Tell who ended since the last look; start again who is to be kept up."""
+        self._exit_codes |= reap()
+        running = self._data.running_brokers(self._plan)
+        for broker_id in self._plan.broker_ids:
+            before = self._seen.get(broker_id)
+            now = running.get(broker_id)
+            if before is not None and (now is None or now.identity != before.identity):
+                self._on_ended(before)
+            if now is not None and (before is None or now.identity != before.identity):
+                self._say(f"broker {broker_id} runs: pid {now.identity.pid}")
+        self._seen = running
+        if self._restart:
+            self._start_again()
+
+    def _on_ended(self, process: BrokerProcess) -> None:
+        code = self._exit_codes.pop(process.identity.pid, None)
+        self._say(
+            f"broker {process.broker_id} (pid {process.identity.pid}) {_ending(code)}{self._remedy(process, code)}"
+        )
+
+    def _remedy(self, process: BrokerProcess, code: int | None) -> str:
+        reason = f": {last_words(self._data, process.broker_id)}" if code is not None and code > 0 else ""
+        return reason if self._restart else f"{reason}; `tidelog start {process.broker_id}` starts it again"
+
+    def _start_again(self) -> None:
+        now = time.monotonic()
+        for broker_id in self._plan.broker_ids:
+            if broker_id in self._seen:
+                continue
+            pause = self._restarts.setdefault(broker_id, _Restart())
+            if pause.is_due(now):
+                self._try_start(broker_id, pause, now)
+
+    def _try_start(self, broker_id: int, pause: "_Restart", now: float) -> None:
+        pause.on_started(now)
+        try:
+            with self._data.operation():
+                if broker_id in self._data.running_brokers(self._plan):
+                    return
+                refuse_taken_ports(self._plan, [broker_id])
+                self._seen[broker_id] = start_broker(self._data, self._plan, broker_id)
+        except Refused as error:
+            self._say(f"broker {broker_id} cannot be started again yet: {error}")
+            return
+        self._say(f"broker {broker_id} is started again: pid {self._seen[broker_id].identity.pid}")
+
+
+class _Restart:
+    """The first time at once, then after longer and longer pauses while the broker keeps ending early."""
+
+    def __init__(self) -> None:
+        self._pause_s = 0.0
+        self._started_at = 0.0
+        self._due_at: float | None = None
+
+    def is_due(self, now: float) -> bool:
+        if self._due_at is None:
+            if now - self._started_at > STEADY_S:
+                self._pause_s = 0.0
+            self._due_at = now + self._pause_s
+        return now >= self._due_at
+
+    def on_started(self, now: float) -> None:
+        self._started_at = now
+        self._due_at = None
+        self._pause_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, self._pause_s * 2))
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "ended"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -1,0 +1,222 @@
+"""The state of a cluster as people want to see it. No I/O: answers of brokers go in, text and JSON come out."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from tidelog.types import BrokerId, TopicPartition
+
+
+class BrokerState(StrEnum):
+    UP = "up"  # answers, and the cluster counts on it
+    STARTING = "starting"  # runs, but is not in the cluster yet
+    SILENT = "silent"  # runs, but does not answer
+    DOWN = "down"
+
+
+class BrokerView(NamedTuple):
+    broker_id: BrokerId
+    host: str | None
+    port: int | None
+    pid: int | None
+    state: BrokerState
+
+
+class PartitionView(NamedTuple):
+    topic_partition: TopicPartition
+    leader: BrokerId | None
+    leader_epoch: int
+    replicas: Sequence[BrokerId]
+    in_sync: Sequence[BrokerId]
+    high_watermark: int | None
+    lag: Mapping[BrokerId, int | None]
+    """How many offsets each replica is behind its leader; None where one of them cannot be asked."""
+    out_of_sync: Mapping[BrokerId, str]
+    """Why each replica outside the in-sync replicas is there."""
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.leader is not None and set(self.in_sync) == set(self.replicas)
+
+
+class ClusterView(NamedTuple):
+    cluster_id: str | None
+    controller: BrokerId | None
+    brokers: Sequence[BrokerView]
+    partitions: Sequence[PartitionView]
+
+    @property
+    def counts(self) -> "Counts":
+        partitions = self.partitions
+        return Counts(
+            topics=len({partition.topic_partition.topic for partition in partitions}),
+            partitions=len(partitions),
+            without_leader=sum(partition.leader is None for partition in partitions),
+            under_replicated=sum(len(partition.in_sync) < len(partition.replicas) for partition in partitions),
+        )
+
+
+class Counts(NamedTuple):
+    topics: int
+    partitions: int
+    without_leader: int
+    under_replicated: int
+
+
+def as_json(view: ClusterView) -> dict[str, object]:
+    return {
+        "cluster_id": view.cluster_id,
+        "controller": view.controller,
+        "brokers": [
+            {
+                "id": found.broker_id,
+                "host": found.host,
+                "port": found.port,
+                "pid": found.pid,
+                "state": found.state.value,
+            }
+            for found in view.brokers
+        ],
+        "partitions": [_partition_as_json(partition) for partition in view.partitions],
+    }
+
+
+def _partition_as_json(partition: PartitionView) -> dict[str, object]:
+    return {
+        "topic": partition.topic_partition.topic,
+        "partition": partition.topic_partition.partition,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.in_sync),
+        "high_watermark": partition.high_watermark,
+        "lag": {str(replica): lag for replica, lag in partition.lag.items()},
+        "out_of_sync": [{"replica": replica, "reason": reason} for replica, reason in partition.out_of_sync.items()],
+    }
+
+
+# -- text
+
+
+def as_text(view: ClusterView) -> list[str]:
+    return [*broker_lines(view), "", *summary_lines(view), *partition_lines(view.partitions)]
+
+
+def broker_lines(view: ClusterView) -> list[str]:
+    led: dict[BrokerId, int] = {}
+    for partition in view.partitions:
+        if partition.leader is not None:
+            led[partition.leader] = led.get(partition.leader, 0) + 1
+    heading = ["BROKER", "STATE", "ADDRESS", "PID", "LEADS", ""]
+    return aligned([heading, *(_broker_row(broker, view, led) for broker in view.brokers)])
+
+
+def _broker_row(broker: BrokerView, view: ClusterView, led: Mapping[BrokerId, int]) -> list[str]:
+    return [
+        str(broker.broker_id),
+        broker.state.value,
+        f"{broker.host}:{broker.port}" if broker.host else "?",
+        str(broker.pid or "-"),
+        str(led.get(broker.broker_id, 0)) if broker.state is BrokerState.UP else "-",
+        "controller" if broker.broker_id == view.controller else "",
+    ]
+
+
+def summary_lines(view: ClusterView) -> list[str]:
+    counts = view.counts
+    if view.cluster_id is None:
+        return ["no broker answers"]
+    if not counts.partitions:
+        return ["no topics yet"]
+    troubles = []
+    if counts.without_leader:
+        troubles.append(f"{counts.without_leader} without a leader")
+    if counts.under_replicated:
+        troubles.append(f"{counts.under_replicated} under-replicated")
+    state = ", ".join(troubles) or "all in sync"
+    return [f"{_plural(counts.topics, 'topic')}, {_plural(counts.partitions, 'partition')}: {state}"]
+
+
+def partition_lines(partitions: Sequence[PartitionView]) -> list[str]:
+    """A table, and below each partition that is not whole the reason."""
+    if not partitions:
+        return []
+    rows = [["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "HIGH WATERMARK", "LAG"]]
+    rows += [_partition_row(partition) for partition in partitions]
+    lines = aligned(rows)
+    shown = [lines[0]]
+    for partition, line in zip(partitions, lines[1:], strict=True):
+        shown.append(line)
+        shown += [f"    {reason}" for reason in partition.out_of_sync.values()]
+    return shown
+
+
+def _partition_row(partition: PartitionView) -> list[str]:
+    return [
+        str(partition.topic_partition),
+        "none" if partition.leader is None else str(partition.leader),
+        str(partition.leader_epoch),
+        _ids(partition.replicas),
+        _ids(partition.in_sync),
+        "?" if partition.high_watermark is None else str(partition.high_watermark),
+        _lag(partition),
+    ]
+
+
+def _lag(partition: PartitionView) -> str:
+    """Nothing to tell of replicas that are level."""
+    behind = [
+        f"{replica}:{'?' if lag is None else lag}" for replica, lag in partition.lag.items() if lag is None or lag > 0
+    ]
+    return " ".join(behind) or "0"
+
+
+def _ids(broker_ids: Sequence[BrokerId]) -> str:
+    return ",".join(map(str, broker_ids)) or "-"
+
+
+def _plural(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+# -- what happened between two looks
+
+
+def changes(before: ClusterView | None, after: ClusterView) -> list[str]:
+    """One line for each thing that is different, for an output that cannot be drawn anew."""
+    if before is None:
+        return []
+    lines = []
+    states = {broker.broker_id: broker for broker in before.brokers}
+    for broker in after.brokers:
+        earlier = states.get(broker.broker_id)
+        if earlier is None or (earlier.state, earlier.pid) != (broker.state, broker.pid):
+            process = f" (pid {broker.pid})" if broker.pid else ""
+            lines.append(f"broker {broker.broker_id} is {broker.state.value}{process}")
+    if after.controller != before.controller:
+        lines.append(f"controller: {_named(before.controller)} -> {_named(after.controller)}")
+    return lines + _partition_changes(before.partitions, after.partitions)
+
+
+def _partition_changes(before: Sequence[PartitionView], after: Sequence[PartitionView]) -> list[str]:
+    known = {partition.topic_partition: partition for partition in before}
+    lines = []
+    for partition in after:
+        earlier = known.get(partition.topic_partition)
+        if earlier is not None and earlier.leader != partition.leader:
+            lines.append(
+                f"{partition.topic_partition}: leader {_named(earlier.leader)} -> {_named(partition.leader)},"
+                f" epoch {partition.leader_epoch}"
+            )
+        if earlier is not None and set(earlier.in_sync) != set(partition.in_sync):
+            lines.append(f"{partition.topic_partition}: in sync {_ids(earlier.in_sync)} -> {_ids(partition.in_sync)}")
+    return lines
+
+
+def _named(broker_id: BrokerId | None) -> str:
+    return "none" if broker_id is None else str(broker_id)
