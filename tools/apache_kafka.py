@@ -85,16 +85,26 @@ def libraries(version: str) -> Path:
 
 
 def _fetch_libraries(version: str, directory: Path) -> None:
-    print(f"fetching Apache Kafka {version} with mvn", file=sys.stderr)
+    wanted = [
+        ("org.apache.kafka", "kafka_2.13", version),
+        ("org.apache.kafka", "kafka-tools", version),
+        LOG_BACK_END[version.split(".")[0]],
+    ]
+    fetch_artefacts(f"Apache Kafka {version}", wanted, directory)
+
+
+def fetch_artefacts(name: str, wanted: Sequence[tuple[str, str, str]], directory: Path) -> None:
+    """The artefacts (group, name, version) with all that they need at run time."""
+    print(f"fetching {name} with mvn", file=sys.stderr)
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch_name:
         scratch = Path(scratch_name)
-        (scratch / "pom.xml").write_text(_pom(version))
+        (scratch / "pom.xml").write_text(_pom(wanted))
         command = ["mvn", "--batch-mode", "--quiet", "dependency:copy-dependencies"]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={scratch / 'libs'}"]
         done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise NotAvailable(f"mvn could not fetch Apache Kafka {version}:\n{done.stdout}{done.stderr}")
+            raise NotAvailable(f"mvn could not fetch {name}:\n{done.stdout}{done.stderr}")
         _move_unless_there(scratch / "libs", directory)
 
 
@@ -107,12 +117,7 @@ def _move_unless_there(source: Path, target: Path) -> None:
             raise
 
 
-def _pom(version: str) -> str:
-    wanted = [
-        ("org.apache.kafka", "kafka_2.13", version),
-        ("org.apache.kafka", "kafka-tools", version),
-        LOG_BACK_END[version.split(".")[0]],
-    ]
+def _pom(wanted: Sequence[tuple[str, str, str]]) -> str:
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{number}</version></dependency>"
         for group, artifact, number in wanted
@@ -166,6 +171,7 @@ class JavaServer:
     """A Java process that listens on a port of the loopback interface."""
 
     name = "a Java server"
+    jvm_flags: Sequence[str] = JVM_FLAGS
 
     def __init__(self, version: str, port: int, data_dir: Path | str, heap: str) -> None:
         self.version = version
@@ -188,6 +194,9 @@ class JavaServer:
     def log_file(self) -> Path:
         return self.data_dir / "server.log"
 
+    def class_path(self) -> str:
+        return f"{libraries(self.version)}/*"
+
     def main(self) -> list[str]:
         """The main class and its arguments."""
         raise NotImplementedError
@@ -204,8 +213,8 @@ class JavaServer:
         assert self.process is None, f"{self.name} is running already"
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.prepare()
-        flags = [*JVM_FLAGS, f"-Xms{self.heap}", f"-Xmx{self.heap}", *_logging_flags("INFO")]
-        command = java_command(self.version, *self.main(), flags=flags)
+        flags = [*self.jvm_flags, f"-Xms{self.heap}", f"-Xmx{self.heap}", *_logging_flags("INFO")]
+        command = ["java", *flags, "-cp", self.class_path(), *self.main()]
         self._log = self.log_file.open("ab")
         self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log, cwd=self.data_dir)
         self._wait_until_it_answers()
@@ -266,38 +275,6 @@ class JavaServer:
             self.kill()
 
 
-class ZooKeeper(JavaServer):
-    """The ZooKeeper that comes with Apache Kafka 3.9, alone."""
-
-    name = "ZooKeeper"
-
-    def __init__(self, port: int, data_dir: Path | str, heap: str = "256m", version: str = KAFKA_3) -> None:
-        super().__init__(version, port, data_dir, heap)
-
-    def prepare(self) -> None:
-        lines = {
-            "dataDir": str(self.data_dir / "zookeeper"),
-            "clientPort": str(self.port),
-            "clientPortAddress": "127.0.0.1",
-            "admin.enableServer": "false",
-            "maxClientCnxns": "0",
-            "4lw.commands.whitelist": "ruok",
-        }
-        _write_properties(self.data_dir / "zookeeper.properties", lines)
-
-    def main(self) -> list[str]:
-        main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        return [main_class, str(self.data_dir / "zookeeper.properties")]
-
-    def answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(4) == b"imok"
-        except OSError:
-            return False
-
-
 class ApacheKafka(JavaServer):
     """One Apache Kafka broker: in KRaft combined mode, or with ZooKeeper where `zookeeper` names its address."""
 
@@ -335,7 +312,7 @@ class ApacheKafka(JavaServer):
         return ["kafka.Kafka", str(self._properties_file)]
 
     def prepare(self) -> None:
-        _write_properties(self._properties_file, self._common_settings() | self._mode_settings() | self._settings)
+        write_properties(self._properties_file, self._common_settings() | self._mode_settings() | self._settings)
         if self._zookeeper is None and not (self.log_dir / "meta.properties").exists():
             cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             # A cluster id that begins with a dash would look like an option.
@@ -379,7 +356,7 @@ class ApacheKafka(JavaServer):
             return False
 
 
-def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
+def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
 

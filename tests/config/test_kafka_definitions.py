@@ -25,7 +25,12 @@ DELIBERATE_DIFFERENCES = {
 """Stricter than Kafka, or another default; everything else must be Kafka's."""
 
 OWN_SETTINGS = {"coordination.store"}
-KAFKA_3_9_SETTINGS = {"reserved.broker.max.id"}
+KAFKA_3_9_SETTINGS = {
+    "reserved.broker.max.id",
+    "zookeeper.connect",
+    "zookeeper.connection.timeout.ms",
+    "zookeeper.session.timeout.ms",
+}
 
 
 class Definition(NamedTuple):

@@ -57,12 +57,10 @@ def test_a_file_that_is_not_text_is_one_clear_sentence(tmp_path: Path) -> None:
 
 def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        load_broker_settings(
-            None, ["num.io.threads=8", "zookeeper.connect=x:2181", "listener.name.a.ssl.key.password=x"]
-        )
+        load_broker_settings(None, ["num.io.threads=8", "zookeeper.set.acl=true", "listener.name.a.ssl.key.password=x"])
     assert [record.getMessage() for record in caplog.records] == [
         "setting is known to Kafka, without effect here: --set name=num.io.threads",
-        "setting is known to Kafka, without effect here: --set name=zookeeper.connect",
+        "setting is known to Kafka, without effect here: --set name=zookeeper.set.acl",
         "setting is known to Kafka, without effect here: --set name=listener.name.a.ssl.key.password",
     ]
 

@@ -338,6 +338,18 @@ class BrokerSettings:
         update=UpdateMode.CLUSTER_WIDE,
         doc="Whether a replica outside the in-sync replicas may become leader, which loses records.",
     )
+    zookeeper_connect: str | None = setting(
+        default=None,
+        doc="The ZooKeeper servers that hold the cluster's metadata, `host:port,host:port/chroot` (Kafka 3.9). Without"
+        " it, the file that `coordination.store` names.",
+    )
+    zookeeper_connection_timeout_ms: int | None = setting(
+        default=None,
+        doc="How long a starting broker waits for ZooKeeper; without it, zookeeper.session.timeout.ms (Kafka 3.9).",
+    )
+    zookeeper_session_timeout_ms: int = setting(
+        default=18_000, doc="A broker that ZooKeeper has not heard for this long counts as gone (Kafka 3.9)."
+    )
 
     originals: Mapping[str, str] = field(default_factory=dict, compare=False)
     """What the file and the flags said, by Kafka's name: DescribeConfigs tells it from defaults."""

@@ -117,9 +117,9 @@ _NAMES = """
     transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
     transaction.state.log.replication.factor transaction.state.log.segment.bytes
     transaction.two.phase.commit.enable transactional.id.expiration.ms unclean.leader.election.interval.ms
-    unstable.api.versions.enable unstable.feature.versions.enable zookeeper.clientCnxnSocket zookeeper.connect
-    zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
-    zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms zookeeper.set.acl
+    unstable.api.versions.enable unstable.feature.versions.enable zookeeper.clientCnxnSocket
+    zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
+    zookeeper.metadata.migration.min.batch.size zookeeper.set.acl
     zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
     zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
     zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type

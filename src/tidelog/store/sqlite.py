@@ -102,9 +102,11 @@ class SqliteStore(BaseStore):
         return written.results
 
     async def run(self) -> None:
-        while True:
+        while not self._is_ended:
             await self.poll()
             await asyncio.sleep(POLL_INTERVAL_SECONDS if self._others else LONE_POLL_INTERVAL_SECONDS)
+        await self.close()
+        await asyncio.Event().wait()
 
     async def poll(self) -> None:
         """One round: renew the lease if due, bury dead sessions, look for changes of other processes."""

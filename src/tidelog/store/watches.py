@@ -37,6 +37,9 @@ class Watches:
     def add(self, aspect: WatchedAspect, path: str, callback: Watch, seen: StoredNode | None) -> None:
         self._watched.setdefault((aspect, path), []).append(Watched(callback, seen))
 
+    def watched(self) -> list[tuple[WatchedAspect, str]]:
+        return list(self._watched)
+
     def paths(self) -> set[str]:
         return {path for _, path in self._watched}
 

@@ -1,0 +1,132 @@
+"""One ZooKeeper session through kazoo, whose own thread talks to the server.
+
+Answers, watch events and changes of the connection come to the event loop in the order in which kazoo read them from
+the wire: a watch never overtakes the answer that set it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KazooState, WatchedEvent
+
+T = TypeVar("T")
+
+RECONNECT_POLICY = {"max_tries": -1, "delay": 0.02, "backoff": 2, "max_delay": 0.5, "max_jitter": 0.4}
+READ_TIMEOUT_PART = 2 / 3
+"""Of the negotiated session timeout: what kazoo makes its read timeout."""
+
+kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
+kazoo_logger.setLevel(logging.ERROR)  # it warns at every attempt to connect
+
+
+class SessionOwner(Protocol):
+    """Called on the event loop."""
+
+    def on_connected(self, session_id: int, timeout_s: float) -> None: ...
+
+    def on_disconnected(self) -> None: ...
+
+    def on_expired(self) -> None: ...
+
+    def on_watch_event(self, event: WatchedEvent) -> None: ...
+
+
+class KazooSession:
+    def __init__(self, hosts: str, session_timeout_ms: int, owner: SessionOwner) -> None:
+        self._owner = owner
+        self._queue = _LoopQueue(asyncio.get_running_loop())
+        self.client = KazooClient(
+            hosts=hosts,
+            timeout=session_timeout_ms / 1000,
+            handler=_LoopHandler(self._queue),
+            connection_retry=RECONNECT_POLICY,
+            logger=kazoo_logger,
+        )
+        self.client.add_listener(self._on_state)
+        # kazoo tells nobody which session timeout the server granted, and opens a new session when one has expired.
+        self._kazoo_connect = self.client._connection._connect
+        self.client._connection._connect = self._connect
+        self._is_over = False
+
+    def start(self) -> None:
+        self.client.start_async()
+
+    def stop(self) -> None:
+        """End the session and wait for kazoo's thread: not on the event loop."""
+        # If no server can be reached, the session ends when its timeout has passed.
+        with suppress(Exception):
+            self.client.stop()
+        with suppress(Exception):
+            self.client.close()
+
+    def ask(self, request: Callable[[], Any], on_answer: Callable[[Any], T]) -> asyncio.Future[T]:
+        """The result of `on_answer`, which runs before any later event is told; or kazoo's exception."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settle(result: Any) -> None:
+            if future.done():
+                return
+            if result.exception is not None:
+                future.set_exception(result.exception)
+                return
+            try:
+                future.set_result(on_answer(result.value))
+            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+                future.set_exception(error)
+
+        request().rawlink(settle)
+        return future
+
+    def on_watch(self, event: WatchedEvent) -> None:
+        """The one watch function, so that kazoo keeps one per node."""
+        self._owner.on_watch_event(event)
+
+    # From here on in kazoo's thread.
+
+    def _connect(self, host: str, address: str, port: int) -> tuple[float, float]:
+        if self._is_over:
+            raise ConnectionDropped("the session has expired")
+        read_timeout_ms, connect_timeout_ms = self._kazoo_connect(host, address, port)
+        timeout_s = read_timeout_ms / READ_TIMEOUT_PART / 1000
+        session_id = self.client._session_id
+        self._queue.put(lambda: self._owner.on_connected(session_id, timeout_s))
+        return read_timeout_ms, connect_timeout_ms
+
+    def _on_state(self, state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            self._queue.put(self._owner.on_disconnected)
+        elif state == KazooState.LOST:
+            self._is_over = True
+            self._queue.put(self._owner.on_expired)
+
+
+class _LoopQueue:
+    """What kazoo would give to its worker threads goes to the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def put(self, work: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(work)
+
+
+class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler without worker threads."""
+
+    def __init__(self, queue: _LoopQueue) -> None:
+        super().__init__()
+        self.callback_queue = self.completion_queue = queue
+        self._running = True
+
+    def start(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        return None

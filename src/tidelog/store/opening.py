@@ -1,0 +1,31 @@
+"""Opens the store that the settings name."""
+
+from tidelog.config.broker import BrokerSettings
+from tidelog.runtime.clock import Clock
+from tidelog.runtime.disk import Disk
+from tidelog.runtime.workers import Workers
+from tidelog.store.interface import Store
+from tidelog.store.sqlite import SqliteStore
+
+
+async def open_store(settings: BrokerSettings, disk: Disk, clock: Clock, workers: Workers) -> Store:
+    """A new session with it."""
+    if settings.zookeeper_connect:
+        # Only here: a broker that does without ZooKeeper starts faster without its client.
+        from tidelog.store.zookeeper import ZooKeeperStore
+
+        return await ZooKeeperStore.open(
+            settings.zookeeper_connect,
+            clock,
+            workers,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
+        )
+    return await SqliteStore.open(
+        settings.coordination_store_path,
+        disk,
+        clock,
+        workers,
+        session_timeout_ms=settings.broker_session_timeout_ms,
+        heartbeat_interval_ms=settings.broker_heartbeat_interval_ms,
+    )

@@ -1,0 +1,395 @@
+"""The store in ZooKeeper, for brokers on several hosts."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.protocol.states import WatchedEvent, ZnodeStat
+
+from tidelog.runtime.clock import Clock
+from tidelog.runtime.workers import Workers
+from tidelog.store.base import BaseStore
+from tidelog.store.interface import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NoChildrenForEphemerals,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    RequestTooLarge,
+    Result,
+    SessionExpired,
+    Set,
+    StoreError,
+    StoreUnavailable,
+    Watch,
+    WatchEvent,
+    WatchKind,
+)
+from tidelog.store.kazoo_session import KazooSession
+from tidelog.store.tree import ROOT, StoredNode, check_path
+from tidelog.store.watches import WatchedAspect
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+HEARTBEATS_PER_SESSION = 6
+SHORTEST_WAIT_SECONDS = 0.1
+"""For a connection, even if the lease is over: those who try again do not spin."""
+MAX_REQUEST_BYTES = 1_048_575
+"""ZooKeeper's default of jute.maxbuffer; a larger request would cost the connection."""
+OPERATION_OVERHEAD_BYTES = 64
+
+ERRORS: dict[type[Exception], type[StoreError]] = {
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
+    kazoo_errors.SessionExpiredError: SessionExpired,
+    kazoo_errors.ConnectionLoss: StoreUnavailable,
+    kazoo_errors.ConnectionClosedError: StoreUnavailable,
+    kazoo_errors.OperationTimeoutError: StoreUnavailable,
+}
+NOT_TO_BLAME = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+"""What ZooKeeper answers for the operations before and after the one that failed."""
+
+KINDS = {
+    "CREATED": WatchKind.CREATED,
+    "CHANGED": WatchKind.CHANGED,
+    "DELETED": WatchKind.DELETED,
+    "CHILD": WatchKind.CHILDREN_CHANGED,
+}
+
+
+class ZooKeeperStore(BaseStore):
+    """One session. `run` must be running for the lease, and for watches that outlive a connection."""
+
+    def __init__(self, connect: str, clock: Clock, workers: Workers, session_timeout_ms: int) -> None:
+        super().__init__(clock.monotonic)
+        hosts, self._root = _parse_connect(connect)
+        self._clock = clock
+        self._workers = workers
+        self._session = KazooSession(hosts, session_timeout_ms, self)
+        self._client = self._session.client
+        self._timeout_s = session_timeout_ms / 1000
+        self._connected = asyncio.Event()
+        self._news = asyncio.Event()
+        self._must_catch_up = False
+        self._session_id = 0
+        self._is_ended = False
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        connect: str,
+        clock: Clock,
+        workers: Workers,
+        *,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int | None = None,
+    ) -> "ZooKeeperStore":
+        """`connect`: host:port,host:port/chroot. The chroot is made if it is missing."""
+        store = cls(connect, clock, workers, session_timeout_ms)
+        timeout_s = (session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms) / 1000
+        store._session.start()
+        try:
+            await asyncio.wait_for(store._connected.wait(), timeout_s)
+            await store.heartbeat()
+            await store._make_chroot()
+        except TimeoutError:
+            await store.close()
+            raise StoreUnavailable("", f"no ZooKeeper answered within {timeout_s:g} s at {connect}") from None
+        except StoreError:
+            await store.close()
+            raise
+        return store
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node:
+        check_path(path)
+        return await self._read(path, lambda: self._ask_for_node(path, watch))
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        for path in paths:
+            check_path(path)
+
+        async def ask() -> list[Node | None]:
+            asking = [self._ask_for_node(path, None) for path in paths]
+            found: list[Node | BaseException] = await asyncio.gather(*asking, return_exceptions=True)
+            return [_node_or_none(each) for each in found]
+
+        return await self._read("", ask)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
+        check_path(path)
+        while True:
+            found = await self._read(path, lambda: self._look_for_node(path, watch))
+            if not isinstance(found, ZnodeStat):
+                return found
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        check_path(path)
+
+        def on_answer(answer: tuple[list[str], ZnodeStat]) -> list[str]:
+            names, stat = answer
+            self._seen_with_children(path, _stored(b"", stat), watch)
+            return sorted(names)
+
+        return await self._read(path, lambda: self._session.ask(lambda: self._request_children(path, watch), on_answer))
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        for operation in operations:
+            check_path(operation.path)
+        _check_size(operations)
+        await self._wait_for_connection()
+        transaction = self._client.transaction()
+        for operation in operations:
+            self._add(transaction, operation)
+        # Not repeated if the connection is lost: nobody knows whether it happened.
+        answers = await self._answer("", self._session.ask(transaction.commit_async, list))
+        for operation, answer in zip(operations, answers, strict=True):
+            if isinstance(answer, Exception) and not isinstance(answer, NOT_TO_BLAME):
+                raise _translated(answer, operation.path)
+        return [self._result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
+
+    async def run(self) -> None:
+        while not self._is_ended:
+            self._news.clear()
+            if self._connected.is_set():
+                await self._keep_up()
+            try:
+                await asyncio.wait_for(self._news.wait(), self._timeout_s / HEARTBEATS_PER_SESSION)
+            except TimeoutError:
+                continue
+        await self.close()
+        await asyncio.Event().wait()
+
+    async def _keep_up(self) -> None:
+        try:
+            if self._must_catch_up:
+                await self._catch_up()
+            await self.heartbeat()
+        except StoreError as error:
+            logger.info("no answer from ZooKeeper session_id=%x reason=%s", self._session_id, error)
+
+    async def heartbeat(self) -> None:
+        """kazoo's own pings cannot be seen; this one tells that the session lived when it was sent."""
+        sent_at = self._clock.monotonic()
+        await self._answer(ROOT, self._session.ask(lambda: self._client.exists_async(ROOT), bool))
+        if not self._is_ended:
+            self.lease.renew(sent_at, self._timeout_s)
+
+    async def close(self) -> None:
+        if not self._is_closed:
+            self._is_ended = self._is_closed = True
+            self.lease.cancel()
+            await self._workers.run(self._session.stop)
+
+    # What kazoo tells.
+
+    def on_connected(self, session_id: int, timeout_s: float) -> None:
+        self._must_catch_up = self._session_id != 0
+        self._session_id, self._timeout_s = session_id, timeout_s
+        self._connected.set()
+        self._news.set()
+        logger.info("connected with ZooKeeper session_id=%x session_timeout_ms=%d", session_id, timeout_s * 1000)
+
+    def on_disconnected(self) -> None:
+        self._connected.clear()
+        if not self._is_ended:
+            logger.warning("connection with ZooKeeper lost, connecting again session_id=%x", self._session_id)
+
+    def on_expired(self) -> None:
+        self._connected.clear()
+        if not self._is_ended:
+            self._is_ended = True
+            self._news.set()
+            logger.warning("session with ZooKeeper ended session_id=%x", self._session_id)
+            self.session_ended()
+
+    def on_watch_event(self, event: WatchedEvent) -> None:
+        kind = KINDS.get(event.type)
+        if kind is not None:  # kazoo forgets its watches when a connection is lost, and says so: `_catch_up` sets them
+            path = event.path[len(self._root) :] or ROOT
+            self.watches.fire([WatchEvent(kind, path)])
+
+    # How to ask.
+
+    def _full(self, path: str) -> str:
+        return path if not self._root else self._root + path.rstrip("/")
+
+    def _request_children(self, path: str, watch: Watch | None) -> Any:
+        return self._client.get_children_async(
+            self._full(path), watch=self._session.on_watch if watch else None, include_data=True
+        )
+
+    def _request_stat(self, path: str, watch: Watch | None) -> Any:
+        return self._client.exists_async(self._full(path), watch=self._session.on_watch if watch else None)
+
+    def _ask_for_node(self, path: str, watch: Watch | None) -> asyncio.Future[Node]:
+        def on_answer(answer: tuple[bytes, ZnodeStat]) -> Node:
+            return self._seen_existing(path, _stored(*answer), watch)
+
+        kazoo_watch = self._session.on_watch if watch else None
+        return self._session.ask(lambda: self._client.get_async(self._full(path), watch=kazoo_watch), on_answer)
+
+    async def _look_for_node(self, path: str, watch: Watch | None) -> Node | ZnodeStat | None:
+        """ZooKeeper's `exists` gives no data and `get` watches no missing node, so both are asked at once.
+
+        ZnodeStat: the node came between the two.
+        """
+        getting = self._ask_for_node(path, watch)
+
+        def on_answer(stat: ZnodeStat | None) -> ZnodeStat | None:
+            if stat is None and getting.exception() is not None:
+                self._seen_with_data(path, None, watch)
+            return stat
+
+        asking = self._session.ask(lambda: self._request_stat(path, watch), on_answer)
+        found, stat = await asyncio.gather(getting, asking, return_exceptions=True)
+        if isinstance(stat, BaseException):
+            raise stat
+        return stat if isinstance(found, kazoo_errors.NoNodeError) else _node_or_none(found)
+
+    async def _catch_up(self) -> None:
+        """Set the watches anew that ended with the last connection, and deliver what they missed."""
+        await asyncio.gather(*(self._watch_anew(aspect, path) for aspect, path in self.watches.watched()))
+        self._must_catch_up = False
+
+    async def _watch_anew(self, aspect: WatchedAspect, path: str) -> None:
+        def compare(stat: ZnodeStat | None) -> None:
+            self.watches.compare({path: None if stat is None else _stored(b"", stat)})
+
+        if aspect is WatchedAspect.DATA:
+            asking = self._session.ask(lambda: self._request_stat(path, deliver_nothing), compare)
+        else:
+            asking = self._session.ask(
+                lambda: self._request_children(path, deliver_nothing), lambda got: compare(got[1])
+            )
+        try:
+            await self._answer(path, asking)
+        except NoNode:
+            compare(None)
+
+    async def _read(self, path: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Reads are repeated when their connection is lost."""
+        while True:
+            await self._wait_for_connection()
+            try:
+                return await self._answer(path, ask())
+            except StoreUnavailable:
+                if not self.lease.is_valid:
+                    raise
+
+    async def _wait_for_connection(self) -> None:
+        self._require_session()
+        if self._connected.is_set():
+            return
+        try:
+            rest_s = self.lease.end - self._clock.monotonic()
+            await asyncio.wait_for(self._connected.wait(), max(SHORTEST_WAIT_SECONDS, rest_s))
+        except TimeoutError:
+            raise StoreUnavailable("", "no connection with ZooKeeper") from None
+        finally:
+            self._require_session()
+
+    async def _answer(self, path: str, asking: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asking
+        except TimeoutError:
+            raise StoreUnavailable(path, "no answer from ZooKeeper") from None
+        except kazoo_errors.KazooException as error:
+            self._require_session()
+            raise _translated(error, path) from error
+
+    def _require_session(self) -> None:
+        if self._is_ended:
+            raise SessionExpired
+
+    def _add(self, transaction: Any, operation: Operation) -> None:
+        path = self._full(operation.path)
+        match operation:
+            case Create():
+                transaction.create(path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequential)
+            case Set():
+                transaction.set_data(path, operation.data, operation.version)
+            case Delete():
+                transaction.delete(path, operation.version)
+            case Check():
+                transaction.check(path, operation.version)
+
+    def _result(self, operation: Operation, answer: Any) -> Result:
+        match operation:
+            case Create():
+                return str(answer)[len(self._root) :]
+            case Set():
+                return _stored(operation.data, answer).as_node()
+            case _:
+                return None
+
+    async def _make_chroot(self) -> None:
+        parts = self._root.split("/")[1:]
+        for depth in range(1, len(parts) + 1):
+            path = "/" + "/".join(parts[:depth])
+            try:
+                await self._answer(path, self._session.ask(lambda: self._client.create_async(path), str))  # noqa: B023
+            except NodeExists:
+                continue
+
+
+def _parse_connect(connect: str) -> tuple[str, str]:
+    """Hosts, and the chroot as a prefix of paths."""
+    hosts, slash, chroot = connect.partition("/")
+    root = slash + chroot.rstrip("/") if chroot else ""
+    try:
+        check_path(root or ROOT)
+    except ValueError as error:
+        raise StoreError("", f"zookeeper.connect={connect}: {error}") from error
+    return hosts, root
+
+
+def deliver_nothing(_: WatchEvent) -> None:
+    return None
+
+
+def _stored(data: bytes, stat: ZnodeStat) -> StoredNode:
+    return StoredNode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.cversion)
+
+
+def _node_or_none(found: Node | BaseException) -> Node | None:
+    if isinstance(found, kazoo_errors.NoNodeError):
+        return None
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _translated(error: Exception, path: str) -> StoreError:
+    known = ERRORS.get(type(error))
+    return known(path) if known else StoreError(path, f"ZooKeeper answered {error!r}")
+
+
+def _check_size(operations: Sequence[Operation]) -> None:
+    size = sum(
+        OPERATION_OVERHEAD_BYTES + len(each.path) + len(each.data if isinstance(each, Create | Set) else b"")
+        for each in operations
+    )
+    if size > MAX_REQUEST_BYTES:
+        raise RequestTooLarge(
+            operations[0].path,
+            f"{len(operations)} operations are about {size} bytes, and ZooKeeper takes {MAX_REQUEST_BYTES}"
+            " in one request (jute.maxbuffer)",
+        )
