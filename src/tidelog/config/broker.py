@@ -313,6 +313,12 @@ class BrokerSettings:
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         default=5000, at_least=1, kind=ConfigType.LONG, doc="How often the high watermarks are written down."
     )
+    replica_lag_time_max_ms: int = setting(
+        default=30_000,
+        at_least=1,
+        kind=ConfigType.LONG,
+        doc="A follower that has not caught up with its leader for this long leaves the in-sync replicas.",
+    )
     replica_socket_timeout_ms: int = setting(
         default=30_000,
         at_least=1,

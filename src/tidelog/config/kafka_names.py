@@ -77,7 +77,6 @@ _NAMES = """
     remote.log.storage.manager.class.name remote.log.storage.manager.class.path
     remote.log.storage.manager.impl.prefix remote.log.storage.system.enable
     replica.alter.log.dirs.io.max.bytes.per.second
-    replica.lag.time.max.ms
     replica.selector.class replica.socket.receive.buffer.bytes
     replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms
     sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd

@@ -1,30 +1,309 @@
 """The leader's core: who is in sync with this partition, and what is therefore committed."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from tidelog.errors import NotEnoughReplicas
+from tidelog.replication.assignment import PartitionAssignment
+from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, OutOfSync, Peers, RemoteReplica
 from tidelog.types import BrokerId
+
+DROPPED_BY_THE_CONTROLLER = "dropped by the controller: its broker was gone, or going"
+
+
+class ProposeInSyncReplicas(NamedTuple):
+    """To be written to the store, if the state there still has the expected version (R20)."""
+
+    in_sync_replicas: tuple[BrokerId, ...]
+    expected_version: int
+    joining: tuple[BrokerId, ...]
+    leaving: tuple[BrokerId, ...]
+    reason: str
 
 
 class PartitionLeader:
-    """Decides; does no I/O and knows no clock."""
+    """One leader epoch. Decides; does no I/O and knows no clock.
 
-    __slots__ = ("broker_id", "in_sync_replicas", "leader_epoch")
+    After each event the owner mirrors `high_watermark` into the log and writes the proposal that came back, if any.
+    """
 
-    def __init__(self, broker_id: BrokerId, leader_epoch: int, in_sync_replicas: frozenset[BrokerId]) -> None:
-        assert broker_id in in_sync_replicas, "the leader is in sync with itself (I1)"
+    __slots__ = (
+        "_at_end",
+        "_has_followers_in_sync",
+        "_maximal",
+        "_peers",
+        "broker_id",
+        "epoch_start_offset",
+        "followers",
+        "high_watermark",
+        "in_sync_replicas",
+        "is_superseded",
+        "lag_time_max_ms",
+        "leader_epoch",
+        "log_end_offset",
+        "min_in_sync_replicas",
+        "pending",
+        "replicas",
+        "version",
+    )
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        assignment: PartitionAssignment,
+        *,
+        epoch_start_offset: int,
+        log_end_offset: int,
+        high_watermark: int,
+        min_in_sync_replicas: int,
+        lag_time_max_ms: int,
+        peers: Peers,
+        now_ms: int,
+    ) -> None:
+        assert broker_id in assignment.in_sync_replicas, "the leader is in sync with itself (I1)"
         self.broker_id = broker_id
-        self.leader_epoch = leader_epoch
-        self.in_sync_replicas = in_sync_replicas
+        self.leader_epoch = assignment.leader_epoch
+        self.replicas = assignment.replicas
+        self.in_sync_replicas = frozenset(assignment.in_sync_replicas)
+        """As the store has them: committed."""
+        self.version = assignment.version
+        self.pending: ProposeInSyncReplicas | None = None
+        self.is_superseded = False
+        """Somebody else changed the state in the store: wait for the controller to say how (R20)."""
+        self.epoch_start_offset = epoch_start_offset
+        self.log_end_offset = log_end_offset
+        self.high_watermark = high_watermark
+        self.min_in_sync_replicas = min_in_sync_replicas
+        self.lag_time_max_ms = lag_time_max_ms
+        self.followers = {
+            replica: RemoteReplica(replica, now_ms, is_in_sync=replica in self.in_sync_replicas)
+            for replica in assignment.replicas
+            if replica != broker_id
+        }
+        self._peers = peers
+        self._at_end: list[RemoteReplica] = []
+        self._set_maximal()
+        self._advance(now_ms)
 
-    def on_append(self, log_end_offset: int) -> int:
-        """The high watermark after an append: everything that every in-sync replica has.
+    # ---- events
 
-        Until followers report where they stand, the leader is alone in sync.
-        """
-        return log_end_offset
+    def on_append(self, log_end_offset: int, now_ms: int) -> None:
+        if self._at_end:
+            self._leave_behind()
+        self.log_end_offset = log_end_offset
+        if not self._has_followers_in_sync:
+            self._advance(now_ms)
 
-    def require_enough_in_sync(self, minimum: int) -> None:
+    def on_follower_fetch(
+        self, replica: BrokerId, fetch_offset: int, log_start_offset: int, now_ms: int
+    ) -> ProposeInSyncReplicas | None:
+        """R17; the follower may now be in sync, and more may be committed."""
+        follower = self.followers[replica]
+        if fetch_offset > self.log_end_offset:
+            return None
+        follower.on_fetch(fetch_offset, log_start_offset, self.log_end_offset, now_ms)
+        if fetch_offset == self.log_end_offset and not follower.is_listed_at_end:
+            follower.is_listed_at_end = True
+            self._at_end.append(follower)
+        proposal = None
+        if replica not in self.in_sync_replicas:
+            proposal = self._propose_joining()
+        elif follower.has_restarted and fetch_offset < self.high_watermark:
+            proposal = self._propose_leaving([replica], "came back without records that it had")
+        self._advance(now_ms)
+        return proposal
+
+    def on_check(self, now_ms: int) -> ProposeInSyncReplicas | None:
+        """R19: who has not caught up for too long leaves."""
+        lagging = [replica for replica in self.in_sync_replicas if not self._is_keeping_up(replica, now_ms)]
+        if lagging:
+            reason = f"not caught up for {self.lag_time_max_ms} ms (replica.lag.time.max.ms)"
+            proposal = self._propose_leaving(lagging, reason)
+        else:
+            proposal = self._propose_joining()
+        self._advance(now_ms)
+        return proposal
+
+    def on_written(
+        self, in_sync_replicas: Sequence[BrokerId], version: int, now_ms: int
+    ) -> ProposeInSyncReplicas | None:
+        """The store has this state of ours. Another follower may have become ready to join meanwhile."""
+        reason = self.pending.reason if self.pending else ""
+        before, self.in_sync_replicas = self.in_sync_replicas, frozenset(in_sync_replicas)
+        self.version = version
+        self.pending = None
+        for replica in before - self.in_sync_replicas:
+            if replica in self.followers:
+                self.followers[replica].leave(reason, now_ms)
+        self._set_maximal()
+        proposal = self._propose_joining()
+        self._advance(now_ms)  # KAFKA-13091: a shrink may commit what the replica that left held back
+        return proposal
+
+    def on_lost(self) -> None:
+        """The state in the store is not the one this leader knows: a newer truth is on its way (R20)."""
+        self.is_superseded = True
+
+    def on_peers_changed(self, now_ms: int) -> ProposeInSyncReplicas | None:
+        """A broker came, went or came back: who may join is another question now (KAFKA-15021)."""
+        proposal = self._propose_joining()
+        self._advance(now_ms)
+        return proposal
+
+    def on_settings(self, min_in_sync_replicas: int, now_ms: int) -> None:
+        self.min_in_sync_replicas = min_in_sync_replicas
+        self._advance(now_ms)
+
+    def on_resume(self, now_ms: int) -> None:
+        """Back in office in the same epoch: nobody could fetch meanwhile, and nobody leaves for it."""
+        for replica in self.in_sync_replicas - {self.broker_id}:
+            if replica in self.followers:
+                self.followers[replica].caught_up_ms = now_ms
+
+    # ---- questions
+
+    @property
+    def effective_min_in_sync(self) -> int:
+        """As Kafka: a topic cannot ask for more than it has replicas."""
+        return min(self.min_in_sync_replicas, len(self.replicas))
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        return len(self.in_sync_replicas) >= self.effective_min_in_sync
+
+    def require_enough_in_sync(self) -> None:
         """R13: an acks=all write is refused before the append where it could not count as safe."""
-        if len(self.in_sync_replicas) < minimum:
+        if len(self.in_sync_replicas) < self.effective_min_in_sync:
             raise NotEnoughReplicas(
-                f"{len(self.in_sync_replicas)} in-sync replicas, min.insync.replicas asks for {minimum}"
+                f"{len(self.in_sync_replicas)} in-sync replicas, "
+                f"min.insync.replicas asks for {self.effective_min_in_sync}"
             )
+
+    def low_watermark(self, log_start_offset: int) -> int:
+        """The smallest log start of the live replicas: records below it are gone everywhere."""
+        live = [each.log_start_offset for each in self.followers.values() if each.broker_id in self._peers.epochs]
+        return min(log_start_offset, *live) if live else log_start_offset
+
+    def out_of_sync(self) -> list[OutOfSync]:
+        """Why each replica that is not in sync is not, and what lets it back."""
+        return [
+            OutOfSync(
+                replica,
+                follower.left_because,
+                follower.out_since_ms,
+                self.log_end_offset - max(follower.log_end_offset, 0),
+                self._remedy(follower),
+            )
+            for replica, follower in self.followers.items()
+            if replica not in self.in_sync_replicas
+        ]
+
+    def inherit(self, earlier: "PartitionLeader") -> None:
+        """This broker led the partition in the epoch before, too: keep what is known of those out of sync."""
+        for replica, follower in self.followers.items():
+            known = earlier.followers.get(replica)
+            if replica in self.in_sync_replicas or known is None:
+                continue
+            if replica in earlier.in_sync_replicas:
+                follower.left_because = DROPPED_BY_THE_CONTROLLER
+            else:
+                follower.left_because, follower.out_since_ms = known.left_because, known.out_since_ms
+
+    # ---- who is in sync
+
+    def _is_keeping_up(self, replica: BrokerId, now_ms: int) -> bool:
+        if replica == self.broker_id:
+            return True
+        follower = self.followers.get(replica)
+        # An in-sync replica that is not assigned any more has no follower here, and leaves (KAFKA-9672).
+        return follower is not None and follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms)
+
+    def _is_eligible(self, follower: RemoteReplica) -> bool:
+        """Alive, and in the incarnation that fetched (R39)."""
+        epoch = self._peers.epochs.get(follower.broker_id)
+        if epoch is None:
+            return False
+        return UNKNOWN_BROKER_EPOCH in (epoch, follower.broker_epoch) or epoch == follower.broker_epoch
+
+    @property
+    def _joining_offset(self) -> int:
+        """What a follower must have reached to join (R19).
+
+        Under the minimum only the end of the log will do: the high watermark stands still there, and a slow
+        follower would join and leave without end (KAFKA-19996).
+        """
+        if not self.has_enough_in_sync:
+            return self.log_end_offset
+        return max(self.high_watermark, self.epoch_start_offset)
+
+    def _may_join(self, follower: RemoteReplica) -> bool:
+        return follower.has_fetched and follower.log_end_offset >= self._joining_offset and self._is_eligible(follower)
+
+    def _propose_joining(self) -> ProposeInSyncReplicas | None:
+        joining = tuple(
+            replica
+            for replica, follower in self.followers.items()
+            if replica not in self.in_sync_replicas and self._may_join(follower)
+        )
+        return self._propose(joining, (), "caught up") if joining else None
+
+    def _propose_leaving(self, leaving: list[BrokerId], reason: str) -> ProposeInSyncReplicas | None:
+        return self._propose((), tuple(sorted(leaving)), reason)
+
+    def _propose(
+        self, joining: tuple[BrokerId, ...], leaving: tuple[BrokerId, ...], reason: str
+    ) -> ProposeInSyncReplicas | None:
+        """One change at a time (R20)."""
+        if self.pending is not None or self.is_superseded:
+            return None
+        proposed = self.in_sync_replicas.union(joining).difference(leaving)
+        ordered = tuple(replica for replica in self.replicas if replica in proposed)
+        self.pending = ProposeInSyncReplicas(ordered, self.version, joining, leaving, reason)
+        self._set_maximal()
+        return self.pending
+
+    def _remedy(self, follower: RemoteReplica) -> str:
+        broker_id = follower.broker_id
+        if broker_id not in self._peers.epochs:
+            return f"start broker {broker_id}, which is not registered"
+        if not follower.has_fetched:
+            return f"broker {broker_id} has not fetched from this leader yet"
+        if follower.log_end_offset < self._joining_offset:
+            return f"it must reach offset {self._joining_offset}, and has {follower.log_end_offset}"
+        return "it has caught up and is being added"
+
+    # ---- the high watermark
+
+    def _set_maximal(self) -> None:
+        """R18: also who joins by a change that is not known to be written yet; it may be written (KIP-497)."""
+        joining = self.pending.joining if self.pending else ()
+        self._maximal = self.in_sync_replicas.union(joining)
+        self._has_followers_in_sync = any(replica in self._maximal for replica in self.followers)
+
+    def _advance(self, now_ms: int) -> None:
+        if self.is_superseded or len(self.in_sync_replicas) < self.effective_min_in_sync:
+            return
+        committed = self.log_end_offset
+        for follower in self.followers.values():
+            if follower.log_end_offset < committed and self._holds_back(follower, now_ms):
+                committed = follower.log_end_offset
+        if committed > self.high_watermark:
+            self.high_watermark = committed
+
+    def _holds_back(self, follower: RemoteReplica, now_ms: int) -> bool:
+        """Also one that has caught up and may join: else a slow follower never reaches a fast leader (R18)."""
+        return follower.broker_id in self._maximal or (
+            follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms) and self._is_eligible(follower)
+        )
+
+    def _leave_behind(self) -> None:
+        """The log grows beyond followers that had all of it, as lately as their brokers' last fetch.
+
+        That fetch need not have named this partition: fetch sessions leave out what does not move.
+        """
+        for follower in self._at_end:
+            follower.is_listed_at_end = False
+            if follower.log_end_offset == self.log_end_offset:
+                last_ms = self._peers.last_fetch_ms.get(follower.broker_id, 0)
+                follower.caught_up_ms = max(follower.caught_up_ms, last_ms)
+        self._at_end.clear()

@@ -1,50 +1,188 @@
 """One hosted partition: its log, its role, and who waits for it to move."""
 
-from tidelog.errors import FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange, PolicyViolation, UnknownLeaderEpoch
-from tidelog.replication.leader import PartitionLeader
+import logging
+from collections.abc import Callable, Sequence
+
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import (
+    FencedLeaderEpoch,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    PolicyViolation,
+    UnknownLeaderEpoch,
+)
+from tidelog.replication.assignment import PartitionAssignment
+from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, Peers
 from tidelog.runtime.purgatory import Purgatory, Watchers
 from tidelog.storage.log import AppendResult, Log
 from tidelog.storage.validation import AppendOrigin
-from tidelog.types import TopicPartition, Uuid
+from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId, Buffer, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 ACKS_ALL = -1
 
 
+class Host:
+    """What all partitions of one broker share."""
+
+    __slots__ = ("broker_id", "lag_time_max_ms", "now_ms", "peers", "propose", "purgatory")
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        purgatory: Purgatory,
+        now_ms: Callable[[], int],
+        lag_time_max_ms: int,
+        propose: Callable[["Partition", PartitionLeader, ProposeInSyncReplicas], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.purgatory = purgatory
+        self.now_ms = now_ms
+        self.lag_time_max_ms = lag_time_max_ms
+        self.propose = propose
+        self.peers = Peers()
+
+
 class Partition:
     """Every state change is one synchronous step; nothing in here waits."""
 
-    __slots__ = ("_purgatory", "leader", "log", "topic_id", "topic_partition", "watchers")
+    __slots__ = (
+        "_host",
+        "_is_suspended",
+        "_purgatory",
+        "_role",
+        "controller_epoch",
+        "end_watchers",
+        "is_follower",
+        "leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "low_watermark_watchers",
+        "replicas",
+        "topic_id",
+        "topic_partition",
+        "watchers",
+    )
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid, log: Log, purgatory: Purgatory) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid, log: Log, host: Host) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
         self.leader: PartitionLeader | None = None
+        """None also while this broker has fenced itself: nobody acts on it then."""
+        self.is_follower = False
+        self.leader_id: BrokerId = NO_BROKER
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.controller_epoch = 0
+        self.replicas: tuple[BrokerId, ...] = ()
         self.watchers = Watchers()
-        self._purgatory = purgatory
+        """High watermark, last stable offset or log start moved, or the role changed."""
+        self.end_watchers = Watchers()
+        """Log end or log start moved, or the role changed: what followers wait for."""
+        self.low_watermark_watchers = Watchers()
+        """A replica's log start moved, or the role changed: what deletions of records wait for."""
+        self._role: PartitionLeader | None = None
+        self._is_suspended = False
+        self._host = host
+        self._purgatory = host.purgatory
+        log.on_start_moved = self._on_log_start_moved
 
-    def become_leader(self, leader: PartitionLeader) -> None:
-        """R8: record where the epoch starts, before the first append (R3)."""
-        if self.leader is None or self.leader.leader_epoch < leader.leader_epoch:
-            self.log.leader_epochs.assign(leader.leader_epoch, self.log.log_end_offset)
-        self.leader = leader
-        self._raise_high_watermark(leader.on_append(self.log.log_end_offset))
+    def __repr__(self) -> str:
+        role = "leader" if self._role else "follower" if self.is_follower else "no role"
+        return f"Partition({self.topic_partition}, {role}, epoch {self.leader_epoch})"
+
+    # ---- roles
+
+    def become_leader(self, assignment: PartitionAssignment) -> None:
+        """R8; where the epoch starts is recorded before the first append (R3)."""
+        host, log, earlier = self._host, self.log, self._role
+        now_ms = host.now_ms()
+        self._take(assignment)
+        log.leader_epochs.assign(assignment.leader_epoch, log.log_end_offset)
+        leader = PartitionLeader(
+            host.broker_id,
+            assignment,
+            epoch_start_offset=self._epoch_start_offset(assignment.leader_epoch),
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            min_in_sync_replicas=log.settings.min_insync_replicas,
+            lag_time_max_ms=host.lag_time_max_ms,
+            peers=host.peers,
+            now_ms=now_ms,
+        )
+        if earlier is not None:
+            leader.inherit(earlier)
+        self._role = leader
+        self.leader = None if self._is_suspended else leader
+        self._mirror_high_watermark(leader)
+        self._tell_all()
+
+    def _epoch_start_offset(self, leader_epoch: int) -> int:
+        """Earlier than the end of the log if this broker led in the same epoch before."""
+        latest = self.log.leader_epochs.starts[-1:]
+        return latest[0].start_offset if latest and latest[0].epoch == leader_epoch else self.log.log_end_offset
+
+    def become_follower(self, assignment: PartitionAssignment) -> None:
+        """R9: those who wait must look for the new leader."""
+        self._take(assignment)
+        self.is_follower = True
+        self._tell_all()
+
+    def _take(self, assignment: PartitionAssignment) -> None:
+        self._role = self.leader = None
+        self.is_follower = False
+        self.leader_id = assignment.leader
+        self.leader_epoch = assignment.leader_epoch
+        self.controller_epoch = assignment.controller_epoch
+        self.replicas = assignment.replicas
 
     def resign(self) -> None:
-        """R9: those who wait must look for another leader."""
-        self.leader = None
-        self._purgatory.changed(self.watchers)
+        """No role until the controller says so; an answer to what waits comes at once."""
+        self._role = self.leader = None
+        self.is_follower = False
+        self._tell_all()
+
+    def forget_epoch(self) -> None:
+        """The broker joins its cluster anew: the controller may name the epoch of now again."""
+        self.leader_id, self.leader_epoch = NO_BROKER, NO_LEADER_EPOCH
+        self.resign()
+
+    def suspend(self) -> None:
+        """This broker may not be a member of the cluster any more: act as nobody's leader."""
+        self._is_suspended = True
+        if self.leader is not None:
+            self.leader = None
+            self._tell_all()
+
+    def resume(self) -> None:
+        """It still was: go on in the same epoch."""
+        self._is_suspended = False
+        leader = self._role
+        if leader is not None and self.leader is None:
+            leader.on_resume(self._host.now_ms())
+            self.leader = leader
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        for watchers in (self.watchers, self.end_watchers, self.low_watermark_watchers):
+            if watchers:
+                self._purgatory.changed(watchers)
 
     def require_leader(self, current_leader_epoch: int = -1) -> PartitionLeader:
         """R16: only the leader answers, and only to those who know of no other epoch."""
         leader = self.leader
+        if current_leader_epoch != self.leader_epoch and current_leader_epoch >= 0 <= self.leader_epoch:
+            known = f"{self.topic_partition} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}"
+            raise (FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch)(known)
         if leader is None:
             raise NotLeaderOrFollower(f"{self.topic_partition} has no leader here")
-        if current_leader_epoch not in (-1, leader.leader_epoch):
-            known = f"{self.topic_partition} is in leader epoch {leader.leader_epoch}, not {current_leader_epoch}"
-            raise (FencedLeaderEpoch if current_leader_epoch < leader.leader_epoch else UnknownLeaderEpoch)(known)
         return leader
+
+    # ---- as leader
 
     def append_as_leader(
         self, batch: memoryview, acks: int, origin: AppendOrigin = AppendOrigin.CLIENT
@@ -53,22 +191,124 @@ class Partition:
         if leader is None:
             raise NotLeaderOrFollower(f"{self.topic_partition} has no leader here")
         if acks == ACKS_ALL:
-            leader.require_enough_in_sync(self.log.settings.min_insync_replicas)
-        result = self.log.append_as_leader(batch, leader.leader_epoch, origin)
-        self._raise_high_watermark(leader.on_append(self.log.log_end_offset))
+            leader.require_enough_in_sync()
+        log = self.log
+        result = log.append_as_leader(batch, leader.leader_epoch, origin)
+        leader.on_append(log.log_end_offset, self._host.now_ms())
+        if self.end_watchers:
+            self._purgatory.changed(self.end_watchers)
+        if leader.high_watermark > log.high_watermark:
+            self._mirror_high_watermark(leader)
         return result
 
-    def _raise_high_watermark(self, offset: int) -> None:
-        if self.log.raise_high_watermark(offset) and self.watchers.operations:
+    def require_follower(self, replica_id: BrokerId, replica_epoch: int = UNKNOWN_BROKER_EPOCH) -> None:
+        """The fetching broker is an assigned replica, in its present incarnation (R39), which is noted."""
+        leader = self.require_leader()
+        follower = leader.followers.get(replica_id)
+        if follower is None:
+            # As Kafka: the follower may know of an assignment that is still on its way here, and tries again.
+            raise UnknownLeaderEpoch(f"broker {replica_id} is not a replica of {self.topic_partition}")
+        if replica_epoch != follower.broker_epoch and replica_epoch != UNKNOWN_BROKER_EPOCH:
+            newest = max(follower.broker_epoch, self._host.peers.epochs.get(replica_id, UNKNOWN_BROKER_EPOCH))
+            if replica_epoch < newest:
+                raise NotLeaderOrFollower(f"broker {replica_id} has come back since, as epoch {newest}")
+            follower.on_incarnation(replica_epoch)
+
+    def on_follower_fetch(self, replica_id: BrokerId, fetch_offset: int, log_start_offset: int, now_ms: int) -> None:
+        """R17. Raises the high watermark, and proposes that the follower joins the in-sync replicas."""
+        leader = self.leader
+        if leader is None or replica_id not in leader.followers:
+            return
+        self._follow(leader, leader.on_follower_fetch(replica_id, fetch_offset, log_start_offset, now_ms))
+        if self.low_watermark_watchers:
+            self._purgatory.changed(self.low_watermark_watchers)
+
+    def check_in_sync(self, now_ms: int) -> None:
+        """R19: drop followers that have not caught up for too long."""
+        leader = self.leader
+        if leader is not None:
+            self._follow(leader, leader.on_check(now_ms))
+
+    def on_peers_changed(self, now_ms: int) -> None:
+        leader = self.leader
+        if leader is not None:
+            self._follow(leader, leader.on_peers_changed(now_ms))
+            if self.low_watermark_watchers:
+                self._purgatory.changed(self.low_watermark_watchers)
+
+    def is_proposal_current(self, leader: PartitionLeader) -> bool:
+        """Whether it still matters what becomes of that leader's proposal."""
+        return self._role is leader
+
+    def on_in_sync_written(self, leader: PartitionLeader, in_sync_replicas: Sequence[BrokerId], version: int) -> None:
+        if self._role is leader:
+            self._follow(leader, leader.on_written(in_sync_replicas, version, self._host.now_ms()))
+            self._tell_all()  # R20: acks=all writes may have to be answered NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    def on_in_sync_lost(self, leader: PartitionLeader) -> None:
+        if self._role is leader:
+            leader.on_lost()
+
+    def _follow(self, leader: PartitionLeader, proposal: ProposeInSyncReplicas | None) -> None:
+        """Do what the core decided."""
+        if leader.high_watermark > self.log.high_watermark:
+            self._mirror_high_watermark(leader)
+        if proposal is not None:
+            self._host.propose(self, leader, proposal)
+
+    def _mirror_high_watermark(self, leader: PartitionLeader) -> None:
+        if self.log.raise_high_watermark(leader.high_watermark) and self.watchers:
             self._purgatory.changed(self.watchers)
 
-    def readable_end(self, isolation_level: int) -> int:
+    def configure(self, settings: TopicSettings) -> None:
+        """New settings act at once, from the next append on."""
+        self.log.settings = settings
+        leader = self._role
+        if leader is not None and leader.min_in_sync_replicas != settings.min_insync_replicas:
+            leader.on_settings(settings.min_insync_replicas, self._host.now_ms())
+            self._mirror_high_watermark(leader)
+
+    # ---- as follower
+
+    def append_as_follower(
+        self, records: Buffer, *, leader_epoch: int, leader_high_watermark: int, leader_log_start_offset: int
+    ) -> None:
+        """R28: records first, then the high watermark, then the log start."""
+        self._require_following(leader_epoch)
+        log = self.log
+        if len(records) and log.append_as_follower(records, leader_epoch) is not None and self.end_watchers:
+            self._purgatory.changed(self.end_watchers)
+        if log.raise_high_watermark(leader_high_watermark) and self.watchers:
+            self._purgatory.changed(self.watchers)
+        if log.log_start_offset < leader_log_start_offset <= log.high_watermark:
+            log.advance_log_start_offset(leader_log_start_offset)
+
+    def truncate_to(self, offset: int, *, leader_epoch: int) -> None:
+        """Never below the log start."""
+        self._require_following(leader_epoch)
+        self.log.truncate_to(max(offset, self.log.log_start_offset))
+        self._tell_all()
+
+    def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int) -> None:
+        self._require_following(leader_epoch)
+        self.log.truncate_fully_and_start_at(offset)
+        self._tell_all()
+
+    def _require_following(self, leader_epoch: int) -> None:
+        if not self.is_follower or leader_epoch != self.leader_epoch:
+            raise NotLeaderOrFollower(f"{self.topic_partition} does not follow in leader epoch {leader_epoch}")
+
+    # ---- reading, deleting
+
+    def readable_end(self, isolation_level: int, *, is_follower: bool = False) -> int:
         """R15: a consumer reads what is committed; one that reads committed transactions, what is decided."""
         log = self.log
+        if is_follower:
+            return log.log_end_offset
         return log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
 
     def delete_records_before(self, offset: int) -> int:
-        """The new log start; -1 means up to the high watermark."""
+        """Move the log start of this replica; the others follow. What `low_watermark` must reach; -1 is the end."""
         self.require_leader()
         log = self.log
         if log.settings.is_compacted and not log.settings.is_deleted:
@@ -79,4 +319,38 @@ class Partition:
                 f"cannot delete before offset {offset}: {self.topic_partition} is committed up to {log.high_watermark}"
             )
         log.advance_log_start_offset(target)
-        return log.log_start_offset
+        return target
+
+    def low_watermark(self) -> int:
+        """Records below it are gone from all live replicas."""
+        return self.require_leader().low_watermark(self.log.log_start_offset)
+
+    def _on_log_start_moved(self) -> None:
+        self._tell_all()
+
+    # ---- for people and metrics
+
+    @property
+    def is_leader(self) -> bool:
+        """Also while suspended."""
+        return self._role is not None
+
+    @property
+    def in_sync_replicas(self) -> list[BrokerId]:
+        """As this leader knows them; a follower knows none."""
+        return [] if self._role is None else [each for each in self.replicas if each in self._role.in_sync_replicas]
+
+    @property
+    def is_under_replicated(self) -> bool:
+        leader = self._role
+        return leader is not None and len(leader.in_sync_replicas) < len(leader.replicas)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        leader = self._role
+        return leader is not None and not leader.has_enough_in_sync
+
+    @property
+    def is_at_min_isr(self) -> bool:
+        leader = self._role
+        return leader is not None and len(leader.in_sync_replicas) == leader.effective_min_in_sync

@@ -1,38 +1,90 @@
 """The partitions that this broker hosts: a thin owner, which knows only where each of them is."""
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
+from tidelog.config.broker import BrokerSettings
 from tidelog.config.topic import TopicSettings
-from tidelog.errors import KafkaStorageError, UnknownTopicOrPartition
-from tidelog.replication.leader import PartitionLeader
-from tidelog.replication.partition import Partition
+from tidelog.errors import (
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    KafkaError,
+    KafkaStorageError,
+    StaleControllerEpoch,
+    UnknownTopicOrPartition,
+)
+from tidelog.replication.assignment import (
+    EPOCH_DURING_DELETE,
+    NO_EPOCH_CHECK,
+    LeaderAddress,
+    PartitionAssignment,
+    ReplicaStop,
+)
+from tidelog.replication.in_sync_writes import InSyncWriter
+from tidelog.replication.partition import Host, Partition
+from tidelog.replication.propagation import InSyncAnnouncements
+from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
-from tidelog.types import TopicPartition, Uuid
+from tidelog.store.interface import Store
+from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
+
+TOLD_ONE_BY_ONE = 10
+
+Outcomes = dict[TopicPartition, KafkaError | None]
+"""What became of each partition; None is success."""
+
+
+class Fetchers(Protocol):
+    """Who copies from the leaders what this broker follows."""
+
+    def follow(self, partition: Partition, leader: LeaderAddress, leader_epoch: int) -> None: ...
+
+    def forget(self, topic_partitions: Iterable[TopicPartition]) -> None: ...
+
+    def stop_idle(self) -> None: ...
 
 
 class ReplicaManager:
     """A partition is online here, offline (its log directory failed), or not here at all."""
 
-    def __init__(self, logs: LogManager, fetches: Purgatory) -> None:
+    def __init__(
+        self,
+        *,
+        broker_id: BrokerId,
+        logs: LogManager,
+        purgatory: Purgatory,
+        fetchers: Fetchers,
+        store: Callable[[], Store],
+        clock: Clock,
+        settings: BrokerSettings,
+        topic_settings: Callable[[str], TopicSettings],
+    ) -> None:
+        self._broker_id = broker_id
         self._logs = logs
-        self._fetches = fetches
+        self._fetchers = fetchers
+        self._topic_settings = topic_settings
+        self._clock = clock
+        self._announcements = InSyncAnnouncements(store, clock)
+        self._writer = InSyncWriter(store, self._announcements.add)
+        self._host = Host(broker_id, purgatory, clock.now_ms, settings.replica_lag_time_max_ms, self._writer.propose)
         self._online: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()
+        self._is_suspended = False
+        self.controller_epoch = 0
+        self.on_leadership_change: list[Callable[[list[Partition], list[Partition]], None]] = []
+        """Told which partitions this broker now leads in a new epoch, and which not, or not any more (R10)."""
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._online.values())
 
     def __len__(self) -> int:
         return len(self._online)
-
-    @property
-    def offline_partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(self._offline)
 
     def get(self, topic: str, partition: int) -> Partition:
         found = self._online.get((topic, partition))  # type: ignore[call-overload]  # a tuple equals its named twin
@@ -45,26 +97,76 @@ class ReplicaManager:
             return KafkaStorageError(f"the log directory of {topic_partition} is offline")
         return UnknownTopicOrPartition(f"{topic_partition} is not on this broker")
 
-    def make_leader(
-        self, topic_partition: TopicPartition, topic_id: Uuid, leader: PartitionLeader, settings: TopicSettings
-    ) -> None:
-        """Host the partition, with a new log if it has none."""
+    # ---- what the controller says
+
+    def become_leader_or_follower(
+        self,
+        controller_epoch: int,
+        assignments: Sequence[PartitionAssignment],
+        live_leaders: Mapping[BrokerId, LeaderAddress],
+    ) -> Outcomes:
+        """R7 to R9. Raises StaleControllerEpoch, and nothing has changed then."""
+        self._take_controller_epoch(controller_epoch)
+        outcomes: Outcomes = {each.topic_partition: self._refusal(each) for each in assignments}
+        accepted = [each for each in assignments if outcomes[each.topic_partition] is None]
+        self._fetchers.forget([each.topic_partition for each in accepted])
+        leading, following = [], []
+        for assignment in sorted(accepted, key=self._is_to_follow):
+            try:
+                partition = self._host_partition(assignment)
+            except KafkaStorageError as error:
+                self._offline.add(assignment.topic_partition)
+                outcomes[assignment.topic_partition] = error
+                continue
+            if self._is_to_follow(assignment):
+                self._follow(partition, assignment, live_leaders)
+                following.append(partition)
+            else:
+                partition.become_leader(assignment)
+                leading.append(partition)
+        self._fetchers.stop_idle()
+        _tell(leading, following, controller_epoch)
+        self._tell_leadership(leading, following)
+        return outcomes
+
+    def _take_controller_epoch(self, controller_epoch: int) -> None:
+        if controller_epoch < self.controller_epoch:
+            raise StaleControllerEpoch(f"controller epoch {controller_epoch} is over: {self.controller_epoch} is known")
+        self.controller_epoch = controller_epoch
+
+    def _refusal(self, assignment: PartitionAssignment) -> KafkaError | None:
+        topic_partition = assignment.topic_partition
         if topic_partition in self._offline:
-            return
+            return self._absence(topic_partition)
+        known = self._online.get(topic_partition)
+        if known is not None and ZERO_UUID != assignment.topic_id != known.topic_id != ZERO_UUID:
+            return InconsistentTopicId(f"{topic_partition} is of another topic of this name here")
+        if known is not None and assignment.leader_epoch <= known.leader_epoch:
+            # As Kafka answers, for want of a better code.
+            return StaleControllerEpoch(f"{topic_partition} is in leader epoch {known.leader_epoch} here")
+        if self._broker_id not in assignment.replicas:
+            return UnknownTopicOrPartition(f"broker {self._broker_id} is not a replica of {topic_partition}")
+        return None
+
+    def _is_to_follow(self, assignment: PartitionAssignment) -> bool:
+        return assignment.leader != self._broker_id
+
+    def _host_partition(self, assignment: PartitionAssignment) -> Partition:
+        """The partition, with a new log if it has none: also without a leader, so that its high watermark survives."""
+        topic_partition, topic_id = assignment.topic_partition, assignment.topic_id
         partition = self._online.get(topic_partition)
         if partition is None:
-            try:
-                log = self._log_of(topic_partition, topic_id) or self._logs.create(topic_partition, topic_id, settings)
-            except KafkaStorageError:
-                self._offline.add(topic_partition)
-                return
-            partition = self._online[topic_partition] = Partition(topic_partition, topic_id, log, self._fetches)
-        partition.become_leader(leader)
+            log = self._log_of(topic_partition, topic_id) or self._create_log(assignment)
+            partition = Partition(topic_partition, topic_id, log, self._host)
+            if self._is_suspended:
+                partition.suspend()
+            self._online[topic_partition] = partition
+        return partition
 
     def _log_of(self, topic_partition: TopicPartition, topic_id: Uuid) -> Log | None:
         """The log that is there, if it is of this topic and not of an earlier one of the same name."""
         log = self._logs.get(topic_partition)
-        if log is None or log.topic_id == topic_id:
+        if log is None or topic_id in (log.topic_id, ZERO_UUID):
             return log
         if log.topic_id is None:
             log.assign_topic_id(topic_id)
@@ -73,25 +175,219 @@ class ReplicaManager:
         self._logs.delete(topic_partition)
         return None
 
+    def _create_log(self, assignment: PartitionAssignment) -> Log:
+        offline = [directory.path for directory in self._logs.directories if not directory.is_online]
+        if offline and not assignment.is_new:
+            # Its records may be in there: an empty log would pass for them.
+            raise KafkaStorageError(f"{assignment.topic_partition} may be in {offline[0]}, which is offline")
+        settings = self._topic_settings(assignment.topic_partition.topic)
+        return self._logs.create(assignment.topic_partition, assignment.topic_id, settings)
+
+    def _follow(
+        self,
+        partition: Partition,
+        assignment: PartitionAssignment,
+        live_leaders: Mapping[BrokerId, LeaderAddress],
+    ) -> None:
+        partition.become_follower(assignment)
+        address = live_leaders.get(assignment.leader)
+        if address is not None:
+            self._fetchers.follow(partition, address, assignment.leader_epoch)
+
+    def _tell_leadership(self, leading: list[Partition], left: list[Partition]) -> None:
+        if leading or left:
+            for callback in self.on_leadership_change:
+                callback(leading, left)
+
+    def stop_replicas(self, controller_epoch: int, stops: Sequence[ReplicaStop]) -> Outcomes:
+        """R11. Raises StaleControllerEpoch, and nothing has changed then."""
+        self._take_controller_epoch(controller_epoch)
+        outcomes: Outcomes = {stop.topic_partition: self._stop_refusal(stop) for stop in stops}
+        accepted = [stop for stop in stops if outcomes[stop.topic_partition] is None]
+        self._fetchers.forget([stop.topic_partition for stop in accepted])
+        left = []
+        for stop in accepted:
+            partition = self._online.get(stop.topic_partition)
+            if partition is not None:
+                partition.resign()
+                left.append(partition)
+            if stop.delete:
+                outcomes[stop.topic_partition] = self._delete(stop.topic_partition)
+        self._fetchers.stop_idle()
+        _tell_stopped(accepted, controller_epoch)
+        self._tell_leadership([], left)
+        return outcomes
+
+    def _stop_refusal(self, stop: ReplicaStop) -> KafkaError | None:
+        """KIP-570: a late request must not stop a replica that was added again since."""
+        if stop.topic_partition in self._offline:
+            return self._absence(stop.topic_partition)
+        known = self._online.get(stop.topic_partition)
+        is_unconditional = stop.leader_epoch in (EPOCH_DURING_DELETE, NO_EPOCH_CHECK)
+        if known is None or is_unconditional or stop.leader_epoch >= known.leader_epoch:
+            return None
+        return FencedLeaderEpoch(f"{stop.topic_partition} is in leader epoch {known.leader_epoch} here")
+
+    def _delete(self, topic_partition: TopicPartition) -> KafkaError | None:
+        """Also a log that nobody hosts: the topic was deleted while this broker was away."""
+        self._online.pop(topic_partition, None)
+        try:
+            self._logs.delete(topic_partition)
+        except KafkaStorageError as error:
+            self._offline.add(topic_partition)
+            return error
+        return None
+
+    # ---- what the broker finds out
+
+    def on_follower_request(self, replica_id: BrokerId, now_ms: int) -> None:
+        """A follower's Fetch arrived, whatever it names."""
+        self._host.peers.last_fetch_ms[replica_id] = now_ms
+
+    def on_brokers_changed(self, epochs: Mapping[BrokerId, int]) -> None:
+        """Which brokers are registered now, and as which incarnations (-1: not known)."""
+        peers = self._host.peers
+        if peers.epochs == epochs:
+            return
+        peers.epochs = dict(epochs)
+        now_ms = self._clock.now_ms()
+        for partition in self._online.values():
+            partition.on_peers_changed(now_ms)
+
     def configure(self, topic: str, partition_count: int, settings: TopicSettings) -> None:
-        """New settings act at once, from the next append on."""
         for index in range(partition_count):
             partition = self._online.get(TopicPartition(topic, index))
             if partition is not None:
-                partition.log.settings = settings
+                partition.configure(settings)
 
-    def delete(self, topic_partition: TopicPartition) -> None:
-        """R11: complete what waits, then drop the log."""
-        partition = self._online.pop(topic_partition, None)
-        self._offline.discard(topic_partition)
-        if partition is not None:
-            partition.resign()
-        self._logs.delete(topic_partition)
-
-    def take_offline(self, topic_partitions: set[TopicPartition]) -> None:
+    def take_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """R5: their log directory failed."""
-        for topic_partition in topic_partitions:
-            self._offline.add(topic_partition)
-            partition = self._online.pop(topic_partition, None)
-            if partition is not None:
-                partition.resign()
+        failed = set(topic_partitions)
+        self._fetchers.forget(failed)
+        self._offline |= failed
+        left = [self._online.pop(each) for each in failed if each in self._online]
+        for partition in left:
+            partition.resign()
+        self._fetchers.stop_idle()
+        self._tell_leadership([], left)
+
+    # ---- self-fencing
+
+    def suspend(self) -> None:
+        """The session with the store may have ended: act as nobody's leader."""
+        self._is_suspended = True
+        for partition in self._online.values():
+            partition.suspend()
+        logger.warning("suspended leadership partitions=%d", self.leader_count)
+
+    def resume(self) -> None:
+        """It has not ended: go on, in the same epochs."""
+        self._is_suspended = False
+        for partition in self._online.values():
+            partition.resume()
+        logger.info("resumed leadership partitions=%d", self.leader_count)
+
+    def resign_all(self) -> None:
+        """The session has ended: no roles, until the controller gives new ones."""
+        logger.warning("resigned from all roles leading=%d hosted=%d", self.leader_count, len(self._online))
+        self._is_suspended = False
+        self._fetchers.forget(list(self._online))
+        for partition in self._online.values():
+            partition.forget_epoch()
+        self._fetchers.stop_idle()
+        self._tell_leadership([], list(self._online.values()))
+
+    # ---- the work behind
+
+    async def run(self) -> None:
+        """Check who keeps up, write and announce changes of in-sync replicas, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._check_in_sync())
+            group.create_task(self._writer.run())
+            group.create_task(self._announcements.run())
+
+    async def _check_in_sync(self) -> None:
+        """R19: twice per limit, so that a replica leaves after 1.5 times the limit at most."""
+        while True:
+            await asyncio.sleep(self._host.lag_time_max_ms / 2000)
+            now_ms = self._clock.now_ms()
+            for partition in self._online.values():
+                partition.check_in_sync(now_ms)
+
+    # ---- for metrics
+
+    @property
+    def offline_partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(self._offline)
+
+    @property
+    def leader_count(self) -> int:
+        return sum(partition.is_leader for partition in self)
+
+    @property
+    def under_replicated_count(self) -> int:
+        return sum(partition.is_under_replicated for partition in self)
+
+    @property
+    def under_min_isr_count(self) -> int:
+        return sum(partition.is_under_min_isr for partition in self)
+
+    @property
+    def at_min_isr_count(self) -> int:
+        return sum(partition.is_at_min_isr for partition in self)
+
+    @property
+    def isr_shrinks(self) -> int:
+        return self._writer.shrinks
+
+    @property
+    def isr_expands(self) -> int:
+        return self._writer.expands
+
+    @property
+    def failed_isr_updates(self) -> int:
+        return self._writer.failed_updates
+
+
+def _tell(leading: list[Partition], following: list[Partition], controller_epoch: int) -> None:
+    if len(leading) + len(following) > TOLD_ONE_BY_ONE:
+        logger.info(
+            "took roles leading=%d following=%d controller_epoch=%d", len(leading), len(following), controller_epoch
+        )
+    level = logging.INFO if len(leading) + len(following) <= TOLD_ONE_BY_ONE else logging.DEBUG
+    if not logger.isEnabledFor(level):
+        return
+    for partition in leading:
+        logger.log(
+            level,
+            "became leader partition=%s leader_epoch=%d in_sync=%s log_end=%d high_watermark=%d controller_epoch=%d",
+            partition.topic_partition,
+            partition.leader_epoch,
+            partition.in_sync_replicas,
+            partition.log.log_end_offset,
+            partition.log.high_watermark,
+            controller_epoch,
+        )
+    for partition in following:
+        logger.log(
+            level,
+            "became follower partition=%s leader=%d leader_epoch=%d log_end=%d high_watermark=%d controller_epoch=%d",
+            partition.topic_partition,
+            partition.leader_id,
+            partition.leader_epoch,
+            partition.log.log_end_offset,
+            partition.log.high_watermark,
+            controller_epoch,
+        )
+
+
+def _tell_stopped(stops: list[ReplicaStop], controller_epoch: int) -> None:
+    deleted = sum(stop.delete for stop in stops)
+    if len(stops) > TOLD_ONE_BY_ONE:
+        logger.info(
+            "stopped replicas partitions=%d deleted=%d controller_epoch=%d", len(stops), deleted, controller_epoch
+        )
+        return
+    for stop in stops:
+        verb = "deleted" if stop.delete else "stopped"
+        logger.info("%s replica partition=%s controller_epoch=%d", verb, stop.topic_partition, controller_epoch)

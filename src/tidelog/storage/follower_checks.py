@@ -1,6 +1,6 @@
 """What a follower checks in the batches that its leader sent (R28)."""
 
-from tidelog.errors import CorruptMessage, InvalidRecord, KafkaError
+from tidelog.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, KafkaError
 from tidelog.protocol.record_batch import MAGIC, BatchHeader, crc_matches, split_batches
 from tidelog.types import Buffer
 
@@ -10,9 +10,13 @@ class UnexpectedAppendOffset(KafkaError):
 
 
 def checked_batches(
-    batches: Buffer, log_start_offset: int, log_end_offset: int
+    batches: Buffer, log_start_offset: int, log_end_offset: int, leader_epoch: int | None = None
 ) -> list[tuple[BatchHeader, memoryview]]:
-    """The whole batches, each undamaged and after the one before; gaps are the leader's, left by compaction."""
+    """The whole batches, each undamaged and after the one before; gaps are the leader's, left by compaction.
+
+    Batches end before the first of a later epoch than the one they were fetched in: the leader has gone on, and this
+    replica must reconcile with it before it takes them (KAFKA-18723).
+    """
     checked: list[tuple[BatchHeader, memoryview]] = []
     expected = log_end_offset
     for header, batch in split_batches(batches):
@@ -24,6 +28,10 @@ def checked_batches(
             checked or not _holds_the_start(header, log_start_offset, log_end_offset)
         ):
             raise UnexpectedAppendOffset(f"the leader sent offset {header.base_offset}, expected {expected}")
+        if leader_epoch is not None and header.leader_epoch > leader_epoch:
+            if checked:
+                return checked
+            raise FencedLeaderEpoch(f"the leader sent epoch {header.leader_epoch}, fetched in epoch {leader_epoch}")
         checked.append((header, batch))
         expected = header.end_offset
     return checked

@@ -81,6 +81,7 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "on_roll",
+        "on_start_moved",
         "path",
         "pending_deletions",
         "producers",
@@ -126,6 +127,8 @@ class Log:
         self.snapshots = snapshots
         self.pending_deletions: list[PendingDeletion] = []
         self.on_roll: Callable[[Log], None] | None = None
+        self.on_start_moved: Callable[[], None] | None = None
+        """Told when retention, or whoever deletes records, has moved the log start."""
         self.last_flush_ms = directory.context.clock.now_ms()
         self._tail = Tail(segments[-1], log_end_offset, [], [])
         self.truncations = 0
@@ -277,13 +280,13 @@ class Log:
 
     # ---- appending as follower
 
-    def append_as_follower(self, batches: Buffer) -> AppendResult | None:
+    def append_as_follower(self, batches: Buffer, leader_epoch: int | None = None) -> AppendResult | None:
         """Append what the leader sent, offsets and epochs as they are (R28); None if there is no whole batch.
 
-        On any KafkaError nothing has changed.
+        Nothing of a later epoch than `leader_epoch`, in which it was fetched. On any KafkaError nothing has changed.
         """
         self._check_online()
-        checked = checked_batches(batches, self.log_start_offset, self.log_end_offset)
+        checked = checked_batches(batches, self.log_start_offset, self.log_end_offset, leader_epoch)
         if not checked:
             return None
         first = checked[0][0]
@@ -395,9 +398,14 @@ class Log:
             )
         if offset <= self.log_start_offset:
             return False
+        self._start_at(offset)
+        return True
+
+    def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
-        return True
+        if self.on_start_moved is not None:
+            self.on_start_moved()
 
     # ---- reading
 
@@ -554,8 +562,7 @@ class Log:
         new_start = self.segments[0].base_offset
         self.snapshots.remove_before(new_start)
         if new_start > self.log_start_offset:
-            self.log_start_offset = new_start
-            self.leader_epochs.truncate_from_start(new_start)
+            self._start_at(new_start)
 
     def replace_segments(self, old: list[Segment], new: list[Segment]) -> None:
         """Put compacted segments in the place of the ones they were made from, in one step.

@@ -114,7 +114,7 @@ class _Wait:
         if self.partition.log.high_watermark < self.end_offset:
             return RequestTimedOut("the in-sync replicas did not confirm the write in time")
         try:
-            self.partition.require_leader().require_enough_in_sync(self.partition.log.settings.min_insync_replicas)
+            self.partition.require_leader().require_enough_in_sync()
         except KafkaError as error:
             return NotEnoughReplicasAfterAppend(error.message)
         return None

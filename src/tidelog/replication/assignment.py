@@ -1,0 +1,41 @@
+"""What the controller says of partitions and brokers, as the replicas take it."""
+
+from typing import NamedTuple
+
+from tidelog.types import BrokerId, TopicPartition, Uuid
+
+NO_EPOCH_CHECK = -1
+EPOCH_DURING_DELETE = -2
+"""KIP-570: the leader epoch of a StopReplica for a topic that is deleted; it overrules every other."""
+
+
+class PartitionAssignment(NamedTuple):
+    """Who leads and who follows one partition, from LeaderAndIsr."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    controller_epoch: int
+    leader: BrokerId
+    leader_epoch: int
+    in_sync_replicas: tuple[BrokerId, ...]
+    version: int
+    """Of the state node in the store: the one a compare-and-set must name."""
+    replicas: tuple[BrokerId, ...]
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
+    is_new: bool = False
+    """The partition was just created: nobody has records of it yet."""
+
+
+class LeaderAddress(NamedTuple):
+    broker_id: BrokerId
+    host: str
+    port: int
+
+
+class ReplicaStop(NamedTuple):
+    """One partition of a StopReplica."""
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    delete: bool

@@ -1,0 +1,209 @@
+"""Writes changes of in-sync replicas to the store by compare-and-set, one in flight per partition (R20)."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tidelog.cluster import image
+from tidelog.cluster.znodes import MalformedNode, decode_state, encode_state, state_path
+from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.partition import Partition
+from tidelog.store.interface import (
+    BadVersion,
+    Node,
+    NoNode,
+    SessionExpired,
+    Set,
+    Store,
+    StoreError,
+    StoreUnavailable,
+)
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+WRITTEN_TOGETHER = 100
+TOLD_ONE_BY_ONE = 10
+FIRST_BACKOFF_S = 0.05
+LONGEST_BACKOFF_S = 1.0
+
+
+class _Write(NamedTuple):
+    partition: Partition
+    leader: PartitionLeader
+    proposal: ProposeInSyncReplicas
+
+    @property
+    def path(self) -> str:
+        return state_path(*self.partition.topic_partition)
+
+    @property
+    def is_current(self) -> bool:
+        return self.partition.is_proposal_current(self.leader)
+
+    @property
+    def state(self) -> image.Partition:
+        return image.Partition(
+            index=self.partition.topic_partition.partition,
+            replicas=self.partition.replicas,
+            leader=self.leader.broker_id,
+            leader_epoch=self.leader.leader_epoch,
+            in_sync_replicas=self.proposal.in_sync_replicas,
+            controller_epoch=self.partition.controller_epoch,
+            version=self.proposal.expected_version,
+        )
+
+
+class InSyncWriter:
+    """Takes proposals of leaders, and tells these what became of them."""
+
+    def __init__(self, store: Callable[[], Store], on_changed: Callable[[Iterable[TopicPartition]], None]) -> None:
+        self._store = store
+        self._on_changed = on_changed
+        self._waiting: list[_Write] = []
+        self._has_waiting = asyncio.Event()
+        self.shrinks = 0
+        self.expands = 0
+        self.failed_updates = 0
+
+    def propose(self, partition: Partition, leader: PartitionLeader, proposal: ProposeInSyncReplicas) -> None:
+        self._waiting.append(_Write(partition, leader, proposal))
+        self._has_waiting.set()
+
+    async def run(self) -> None:
+        """Write what is proposed, until cancelled; many proposals of one moment go in few transactions."""
+        while True:
+            await self._has_waiting.wait()
+            self._has_waiting.clear()
+            writes, self._waiting = self._waiting, []
+            for start in range(0, len(writes), WRITTEN_TOGETHER):
+                await self._settle(writes[start : start + WRITTEN_TOGETHER])
+
+    async def _settle(self, writes: list[_Write]) -> None:
+        """Until each is written, lost, or of no interest any more."""
+        backoff_s = FIRST_BACKOFF_S
+        while writes := [write for write in writes if write.is_current]:
+            try:
+                await self._write_together(writes)
+                return
+            except (BadVersion, NoNode):
+                unsettled = [write for write in writes if not await self._write_alone(write)]
+            except (StoreUnavailable, SessionExpired) as error:
+                logger.warning(
+                    "cannot write in-sync replicas, will try again partitions=%d reason=%s", len(writes), error
+                )
+                unsettled = writes
+            if unsettled:
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
+            writes = unsettled
+
+    async def _write_together(self, writes: list[_Write]) -> None:
+        operations = [Set(write.path, encode_state(write.state), write.proposal.expected_version) for write in writes]
+        results = await self._store().multi(operations)
+        written = []
+        for write, node in zip(writes, results, strict=True):
+            assert isinstance(node, Node)
+            written.append((write, node.version))
+        self._on_written(written)
+
+    async def _write_alone(self, write: _Write) -> bool:
+        """Whether it is settled: written, or lost to a newer truth."""
+        try:
+            node = await self._store().set(write.path, encode_state(write.state), write.proposal.expected_version)
+            self._on_written([(write, node.version)])
+        except BadVersion:
+            return await self._look_again(write)
+        except NoNode:
+            self._on_lost(write, "the partition is gone from the store")
+        except StoreError as error:
+            _tell_failure(write, error)
+            return False
+        return True
+
+    async def _look_again(self, write: _Write) -> bool:
+        """Somebody changed the state: it may have been this very write, whose answer was lost (KAFKA-14144)."""
+        try:
+            node = await self._store().get(write.path)
+            found = decode_state(write.partition.topic_partition.topic, write.state, node.data, node.version)
+        except (NoNode, MalformedNode) as error:
+            self._on_lost(write, str(error))
+            return True
+        except StoreError as error:
+            _tell_failure(write, error)
+            return False
+        mine = write.state
+        if (found.leader, found.leader_epoch) == (mine.leader, mine.leader_epoch):
+            # In one leader epoch only its leader writes the state: this is an earlier attempt of its own.
+            self._on_written([(write, node.version)], found.in_sync_replicas)
+        else:
+            self._on_lost(write, f"leader epoch {found.leader_epoch} of broker {found.leader} has begun")
+        return True
+
+    def _on_lost(self, write: _Write, reason: str) -> None:
+        self.failed_updates += 1
+        logger.warning(
+            "in-sync replicas not changed partition=%s proposed=%s leader_epoch=%d reason=%s",
+            write.partition.topic_partition,
+            list(write.proposal.in_sync_replicas),
+            write.leader.leader_epoch,
+            reason,
+        )
+        write.partition.on_in_sync_lost(write.leader)
+
+    def _on_written(self, written: list[tuple[_Write, int]], found: tuple[int, ...] | None = None) -> None:
+        for write, version in written:
+            proposal = write.proposal
+            self.shrinks += bool(proposal.leaving)
+            self.expands += bool(proposal.joining)
+            _tell(write, logging.INFO if len(written) <= TOLD_ONE_BY_ONE else logging.DEBUG)
+            write.partition.on_in_sync_written(write.leader, found or proposal.in_sync_replicas, version)
+        if len(written) > TOLD_ONE_BY_ONE:
+            _tell_together([write for write, _ in written])
+        self._on_changed([write.partition.topic_partition for write, _ in written])
+
+
+def _tell_failure(write: _Write, error: StoreError) -> None:
+    logger.warning(
+        "cannot write in-sync replicas, will try again partition=%s reason=%s", write.partition.topic_partition, error
+    )
+
+
+def _tell(write: _Write, level: int) -> None:
+    """Before the leader takes it in: while it still knows why a replica was out."""
+    if not logger.isEnabledFor(level):
+        return
+    partition, leader, proposal = write
+    verb = "left" if proposal.leaving else "joined"
+    replicas = proposal.leaving or proposal.joining
+    ends = {
+        replica: leader.followers[replica].log_end_offset if replica in leader.followers else -1 for replica in replicas
+    }
+    logger.log(
+        level,
+        "in-sync replicas changed partition=%s in_sync=%s %s=%s reason=%s replica_ends=%s log_end=%d high_watermark=%d"
+        " leader_epoch=%d",
+        partition.topic_partition,
+        list(proposal.in_sync_replicas),
+        verb,
+        list(replicas),
+        proposal.reason,
+        ends,
+        leader.log_end_offset,
+        leader.high_watermark,
+        leader.leader_epoch,
+    )
+
+
+def _tell_together(writes: list[_Write]) -> None:
+    left = sorted({replica for write in writes for replica in write.proposal.leaving})
+    joined = sorted({replica for write in writes for replica in write.proposal.joining})
+    reasons = sorted({write.proposal.reason for write in writes})
+    logger.info(
+        "in-sync replicas changed partitions=%d left=%s joined=%s reason=%s",
+        len(writes),
+        left,
+        joined,
+        "; ".join(reasons),
+    )
