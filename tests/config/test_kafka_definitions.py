@@ -26,6 +26,8 @@ DELIBERATE_DIFFERENCES = {
 
 OWN_SETTINGS = {"coordination.store"}
 KAFKA_3_9_SETTINGS = {
+    "controlled.shutdown.max.retries",
+    "controlled.shutdown.retry.backoff.ms",
     "reserved.broker.max.id",
     "zookeeper.connect",
     "zookeeper.connection.timeout.ms",

@@ -62,6 +62,15 @@ class BrokerSettings:
     connections_max_idle_ms: int = setting(
         default=600_000, kind=ConfigType.LONG, doc="A connection that is silent for this long is closed."
     )
+    controlled_shutdown_enable: bool = setting(
+        default=True, doc="Whether a broker that stops first lets the controller move its leaders away."
+    )
+    controlled_shutdown_max_retries: int = setting(
+        default=3, doc="How often a broker that stops asks the controller again while it still leads partitions."
+    )
+    controlled_shutdown_retry_backoff_ms: int = setting(
+        default=5000, kind=ConfigType.LONG, doc="How long a broker that stops waits before it asks again in vain."
+    )
     coordination_store: str | None = setting(
         default=None,
         doc="Tidelog's own: the SQLite file that holds the cluster's metadata. Brokers of one machine that name the"
@@ -73,6 +82,9 @@ class BrokerSettings:
     delete_topic_enable: bool = setting(default=True, doc="Whether topics can be deleted.")
     fetch_max_bytes: int = setting(
         default=57_671_680, at_least=1024, doc="The most that one fetch is answered with, whatever it asks for."
+    )
+    inter_broker_listener_name: str | None = setting(
+        default=None, doc="The listener by which brokers reach each other; without it, the first unencrypted one."
     )
     listener_security_protocol_map: str = setting(
         default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

@@ -6,8 +6,8 @@ _NAMES = """
     alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.include.jmx.reporter
     auto.leader.rebalance.enable background.threads broker.id.generation.enable client.quota.callback.class
     config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
-    control.plane.listener.name controlled.shutdown.enable controlled.shutdown.max.retries
-    controlled.shutdown.retry.backoff.ms controller.listener.names controller.performance.always.log.threshold.ms
+    control.plane.listener.name
+    controller.listener.names controller.performance.always.log.threshold.ms
     controller.performance.sample.period.ms controller.quorum.append.linger.ms controller.quorum.auto.join.enable
     controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
     controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
@@ -43,7 +43,7 @@ _NAMES = """
     group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
     group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
     group.streams.num.standby.replicas group.streams.session.timeout.ms initial.broker.registration.timeout.ms
-    inter.broker.listener.name inter.broker.protocol.version internal.metadata.delete.delay.millis
+    inter.broker.protocol.version internal.metadata.delete.delay.millis
     internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.imbalance.check.interval.seconds
     leader.imbalance.per.broker.percentage leader.replication.throttled.rate log.cleaner.io.buffer.load.factor
