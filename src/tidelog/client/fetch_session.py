@@ -29,7 +29,7 @@ class _Wanted(NamedTuple):
 
 
 class FetchSession:
-    """One broker's. Every `build` is followed by `on_answer` or `on_lost` before the next."""
+    """One broker's. Every `build` is followed by `on_answer` or `on_lost` before the next `build`."""
 
     def __init__(self) -> None:
         self._wanted: dict[TopicPartition, _Wanted] = {}
@@ -96,6 +96,13 @@ class FetchSession:
                 topics.setdefault((key.topic, topic_id), []).append(key.partition)
         return [ForgottenTopic(name, topic_id, partitions) for (name, topic_id), partitions in topics.items()]
 
+    def behind(self) -> SessionRequest | None:
+        """A request with nothing new, to be sent behind the one that is not answered yet: a broker that holds that
+        one back then answers both. Each answer goes to `on_answer`. None while there is no session."""
+        if self._epoch == FULL_EPOCH:
+            return None
+        return SessionRequest(self._session_id, _after(self._epoch), [], [])
+
     def on_answer(self, response: FetchResponse) -> bool:
         """False: the request brought nothing, and the next one starts over with everything."""
         if response.error_code != NO_ERROR:
@@ -107,9 +114,13 @@ class FetchSession:
         if response.session_id == NO_SESSION:
             self._epoch = FULL_EPOCH  # the broker keeps no session for us: every request is a full one
         else:
-            self._epoch = 1 if self._epoch == LAST_EPOCH else self._epoch + 1
+            self._epoch = _after(self._epoch)
         return True
 
     def on_lost(self) -> None:
         """No answer came: whether the broker saw the request is unknown. The next full one closes its session."""
         self._epoch = FULL_EPOCH
+
+
+def _after(epoch: int) -> int:
+    return 1 if epoch == LAST_EPOCH else epoch + 1

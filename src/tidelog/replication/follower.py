@@ -200,7 +200,7 @@ class PartitionFollower:
 
     def on_refused(self, error: Exception) -> Effect:
         """The log did not take what the leader sent, or could not be cut."""
-        if isinstance(error, CorruptMessage | InvalidRecord):
+        if isinstance(error, CorruptMessage | InvalidRecord | FencedLeaderEpoch):
             return self._delay(f"refused what the leader sent: {error}")
         if isinstance(error, NotLeaderOrFollower):
             return self._give_up(f"no longer follows in leader epoch {self.leader_epoch}: {error}")

@@ -1,0 +1,453 @@
+"""Fetches partitions from one leader: reconciles, fetches and appends, one round after the other (R26).
+
+A round is a question and its answer. The answer is handled, and the next question sent, in one synchronous step
+while the frame's memory is valid: replication costs no task switch and no copy.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidelog.client.fetch_session import FetchSession, SessionRequest
+from tidelog.errors import KafkaError
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData, ReplicaState
+from tidelog.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+from tidelog.protocol.structs import Response
+from tidelog.replication.assignment import LeaderAddress
+from tidelog.replication.follower import (
+    AskAgainLater,
+    CutTo,
+    Effect,
+    EpochEnd,
+    FollowerState,
+    GiveUp,
+    PartitionFollower,
+    StartOverAt,
+    Take,
+    backoff_ms,
+)
+from tidelog.replication.leader_link import FetchingBroker, LeaderLink
+from tidelog.replication.leader_questions import epoch_ends_request, offsets_of, offsets_request
+from tidelog.replication.partition import Partition
+from tidelog.types import TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+TOPIC_IDS_FROM_VERSION = 13
+WORTH_TELLING_MS = 100
+"""Shorter delays are the ordinary race between leader and follower after an election."""
+
+
+class Followed:
+    """A partition and what its follower has to do next."""
+
+    __slots__ = ("core", "partition")
+
+    def __init__(self, partition: Partition, leader_epoch: int) -> None:
+        self.partition = partition
+        self.core = PartitionFollower(partition.log, leader_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherStatistics:
+    leader: LeaderAddress
+    client_id: str
+    is_connected: bool
+    requests: int
+    bytes: int
+    lags: dict[TopicPartition, int]
+
+
+class Fetcher:
+    """One connection to one leader, with one fetch on its way at a time."""
+
+    def __init__(
+        self,
+        broker: FetchingBroker,
+        leader: LeaderAddress,
+        fetcher_id: int,
+        on_given_up: Callable[[TopicPartition, str], None],
+    ) -> None:
+        self._broker = broker
+        self._on_given_up = on_given_up
+        self._loop = asyncio.get_running_loop()
+        self._session = FetchSession()
+        self._followed: dict[tuple[str, int], Followed] = {}
+        self._followed_by_id: dict[tuple[Uuid, int], Followed] = {}
+        self._in_state: dict[FollowerState, dict[TopicPartition, Followed]] = {state: {} for state in FollowerState}
+        self._moved: dict[TopicPartition, Followed] = {}
+        """Those whose next fetch differs from what the session says."""
+        self._delayed: dict[int, list[tuple[Followed, str]]] = {}
+        """By their delay; from this round, not yet waiting."""
+        self._is_held = False  # a fetch on its way that the leader may hold back
+        self._opens_session = True
+        self._session_failures = 0
+        self._is_look_due = False
+        self._is_closed = False
+        self.requests = 0
+        self.bytes = 0
+        self._link = LeaderLink(
+            broker, leader, f"broker-{broker.broker_id}-fetcher-{fetcher_id}", self._next_round, self._on_lost
+        )
+
+    @property
+    def leader(self) -> LeaderAddress:
+        return self._link.address
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def followed(self) -> list[Followed]:
+        return list(self._followed.values())
+
+    def statistics(self) -> FetcherStatistics:
+        lags = {followed.partition.topic_partition: followed.core.lag for followed in self._followed.values()}
+        is_connected = self._link.connection is not None
+        return FetcherStatistics(self.leader, self._link.client_id, is_connected, self.requests, self.bytes, lags)
+
+    # ---- what is followed
+
+    def add(self, partition: Partition, leader_epoch: int) -> None:
+        """From now on, and in this epoch; whatever is on its way for the partition no longer counts."""
+        self.remove(partition.topic_partition)
+        followed = Followed(partition, leader_epoch)
+        self._followed[partition.topic_partition] = followed
+        self._followed_by_id[partition.topic_id, partition.topic_partition.partition] = followed
+        self._file(followed)
+        self._look_soon()
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        followed = self._followed.pop(topic_partition, None)
+        if followed is None:
+            return
+        self._followed_by_id.pop((followed.partition.topic_id, topic_partition.partition), None)
+        self._take_from_piles(topic_partition)
+        self._session.remove(topic_partition)
+
+    def retarget(self, leader: LeaderAddress) -> None:
+        self._link.retarget(leader)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await self._link.close()
+
+    def _file(self, followed: Followed) -> None:
+        """Put the partition where its state belongs."""
+        topic_partition, state = followed.partition.topic_partition, followed.core.state
+        self._take_from_piles(topic_partition)
+        self._in_state[state][topic_partition] = followed
+        if state is FollowerState.FETCHING:
+            self._moved[topic_partition] = followed
+        else:
+            self._session.remove(topic_partition)
+
+    def _take_from_piles(self, topic_partition: TopicPartition) -> None:
+        for pile in self._in_state.values():
+            pile.pop(topic_partition, None)
+        self._moved.pop(topic_partition, None)
+
+    # ---- rounds
+
+    def _look_soon(self) -> None:
+        """Once for all that is told in this turn of the loop."""
+        if not self._is_look_due:
+            self._is_look_due = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        """There may be something new to ask."""
+        self._is_look_due = False
+        if self._is_closed:
+            return
+        if self._link.connection is None:
+            self._link.hurry()
+        elif self._link.is_free:
+            self._next_round()
+        elif self._is_held:
+            # The leader answers in order, so a new partition would wait behind the fetch that waits for records:
+            # half a second more without its followers after an election. A further fetch of the session makes the
+            # leader answer the one it holds; it keeps the connection, the session and what is on its way.
+            behind = self._session.behind()
+            if behind is not None:
+                self._is_held = False
+                self._send_fetch(behind, max_wait_ms=0)
+
+    def _next_round(self) -> None:
+        """Reconcile, then find the way back into range, then fetch (R26)."""
+        if not self._link.is_free or self._is_closed:
+            return
+        if self._in_state[FollowerState.TRUNCATING]:
+            self._ask_epoch_ends()
+        elif self._in_state[FollowerState.LOCATING]:
+            self._ask_ranges()
+        elif self._in_state[FollowerState.FETCHING]:
+            self._fetch()
+
+    def _end_round(self) -> None:
+        if self._delayed:
+            self._begin_delays()
+        self._next_round()
+
+    def _on_lost(self) -> None:
+        self._session.on_lost()
+        self._is_held = False
+        self._opens_session = True
+
+    # ---- reconciling (R27)
+
+    def _ask_epoch_ends(self) -> None:
+        questions: list[tuple[Followed, int]] = []
+        for followed in list(self._in_state[FollowerState.TRUNCATING].values()):
+            epoch = followed.core.ask_epoch()
+            if epoch is None:
+                self._perform(followed, followed.core.on_no_epochs())
+            else:
+                questions.append((followed, epoch))
+        if questions:
+            self._link.send(
+                epoch_ends_request(
+                    self._broker.broker_id,
+                    ((each.partition.topic_partition, each.core.leader_epoch, epoch) for each, epoch in questions),
+                ),
+                self._on_epoch_ends,
+            )
+        else:
+            self._next_round()
+
+    def _on_epoch_ends(self, response: Response) -> None:
+        assert isinstance(response, OffsetForLeaderEpochResponse)
+        self._link.failures = 0
+        reconciled = 0
+        for topic in response.topics:
+            for data in topic.partitions:
+                followed = self._followed.get((topic.topic, data.partition))
+                if followed is None:
+                    continue
+                end = EpochEnd(data.leader_epoch, data.end_offset)
+                self._perform(followed, followed.core.on_epoch_end(data.error_code, end))
+                reconciled += followed.core.state is FollowerState.FETCHING
+        if reconciled:
+            logger.info("reconciled with the leader leader=%d partitions=%d", self.leader.broker_id, reconciled)
+        self._end_round()
+
+    # ---- out of range (R29)
+
+    def _ask_ranges(self) -> None:
+        followed = list(self._in_state[FollowerState.LOCATING].values())
+        for each in followed:
+            each.core.ask_range()
+        asked = [(each.partition.topic_partition, each.core.leader_epoch) for each in followed]
+        ends: dict[tuple[str, int], tuple[int, int]] = {}
+        self._link.send(
+            offsets_request(self._broker.broker_id, asked, is_end=True),
+            lambda response: ends.update(offsets_of(response)),
+        )
+        self._link.send(
+            offsets_request(self._broker.broker_id, asked, is_end=False),
+            lambda response: self._on_ranges(offsets_of(response), ends),
+        )
+
+    def _on_ranges(
+        self, starts: dict[tuple[str, int], tuple[int, int]], ends: dict[tuple[str, int], tuple[int, int]]
+    ) -> None:
+        for key, (start_error, start) in starts.items():
+            followed, (end_error, end) = self._followed.get(key), ends.get(key, (0, -1))
+            if followed is not None and key in ends:
+                self._perform(followed, followed.core.on_range(start_error or end_error, start, end))
+        self._end_round()
+
+    # ---- fetching (R28)
+
+    def _fetch(self) -> None:
+        max_bytes = self._broker.settings().replica_fetch_max_bytes
+        moved, self._moved = self._moved, {}
+        for topic_partition, followed in moved.items():
+            core, log = followed.core, followed.partition.log
+            wanted = FetchPartition(
+                partition=topic_partition.partition,
+                current_leader_epoch=core.leader_epoch,
+                fetch_offset=core.ask_records(),
+                last_fetched_epoch=log.leader_epochs.latest_epoch,
+                log_start_offset=log.log_start_offset,
+                partition_max_bytes=max_bytes,
+            )
+            self._session.set(topic_partition, followed.partition.topic_id, wanted)
+        # The first fetch of a session is not held back: only a session can be told to hurry.
+        self._is_held = not self._opens_session
+        max_wait_ms = self._broker.settings().replica_fetch_wait_max_ms if self._is_held else 0
+        uses_topic_ids = self._link.version_of(FetchRequest) >= TOPIC_IDS_FROM_VERSION
+        self._send_fetch(self._session.build(use_topic_ids=uses_topic_ids), max_wait_ms)
+
+    def _send_fetch(self, session: SessionRequest, max_wait_ms: int) -> None:
+        settings = self._broker.settings()
+        request = FetchRequest(
+            replica_id=self._broker.broker_id,
+            replica_state=ReplicaState(replica_id=self._broker.broker_id, replica_epoch=self._broker.broker_epoch()),
+            max_wait_ms=max_wait_ms,
+            min_bytes=settings.replica_fetch_min_bytes,
+            max_bytes=settings.replica_fetch_response_max_bytes,
+            session_id=session.session_id,
+            session_epoch=session.session_epoch,
+            topics=session.topics,
+            forgotten_topics_data=session.forgotten,
+        )
+        self.requests += 1
+        self._link.send(request, self._on_fetched)
+
+    def _on_fetched(self, response: Response) -> None:
+        assert isinstance(response, FetchResponse)
+        self._is_held = False
+        if not self._session.on_answer(response):
+            self._on_session_refused(response.error_code)
+            return
+        self._link.failures = self._session_failures = 0
+        self._opens_session = False
+        for topic in response.responses:
+            for data in topic.partitions:
+                index = data.partition_index
+                followed = (
+                    self._followed.get((topic.topic, index))
+                    if topic.topic
+                    else self._followed_by_id.get((topic.topic_id, index))
+                )
+                if followed is not None:
+                    self._take_safely(followed, data)
+        self._end_round()
+
+    def _on_session_refused(self, error_code: int) -> None:
+        """Start over with a full fetch: once at once, then more slowly."""
+        self._opens_session = True
+        delay_ms = backoff_ms(self._session_failures, self._broker.settings().replica_fetch_backoff_ms)
+        self._session_failures += 1
+        logger.info(
+            "leader refused the fetch session leader=%d error_code=%d retry_in_ms=%d",
+            self.leader.broker_id,
+            error_code,
+            delay_ms,
+        )
+        self._loop.call_later(delay_ms / 1000, self._next_round)
+
+    def _take_safely(self, followed: Followed, data: PartitionData) -> None:
+        """One partition that fails unexpectedly takes no other with it."""
+        try:
+            self._take(followed, data)
+        except Exception as error:
+            logger.exception("follower failed partition=%s", followed.partition.topic_partition)
+            self._perform(followed, followed.core.on_refused(error))
+
+    def _take(self, followed: Followed, data: PartitionData) -> None:
+        """What the leader says of one partition."""
+        core, diverging = followed.core, data.diverging_epoch
+        if diverging is None or diverging.epoch < 0:
+            effect = core.on_fetched(data.error_code, None)
+        else:
+            effect = core.on_fetched(data.error_code, EpochEnd(diverging.epoch, diverging.end_offset))
+        if effect is Take.RECORDS:
+            self._append(followed, data, data.records)  # type: ignore[arg-type]  # never a file when received
+        elif effect is Take.WATERMARKS:
+            self._append(followed, data, b"")
+        else:
+            self._perform(followed, effect)
+
+    def _append(self, followed: Followed, data: PartitionData, records: bytes | bytearray | memoryview | None) -> None:
+        core, partition = followed.core, followed.partition
+        log_start_offset = partition.log.log_start_offset
+        try:
+            partition.append_as_follower(
+                records or b"",
+                leader_epoch=core.leader_epoch,
+                leader_high_watermark=data.high_watermark,
+                leader_log_start_offset=data.log_start_offset,
+            )
+        except KafkaError as error:
+            self._perform(followed, core.on_refused(error))
+            return
+        core.leader_high_watermark = data.high_watermark
+        if records:
+            self.bytes += len(records)
+        if records or partition.log.log_start_offset != log_start_offset:
+            core.asked = None
+            self._moved[partition.topic_partition] = followed
+
+    # ---- what the core decides
+
+    def _perform(self, followed: Followed, effect: Effect | None) -> None:
+        try:
+            match effect:
+                case CutTo(offset):
+                    _tell_of_loss(followed, offset, self.leader)
+                    followed.partition.truncate_to(offset, leader_epoch=followed.core.leader_epoch)
+                case StartOverAt(offset):
+                    _tell_of_loss(followed, offset, self.leader)
+                    followed.partition.truncate_fully_and_start_at(offset, leader_epoch=followed.core.leader_epoch)
+                case AskAgainLater(reason):
+                    self._delay(followed, reason)
+                case GiveUp(reason):
+                    self._give_up(followed, reason)
+                    return
+                case _:
+                    pass
+        except KafkaError as error:
+            self._perform(followed, followed.core.on_refused(error))
+        else:
+            self._file(followed)
+
+    def _give_up(self, followed: Followed, reason: str) -> None:
+        topic_partition = followed.partition.topic_partition
+        if self._followed.get(topic_partition) is followed:
+            self.remove(topic_partition)
+            logger.warning(
+                "no longer fetched until its leader changes partition=%s leader=%d leader_epoch=%d reason=%s",
+                topic_partition,
+                self.leader.broker_id,
+                followed.core.leader_epoch,
+                reason,
+            )
+            self._on_given_up(topic_partition, reason)
+
+    # ---- delays
+
+    def _delay(self, followed: Followed, reason: str) -> None:
+        delay_ms = backoff_ms(followed.core.failures, self._broker.settings().replica_fetch_backoff_ms)
+        self._delayed.setdefault(delay_ms, []).append((followed, reason))
+
+    def _begin_delays(self) -> None:
+        """One timer and one line for all that wait equally long."""
+        delayed, self._delayed = self._delayed, {}
+        for delay_ms, waiting in delayed.items():
+            first, reason = waiting[0]
+            logger.log(
+                logging.INFO if delay_ms >= WORTH_TELLING_MS else logging.DEBUG,
+                "cannot fetch now leader=%d partitions=%d first=%s retry_in_ms=%d reason=%s",
+                self.leader.broker_id,
+                len(waiting),
+                first.partition.topic_partition,
+                delay_ms,
+                reason,
+            )
+            self._loop.call_later(delay_ms / 1000, self._end_delay, [followed for followed, _ in waiting])
+
+    def _end_delay(self, waiting: list[Followed]) -> None:
+        for followed in waiting:
+            if self._followed.get(followed.partition.topic_partition) is followed:
+                followed.core.resume()
+                self._file(followed)
+        self._look_soon()
+
+
+def _tell_of_loss(followed: Followed, offset: int, leader: LeaderAddress) -> None:
+    """Committed records are cut only after an unclean election, or if the leader lost its disk."""
+    log = followed.partition.log
+    if offset < log.high_watermark and log.log_end_offset > log.log_start_offset:
+        logger.warning(
+            "records below the high watermark are cut to match the leader partition=%s leader=%d leader_epoch=%d"
+            " high_watermark=%d log_end_offset=%d cut_to=%d lost=%d",
+            log.topic_partition,
+            leader.broker_id,
+            followed.core.leader_epoch,
+            log.high_watermark,
+            log.log_end_offset,
+            offset,
+            log.log_end_offset - offset,
+        )
