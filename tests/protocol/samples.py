@@ -15,6 +15,8 @@ TEXT_LENGTHS = (0, 1, 3, 10, 40, 126, 127, 128, 300)
 RECORDS_SIZES = (0, 1, 61, 126, 127, 128, 200, 20_000)
 ARRAY_LENGTHS = (0, 1, 1, 2, 3)
 LONG_ARRAY = 130
+FIRST_OWN_TAG = 10000
+"""Tagged fields from here on are Tidelog's own: others skip them."""
 BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 
 
@@ -42,9 +44,12 @@ def any_integer(random: Random, field: Field, code: str) -> int:
 
 
 class Samples:
-    def __init__(self, seed: int, integer: Callable[[Random, Field, str], int] = any_integer) -> None:
+    def __init__(
+        self, seed: int, integer: Callable[[Random, Field, str], int] = any_integer, *, last_tag: int | None = None
+    ) -> None:
         self.random = Random(seed)
         self._integer = integer
+        self._last_tag = last_tag
 
     def message(self, message: type[Message], version: int) -> Any:
         return self._struct(message, version)
@@ -53,9 +58,12 @@ class Samples:
         values = {
             field.name: self._value(field, field.type, version)
             for field in struct.__fields__
-            if version in field.versions
+            if version in field.versions and not self._is_left_out(field)
         }
         return struct(**values)
+
+    def _is_left_out(self, field: Field) -> bool:
+        return field.tag is not None and self._last_tag is not None and field.tag > self._last_tag
 
     def _value(self, field: Field, type_: FieldType, version: int) -> Any:
         if (version in field.nullable or isinstance(type_, Nested)) and self.random.random() < 0.3:

@@ -61,6 +61,7 @@ class ClusterState:
     def start(self, replicas: ReplicaManager) -> None:
         """From now on the partitions hosted here follow the settings."""
         self._replicas = replicas
+        self._tell_brokers()
 
     def apply(self, image: ClusterImage) -> None:
         """One step: nobody sees half of a change."""
@@ -73,6 +74,8 @@ class ClusterState:
             self._configure(image.topics.values())
         elif image.topics is not earlier.topics:
             self._configure(_with_other_configs(image, earlier))
+        if image.brokers is not earlier.brokers:
+            self._tell_brokers()
         for name in [name for name in self._early_configs if name in image.topics]:
             del self._early_configs[name]
         for waiter in list(self._waiters):
@@ -95,6 +98,9 @@ class ClusterState:
         broker_configs = {**self.image.broker_configs, **configs}
         if broker_configs != self.image.broker_configs:
             self.apply(replace(self.image, broker_configs=broker_configs))
+
+    def _tell_brokers(self) -> None:
+        self._replicas.on_brokers_changed({broker.id: broker.epoch for broker in self.image.brokers.values()})
 
     def _configure(self, topics: Iterable[Topic]) -> None:
         for topic in topics:

@@ -15,11 +15,23 @@ class DescribeLogDirsRequest(Request, key=35, versions="1-5", flexible="2+"):
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")  # null: all
 
 
+class OutOfSyncReplica(Struct):
+    """Why a replica is not in sync with its leader."""
+
+    replica_id: int = int32()
+    rule: str = string()  # which rule keeps it out
+    since_ms: int = int64()
+    behind: int = int64()  # offsets that it lacks
+    remedy: str = string()  # what lets it back
+
+
 class DescribeLogDirsPartition(Struct):
     partition_index: int = int32()
     partition_size: int = int64()
     offset_lag: int = int64()  # behind the high watermark; of a future log behind the current one
     is_future_key: bool = boolean()  # being moved here from another directory
+    out_of_sync: list[OutOfSyncReplica] = array(OutOfSyncReplica, versions="2+", tag=10000)
+    """Tidelog's own: told by the leader of the partition. Other clients skip it."""
 
 
 class DescribeLogDirsTopic(Struct):

@@ -1,12 +1,13 @@
 """DescribeLogDirs: what lies in each log directory, and how much room is left."""
 
-from tidelog.errors import NO_ERROR, KafkaStorageError
+from tidelog.errors import NO_ERROR, KafkaError, KafkaStorageError
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    OutOfSyncReplica,
 )
 from tidelog.server.dispatch import Call
 from tidelog.storage.log_directory import LogDirectory
@@ -34,7 +35,10 @@ async def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None,
         if log.directory is directory and (wanted is None or topic_partition in wanted):
             topics.setdefault(topic_partition.topic, []).append(
                 DescribeLogDirsPartition(
-                    partition_index=topic_partition.partition, partition_size=log.size_bytes, offset_lag=0
+                    partition_index=topic_partition.partition,
+                    partition_size=log.size_bytes,
+                    offset_lag=0,
+                    out_of_sync=_out_of_sync(topic_partition, call),
                 )
             )
     return DescribeLogDirsResult(
@@ -44,3 +48,12 @@ async def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None,
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )
+
+
+def _out_of_sync(topic_partition: TopicPartition, call: Call) -> list[OutOfSyncReplica]:
+    """What the leader knows of replicas that are not in sync with it; nothing where this broker follows."""
+    try:
+        leader = call.services.replicas.get(*topic_partition).leader
+    except KafkaError:
+        return []
+    return [OutOfSyncReplica(*each) for each in leader.out_of_sync()] if leader else []
