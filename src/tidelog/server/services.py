@@ -1,29 +1,39 @@
 """What handlers work with: the parts of one broker, wired once in `server/broker.py`."""
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tidelog.config.broker import BrokerSettings
-from tidelog.controller.configs import ConfigChange, ConfigOutcome, ResourceType
-from tidelog.controller.topic_rules import MorePartitions, NewTopic
-from tidelog.controller.topics import TopicOutcome
+from tidelog.controller.configs import ConfigChange, ConfigOutcome
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.workers import Workers
 from tidelog.server.cluster_state import ClusterState
+from tidelog.server.config_changes import ConfigChanges
+from tidelog.server.control_plane import ControlPlane
+from tidelog.server.controller_link import ControllerLink
 from tidelog.server.membership import Membership
-from tidelog.server.unsettled import Unsettled, is_unsettled
 from tidelog.storage.log_manager import LogManager
-from tidelog.types import Uuid
+from tidelog.store.interface import StoreError
 
 
 class Services:
-    """`membership` is replaced when the broker joins its cluster anew; the rest stays."""
-
-    __slots__ = ("_tasks", "_unsettled", "clock", "cluster", "logs", "membership", "purgatory", "replicas", "workers")
+    __slots__ = (
+        "_tasks",
+        "clock",
+        "cluster",
+        "config_changes",
+        "control_plane",
+        "controller_link",
+        "logs",
+        "membership",
+        "purgatory",
+        "replicas",
+        "workers",
+    )
 
     def __init__(
         self,
@@ -35,6 +45,9 @@ class Services:
         cluster: ClusterState,
         membership: Membership,
         purgatory: Purgatory,
+        control_plane: ControlPlane,
+        controller_link: ControllerLink,
+        config_changes: ConfigChanges,
     ) -> None:
         self.clock = clock
         self.workers = workers
@@ -43,81 +56,34 @@ class Services:
         self.cluster = cluster
         self.membership = membership
         self.purgatory = purgatory
+        self.control_plane = control_plane
+        self.controller_link = controller_link
+        self.config_changes = config_changes
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unsettled = Unsettled(cluster, lambda: self.membership.store)
 
     @property
     def settings(self) -> BrokerSettings:
         """As they are now: some change while the broker runs."""
         return self.cluster.settings
 
-    # -- changes of the cluster: decided and stored by the controller's parts, then applied here in one step
+    @property
+    def is_fenced(self) -> bool:
+        """Somebody else may lead what this broker led: it must not act as leader."""
+        return self.membership.is_fenced
 
-    async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
-        outcomes = await self.membership.topics.create_topics(wanted, validate_only=validate_only)
-        if not validate_only:
-            self._apply_topics(outcomes)
-        return outcomes
-
-    async def create_partitions(
-        self, wanted: Sequence[MorePartitions], *, validate_only: bool = False
-    ) -> list[TopicOutcome]:
-        outcomes = await self.membership.topics.create_partitions(wanted, validate_only=validate_only)
-        if not validate_only:
-            self._apply_topics([self._with_present_configs(outcome) for outcome in outcomes])
-        return outcomes
-
-    async def delete_topics(self, wanted: Sequence[str | Uuid]) -> list[TopicOutcome]:
-        outcomes = await self.membership.topics.delete_topics(wanted)
-        gone = [outcome.name for outcome in outcomes if outcome.error is None]
-        if gone:
-            self.cluster.apply(self.cluster.image.without_topics(*gone))
-        self._settle_topics(outcomes)
-        return outcomes
+    @property
+    def is_controller(self) -> bool:
+        return self.membership.controller.is_active and not self.membership.is_fenced
 
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> list[ConfigOutcome]:
+        """Whoever asked finds the new settings in effect here; other brokers hear of them through the store."""
         outcomes = await self.membership.configs.alter(changes, validate_only=validate_only)
-        if not validate_only:
-            for outcome in outcomes:
-                if outcome.error is None:
-                    self.cluster.apply_configs(outcome)
-            self._settle_configs(outcomes)
+        if not validate_only and any(outcome.error is None for outcome in outcomes):
+            with contextlib.suppress(StoreError):
+                await self.config_changes.catch_up()
         return outcomes
-
-    def _apply_topics(self, outcomes: Sequence[TopicOutcome]) -> None:
-        changed = [outcome.topic for outcome in outcomes if outcome.topic is not None and outcome.error is None]
-        if changed:
-            self.cluster.apply(self.cluster.image.with_topics(*changed))
-        self._settle_topics(outcomes)
-
-    def _with_present_configs(self, outcome: TopicOutcome) -> TopicOutcome:
-        """Settings may have changed since the store was asked what the topic is like."""
-        known = self.cluster.image.topics.get(outcome.name)
-        if outcome.topic is None or known is None:
-            return outcome
-        return replace(outcome, topic=replace(outcome.topic, configs=known.configs))
-
-    def _settle_topics(self, outcomes: Sequence[TopicOutcome]) -> None:
-        names = self.cluster.image.topic_names
-        unsettled = [outcome for outcome in outcomes if is_unsettled(outcome.error)]
-        self._unsettled.topics.update(outcome.name or names.get(outcome.topic_id, "") for outcome in unsettled)
-        self._unsettled.topics.discard("")
-        self._settle()
-
-    def _settle_configs(self, outcomes: Sequence[ConfigOutcome]) -> None:
-        for outcome in outcomes:
-            if is_unsettled(outcome.error):
-                if outcome.resource_type == ResourceType.TOPIC:
-                    self._unsettled.topics.add(outcome.resource_name)
-                else:
-                    self._unsettled.broker_configs.add(outcome.broker_config_name)
-        self._settle()
-
-    def _settle(self) -> None:
-        if not self._unsettled.is_empty:
-            self.spawn(self._unsettled.run())
 
     # -- work that outlives its request
 
@@ -128,6 +94,7 @@ class Services:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
+        self.controller_link.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,6 +1,8 @@
 """CreatePartitions: give a topic more partitions."""
 
 from tidelog.controller.topic_rules import MorePartitions
+from tidelog.controller.topics import TopicOutcome
+from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -8,9 +10,42 @@ from tidelog.protocol.messages.create_partitions import (
 )
 from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.forwarding import forward_unless_controller, has_leaders, let_it_be_seen, wait_until_seen
+from tidelog.server.services import Services
 
 
 async def handle_create_partitions(request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
+    services = call.services
+    try:
+        answer = await forward_unless_controller(
+            services, call.client_id, request, CreatePartitionsResponse, request.timeout_ms
+        )
+        if answer is None:
+            return await _create_here(request, services)
+    except KafkaError as error:
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return CreatePartitionsResponse(
+            results=[CreatePartitionsTopicResult(name=name, **error_fields(error)) for name in names]
+        )
+    if not request.validate_only:
+        await _let_growth_be_seen(request, answer, services)
+    return answer
+
+
+async def _let_growth_be_seen(
+    request: CreatePartitionsRequest, answer: CreatePartitionsResponse, services: Services
+) -> None:
+    grown = {result.name for result in answer.results if result.error_code == NO_ERROR}
+    counts = {topic.name: topic.count for topic in request.topics if topic.name in grown}
+    await let_it_be_seen(
+        services,
+        lambda image: all(
+            name in image.topics and len(image.topics[name].partitions) >= count for name, count in counts.items()
+        ),
+    )
+
+
+async def _create_here(request: CreatePartitionsRequest, services: Services) -> CreatePartitionsResponse:
     wanted = [
         MorePartitions(
             topic.name,
@@ -19,7 +54,25 @@ async def handle_create_partitions(request: CreatePartitionsRequest, call: Call)
         )
         for topic in request.topics
     ]
-    outcomes = await call.services.create_partitions(wanted, validate_only=request.validate_only)
-    return CreatePartitionsResponse(
-        results=[CreatePartitionsTopicResult(name=outcome.name, **error_fields(outcome.error)) for outcome in outcomes]
-    )
+    outcomes = await services.membership.topics.create_partitions(wanted, validate_only=request.validate_only)
+    grown = [outcome.topic for outcome in outcomes if outcome.topic is not None and outcome.error is None]
+    if grown and not request.validate_only:
+        await wait_until_seen(
+            services, lambda image: all(has_leaders(image, topic) for topic in grown), request.timeout_ms
+        )
+        return CreatePartitionsResponse(
+            results=[_result(outcome, _error(outcome, services, request.timeout_ms)) for outcome in outcomes]
+        )
+    return CreatePartitionsResponse(results=[_result(outcome, outcome.error) for outcome in outcomes])
+
+
+def _error(outcome: TopicOutcome, services: Services, timeout_ms: int) -> KafkaError | None:
+    if outcome.topic is None or outcome.error is not None:
+        return outcome.error
+    if timeout_ms > 0 and has_leaders(services.cluster.image, outcome.topic):
+        return None
+    return RequestTimedOut(f"the new partitions of '{outcome.name}' are not ready yet")
+
+
+def _result(outcome: TopicOutcome, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=outcome.name, **error_fields(error))

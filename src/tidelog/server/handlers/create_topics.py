@@ -3,7 +3,7 @@
 from tidelog.config.resolution import describe_topic
 from tidelog.controller.topic_rules import NewTopic
 from tidelog.controller.topics import TopicOutcome
-from tidelog.errors import NO_ERROR
+from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut
 from tidelog.protocol.messages.create_topics import (
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -12,9 +12,32 @@ from tidelog.protocol.messages.create_topics import (
 )
 from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.forwarding import forward_unless_controller, has_leaders, let_it_be_seen, wait_until_seen
+from tidelog.server.services import Services
 
 
 async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+    return await create_topics(request, call.services, call.client_id)
+
+
+async def create_topics(
+    request: CreateTopicsRequest, services: Services, client_id: str | None
+) -> CreateTopicsResponse:
+    """By this broker if it is the controller, else by the one that is."""
+    try:
+        answer = await forward_unless_controller(services, client_id, request, CreateTopicsResponse, request.timeout_ms)
+        if answer is None:
+            return await _create_here(request, services)
+    except KafkaError as error:
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return CreateTopicsResponse(topics=[_refused(name, error) for name in names])
+    if not request.validate_only:
+        created = [result.name for result in answer.topics if result.error_code == NO_ERROR]
+        await let_it_be_seen(services, lambda image: all(name in image.topics for name in created))
+    return answer
+
+
+async def _create_here(request: CreateTopicsRequest, services: Services) -> CreateTopicsResponse:
     wanted = [
         NewTopic(
             topic.name,
@@ -25,15 +48,33 @@ async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> Crea
         )
         for topic in request.topics
     ]
-    outcomes = await call.services.create_topics(wanted, validate_only=request.validate_only)
-    return CreateTopicsResponse(topics=[_result(outcome, call) for outcome in outcomes])
+    outcomes = await services.membership.topics.create_topics(wanted, validate_only=request.validate_only)
+    created = [outcome.topic for outcome in outcomes if outcome.topic is not None and outcome.error is None]
+    if created and not request.validate_only:
+        await wait_until_seen(
+            services, lambda image: all(has_leaders(image, topic) for topic in created), request.timeout_ms
+        )
+        outcomes = [_unless_unseen(outcome, services, request.timeout_ms) for outcome in outcomes]
+    return CreateTopicsResponse(topics=[_result(outcome, services) for outcome in outcomes])
 
 
-def _result(outcome: TopicOutcome, call: Call) -> CreatableTopicResult:
+def _unless_unseen(outcome: TopicOutcome, services: Services, timeout_ms: int) -> TopicOutcome:
+    if outcome.topic is None or outcome.error is not None:
+        return outcome
+    if timeout_ms > 0 and has_leaders(services.cluster.image, outcome.topic):
+        return outcome
+    return TopicOutcome(outcome.name, error=RequestTimedOut(f"'{outcome.name}' is created, but not ready yet"))
+
+
+def _refused(name: str, error: KafkaError | None) -> CreatableTopicResult:
+    # Null settings would mean that the client may not see them.
+    return CreatableTopicResult(name=name, configs=[], **error_fields(error))
+
+
+def _result(outcome: TopicOutcome, services: Services) -> CreatableTopicResult:
     if outcome.topic is None:
-        # Null settings would mean that the client may not see them.
-        return CreatableTopicResult(name=outcome.name, configs=[], **error_fields(outcome.error))
-    topic, cluster = outcome.topic, call.services.cluster
+        return _refused(outcome.name, outcome.error)
+    topic, cluster = outcome.topic, services.cluster
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -1,7 +1,10 @@
 """DeleteTopics: remove topics and everything in them, by name or by id."""
 
+from dataclasses import replace
+
+from tidelog.cluster.image import ClusterImage
 from tidelog.controller.topics import TopicOutcome
-from tidelog.errors import InvalidRequest
+from tidelog.errors import NO_ERROR, InvalidRequest, KafkaError, RequestTimedOut
 from tidelog.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -10,21 +13,21 @@ from tidelog.protocol.messages.delete_topics import (
 )
 from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.forwarding import forward_unless_controller, let_it_be_seen, wait_until_seen
+from tidelog.server.services import Services
 from tidelog.types import ZERO_UUID, Uuid
 
 TOPIC_IDS_FROM_VERSION = 6
 
 
 async def handle_delete_topics(request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
-    wanted: list[str | Uuid] = list(request.topic_names)
-    refused = []
-    if call.version >= TOPIC_IDS_FROM_VERSION:
-        refused = [topic for topic in request.topics if not _is_well_named(topic)]
-        wanted = [
-            topic.topic_id if topic.name is None else topic.name for topic in request.topics if _is_well_named(topic)
-        ]
-    outcomes = await call.services.delete_topics(wanted)
-    return DeleteTopicsResponse(responses=[*map(_refusal, refused), *map(_result, outcomes)])
+    topics = request.topics
+    if call.version < TOPIC_IDS_FROM_VERSION:
+        topics = [DeleteTopicState(name=name) for name in request.topic_names]
+    refused = [_refusal(topic) for topic in topics if not _is_well_named(topic)]
+    named = [topic for topic in topics if _is_well_named(topic)]
+    results = await _delete(named, request.timeout_ms, call) if named else []
+    return DeleteTopicsResponse(responses=[*refused, *results])
 
 
 def _is_well_named(topic: DeleteTopicState) -> bool:
@@ -38,6 +41,43 @@ def _refusal(topic: DeleteTopicState) -> DeletableTopicResult:
         else "You may not specify both topic name and topic id."
     )
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, **error_fields(InvalidRequest(message)))
+
+
+async def _delete(topics: list[DeleteTopicState], timeout_ms: int, call: Call) -> list[DeletableTopicResult]:
+    services = call.services
+    request = DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms)
+    try:
+        answer = await forward_unless_controller(services, call.client_id, request, DeleteTopicsResponse, timeout_ms)
+        if answer is None:
+            return await _delete_here(topics, timeout_ms, services)
+    except KafkaError as error:
+        return [
+            DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, **error_fields(error)) for topic in topics
+        ]
+    gone = [result.topic_id for result in answer.responses if result.error_code == NO_ERROR]
+    await let_it_be_seen(services, lambda image: not any(topic_id in image.topic_names for topic_id in gone))
+    return answer.responses
+
+
+async def _delete_here(
+    topics: list[DeleteTopicState], timeout_ms: int, services: Services
+) -> list[DeletableTopicResult]:
+    wanted: list[str | Uuid] = [topic.topic_id if topic.name is None else topic.name for topic in topics]
+    outcomes = await services.membership.topics.delete_topics(wanted)
+    deleted = [outcome.topic_id for outcome in outcomes if outcome.error is None]
+
+    def are_gone(image: ClusterImage) -> bool:
+        return not any(topic_id in image.topic_names for topic_id in deleted)
+
+    if deleted and not await wait_until_seen(services, are_gone, timeout_ms):
+        known = services.cluster.image.topic_names if timeout_ms > 0 else set(deleted)
+        outcomes = [
+            replace(outcome, error=RequestTimedOut(f"'{outcome.name}' is being deleted"))
+            if outcome.error is None and outcome.topic_id in known
+            else outcome
+            for outcome in outcomes
+        ]
+    return [_result(outcome) for outcome in outcomes]
 
 
 def _result(outcome: TopicOutcome) -> DeletableTopicResult:

@@ -4,16 +4,18 @@ from collections.abc import Iterable
 
 from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import check_topic_name, is_internal
-from tidelog.controller.topic_rules import NewTopic
 from tidelog.errors import (
+    ERRORS_BY_CODE,
     NO_ERROR,
     InvalidRequest,
     KafkaError,
     LeaderNotAvailable,
     TopicAlreadyExists,
+    UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -24,10 +26,14 @@ from tidelog.protocol.messages.metadata import (
 )
 from tidelog.server.answers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, partition_fields, reachable_brokers
 from tidelog.server.dispatch import Call
+from tidelog.server.handlers.create_topics import create_topics
 from tidelog.types import ZERO_UUID, Uuid
 
 TOPIC_IDS_FROM_VERSION = 12
 """Versions 10 and 11 have the field, but must not use it."""
+
+AUTO_CREATION_TIMEOUT_MS = 5000
+"""How long a client waits for topics that its question creates; then it is told to ask again."""
 
 
 async def handle_metadata(request: MetadataRequest, call: Call) -> MetadataResponse:
@@ -94,9 +100,12 @@ async def _create_missing(names: Iterable[str], call: Call, *, may_create: bool)
     if not may_create or not call.services.settings.auto_create_topics_enable:
         return failures | {name: UnknownTopicOrPartition() for name in missing}
     if missing:
-        for outcome in await call.services.create_topics([NewTopic(name) for name in missing]):
-            if outcome.error is not None and not _may_exist_soon(outcome.error):
-                failures[outcome.name] = outcome.error
+        topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in missing]
+        request = CreateTopicsRequest(topics=topics, timeout_ms=AUTO_CREATION_TIMEOUT_MS)
+        for result in (await create_topics(request, call.services, call.client_id)).topics:
+            error = ERRORS_BY_CODE.get(result.error_code, UnknownServerError)(result.error_message or "")
+            if result.error_code != NO_ERROR and not _may_exist_soon(error):
+                failures[result.name] = error
     return failures
 
 

@@ -1,0 +1,120 @@
+"""What the controller tells this broker: taken one at a time, in the order it came, and only from the present one."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import KafkaError, StaleBrokerEpoch, StaleControllerEpoch
+from tidelog.replication.assignment import LeaderAddress, PartitionAssignment, ReplicaStop
+from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.server.cluster_state import ClusterState
+from tidelog.server.config_changes import ConfigChanges
+from tidelog.store.interface import StoreError
+from tidelog.types import BrokerId, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.2
+UNKNOWN_EPOCH = -1
+
+Errors = dict[TopicPartition, KafkaError | None]
+
+
+class Sender:
+    """Who sent a request, and for which life of this broker it was meant."""
+
+    __slots__ = ("broker_epoch", "controller_epoch", "controller_id")
+
+    def __init__(self, controller_id: BrokerId, controller_epoch: int, broker_epoch: int) -> None:
+        self.controller_id = controller_id
+        self.controller_epoch = controller_epoch
+        self.broker_epoch = broker_epoch
+
+
+class ControlPlane:
+    """The settings of topics that are new here are read from the store first; the change itself is one step."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        replicas: ReplicaManager,
+        config_changes: ConfigChanges,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._cluster = cluster
+        self._replicas = replicas
+        self._config_changes = config_changes
+        self._broker_epoch = broker_epoch
+        self._turn = asyncio.Lock()
+        self._prepared: dict[str, Uuid] = {}
+
+    async def become_leader_or_follower(
+        self,
+        sender: Sender,
+        assignments: Sequence[PartitionAssignment],
+        live_leaders: Mapping[BrokerId, LeaderAddress],
+    ) -> Errors:
+        """Raises StaleControllerEpoch, StaleBrokerEpoch."""
+        async with self._turn:
+            self._check(sender)
+            await self._prepare((each.topic_partition.topic, each.topic_id) for each in assignments)
+            self._check(sender)
+            return self._replicas.become_leader_or_follower(sender.controller_epoch, assignments, live_leaders)
+
+    async def stop_replicas(self, sender: Sender, stops: Sequence[ReplicaStop]) -> Errors:
+        """Raises StaleControllerEpoch, StaleBrokerEpoch."""
+        async with self._turn:
+            self._check(sender)
+            return self._replicas.stop_replicas(sender.controller_epoch, stops)
+
+    async def update_image(
+        self,
+        sender: Sender,
+        topics: Iterable[tuple[str, Uuid]],
+        updated: Callable[[ClusterImage, Callable[[str], Mapping[str, str]]], ClusterImage],
+    ) -> None:
+        """`updated` makes the new image of the old one and of the settings of `topics`, those that the change names.
+
+        Raises StaleControllerEpoch, StaleBrokerEpoch.
+        """
+        async with self._turn:
+            self._check(sender)
+            await self._prepare(topics)
+            self._check(sender)
+            self._replicas.controller_epoch = sender.controller_epoch
+            self._cluster.apply(updated(self._cluster.image, self._cluster.topic_configs))
+            self._forget_prepared()
+
+    def _check(self, sender: Sender) -> None:
+        known_epoch = self._replicas.controller_epoch
+        if sender.controller_epoch < known_epoch:
+            raise StaleControllerEpoch(f"controller epoch {sender.controller_epoch} is over: {known_epoch} is known")
+        own_epoch = self._broker_epoch()
+        if sender.broker_epoch != UNKNOWN_EPOCH and sender.broker_epoch < own_epoch:
+            raise StaleBrokerEpoch(
+                f"meant for the broker when its epoch was {sender.broker_epoch}; it is {own_epoch} now"
+            )
+
+    async def _prepare(self, topics: Iterable[tuple[str, Uuid]]) -> None:
+        """Read the settings of topics that neither the image nor an earlier request has."""
+        known, prepared = self._cluster.image.topic_names, self._prepared
+        missing = {
+            name: topic_id
+            for name, topic_id in topics
+            if known.get(topic_id) != name and prepared.get(name) != topic_id
+        }
+        while missing:
+            try:
+                await self._config_changes.load_topics(list(missing))
+            except StoreError as error:
+                logger.warning("the controller's request waits for the settings of its topics reason=%s", error)
+                await asyncio.sleep(RETRY_PAUSE_S)
+            else:
+                prepared |= missing
+                return
+
+    def _forget_prepared(self) -> None:
+        known = self._cluster.image.topic_names
+        for name in [name for name, topic_id in self._prepared.items() if known.get(topic_id) == name]:
+            del self._prepared[name]

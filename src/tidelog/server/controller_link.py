@@ -1,0 +1,102 @@
+"""This broker's connection to the present controller, for what only the controller can do."""
+
+import asyncio
+import logging
+from typing import TypeVar
+
+from tidelog.client.connection import ClientConnection, ConnectionLost
+from tidelog.cluster.image import ClusterImage
+from tidelog.config.listeners import Endpoint
+from tidelog.errors import NotController, RequestTimedOut, UnsupportedVersion
+from tidelog.protocol.structs import Request, Response
+from tidelog.runtime.clock import Clock
+from tidelog.runtime.network import Network
+from tidelog.server.cluster_state import ClusterState
+from tidelog.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+CLIENT_ID_PREFIX = "tidelog-broker-to-controller-"
+"""The client id of such a connection begins with it: what comes that way is not passed on a second time."""
+
+BACKOFF_S = 0.1
+SHORTEST_CONNECT_S = 1.0
+"""An attempt that was begun may take so long: a busy machine is not an absent one."""
+
+
+class ControllerLink:
+    """One connection, opened when it is first needed and anew when the controller is another one."""
+
+    def __init__(self, network: Network, clock: Clock, cluster: ClusterState, broker_id: BrokerId) -> None:
+        self._network = network
+        self._clock = clock
+        self._cluster = cluster
+        self._client_id = f"{CLIENT_ID_PREFIX}{broker_id}"
+        self._opening = asyncio.Lock()
+        self._connection: ClientConnection | None = None
+        self._endpoint: Endpoint | None = None
+
+    async def ask(
+        self,
+        request: Request,
+        answer_type: type[ResponseT],
+        timeout_s: float,
+        *,
+        reach_timeout_s: float | None = None,
+    ) -> ResponseT:
+        """Raises NotController if no controller could be asked in time; RequestTimedOut if one was, in vain.
+
+        After `reach_timeout_s` no further attempt to reach a controller is begun; otherwise after `timeout_s`.
+        """
+        began = self._clock.monotonic()
+        connection = await self._reach(began + (timeout_s if reach_timeout_s is None else reach_timeout_s))
+        left_s = began + timeout_s - self._clock.monotonic()
+        try:
+            return await connection.ask(request, answer_type, timeout_s=max(left_s, BACKOFF_S))
+        except (ConnectionLost, UnsupportedVersion) as error:
+            raise RequestTimedOut(f"the controller did not answer: {error}") from error
+
+    async def _reach(self, deadline: float) -> ClientConnection:
+        while True:
+            left_s = deadline - self._clock.monotonic()
+            try:
+                return await self._connected(max(left_s, SHORTEST_CONNECT_S))
+            except ConnectionLost as error:
+                left_s = deadline - self._clock.monotonic()
+                if left_s <= 0:
+                    raise NotController(f"the controller cannot be reached: {error}") from error
+                await self._wait_for_another(min(BACKOFF_S, left_s))
+
+    async def _wait_for_another(self, timeout_s: float) -> None:
+        tried = self._present()
+        await self._cluster.wait_until(lambda image: self._endpoint_in(image) not in (tried, None), timeout_s)
+
+    async def _connected(self, timeout_s: float) -> ClientConnection:
+        async with self._opening:
+            endpoint = self._present()
+            if endpoint is None:
+                raise ConnectionLost("no controller is known")
+            if self._connection is not None and not self._connection.is_closed and endpoint == self._endpoint:
+                return self._connection
+            self.close()
+            self._connection = await ClientConnection.open(
+                self._network, endpoint.host, endpoint.port, self._client_id, timeout_s=timeout_s
+            )
+            self._endpoint = endpoint
+            return self._connection
+
+    def _present(self) -> Endpoint | None:
+        return self._endpoint_in(self._cluster.image)
+
+    def _endpoint_in(self, image: ClusterImage) -> Endpoint | None:
+        controller = image.brokers.get(image.controller_id)
+        if controller is None:
+            return None
+        return controller.inter_broker_endpoint(self._cluster.static_settings.inter_broker_listener_name)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close("the controller is another one, or the broker stops")
+            self._connection = None

@@ -1,0 +1,110 @@
+"""UpdateMetadata: the controller says what this broker may tell its clients of the cluster."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
+from tidelog.config.listeners import PROTOCOL_NUMBERS, Endpoint
+from tidelog.controller.request_batch import LEADER_DURING_DELETE, WHOLE_CLUSTER
+from tidelog.errors import KafkaError
+from tidelog.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
+from tidelog.server.control_plane import Sender
+from tidelog.server.dispatch import Call
+from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId
+
+TopicConfigs: TypeAlias = Callable[[str], Mapping[str, str]]
+
+_PROTOCOL_NAMES = {number: name for name, number in PROTOCOL_NUMBERS.items()}
+
+
+async def handle_update_metadata(request: UpdateMetadataRequest, call: Call) -> UpdateMetadataResponse:
+    sender = Sender(request.controller_id, request.controller_epoch, request.broker_epoch)
+    topics = [(topic.topic_name, topic.topic_id) for topic in request.topic_states if not _is_deleted(topic)]
+    try:
+        await call.services.control_plane.update_image(sender, topics, partial(updated_image, request))
+    except KafkaError as error:
+        return UpdateMetadataResponse(error_code=error.code)
+    return UpdateMetadataResponse()
+
+
+def updated_image(request: UpdateMetadataRequest, image: ClusterImage, configs: TopicConfigs) -> ClusterImage:
+    """Brokers are replaced as a whole, topics partition by partition; what did not change stays the same object."""
+    image = _with_topics(request.topic_states, image, configs)
+    if request.type == WHOLE_CLUSTER:
+        named = {topic.topic_name for topic in request.topic_states}
+        gone = [name for name in image.topics if name not in named]
+        image = image.without_topics(*gone) if gone else image
+    brokers = _brokers(request.live_brokers)
+    if brokers == image.brokers and image.controller_id == request.controller_id:
+        return image
+    return replace(image, brokers=brokers, controller_id=request.controller_id)
+
+
+def _with_topics(
+    states: Iterable[UpdateMetadataTopicState], image: ClusterImage, configs: TopicConfigs
+) -> ClusterImage:
+    deleted, changed = [], []
+    for state in states:
+        earlier = image.topics.get(state.topic_name)
+        if earlier is not None and earlier.topic_id != state.topic_id:
+            earlier = None
+        if not _is_deleted(state):
+            changed.append(_topic(state, earlier, configs(state.topic_name)))
+        elif earlier is not None:
+            deleted.append(state.topic_name)
+    image = image.without_topics(*deleted) if deleted else image
+    return image.with_topics(*changed) if changed else image
+
+
+def _is_deleted(topic: UpdateMetadataTopicState) -> bool:
+    return any(state.leader == LEADER_DURING_DELETE for state in topic.partition_states)
+
+
+def _topic(state: UpdateMetadataTopicState, earlier: Topic | None, configs: Mapping[str, str]) -> Topic:
+    partitions = [] if earlier is None else list(earlier.partitions)
+    for partition in state.partition_states:
+        for missing in range(len(partitions), partition.partition_index + 1):
+            # One that the controller has not spoken of yet, or could not bring up.
+            partitions.append(Partition(missing, (), NO_BROKER, NO_LEADER_EPOCH, ()))
+        partitions[partition.partition_index] = _partition(partition)
+    return Topic(state.topic_name, state.topic_id, tuple(partitions), configs)
+
+
+def _partition(state: UpdateMetadataPartitionState) -> Partition:
+    return Partition(
+        index=state.partition_index,
+        replicas=tuple(state.replicas),
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        in_sync_replicas=tuple(state.isr),
+        controller_epoch=state.controller_epoch,
+        version=state.zk_version,
+    )
+
+
+def _brokers(live_brokers: Iterable[UpdateMetadataBroker]) -> dict[BrokerId, Broker]:
+    return {
+        broker.id: Broker(
+            broker.id,
+            tuple(
+                Endpoint(
+                    endpoint.listener,
+                    endpoint.host,
+                    endpoint.port,
+                    _PROTOCOL_NAMES.get(endpoint.security_protocol, str(endpoint.security_protocol)),
+                )
+                for endpoint in broker.endpoints
+            ),
+            broker.rack,
+            broker.epoch,
+        )
+        for broker in live_brokers
+    }
