@@ -2,8 +2,10 @@
 
 import pytest
 
+from tidelog.client.metadata import PartitionMetadata, TopicMetadata
 from tidelog.client.partitioner import StickyPartitions, murmur2, partition_of_key
 from tidelog.runtime.randomness import SeededRandomness
+from tidelog.types import ZERO_UUID
 
 # From UtilsTest.testMurmur2 of Apache Kafka, signed there.
 JAVA_HASHES = {
@@ -26,17 +28,28 @@ def test_partition_is_that_of_the_positive_hash() -> None:
     assert {partition_of_key(b"%d" % number, 7) for number in range(200)} == set(range(7))
 
 
+def topic(leaders: dict[int, int]) -> TopicMetadata:
+    partitions = {number: PartitionMetadata(number, leader, 0, (), (), ()) for number, leader in leaders.items()}
+    return TopicMetadata("t", ZERO_UUID, False, partitions)
+
+
 def test_records_without_key_stay_until_told_to_move_on() -> None:
     sticky = StickyPartitions(SeededRandomness(1))
-    first = sticky.choose("t", [0, 1, 2])
-    assert all(sticky.choose("t", [0, 1, 2]) == first for _ in range(20))
-    sticky.move_on("t", [0, 1, 2])
-    assert sticky.choose("t", [0, 1, 2]) != first
+    all_led = topic({0: 1, 1: 1, 2: 1})
+    first = sticky.choose(all_led)
+    assert all(sticky.choose(all_led) == first for _ in range(20))
+    sticky.move_on(all_led)
+    assert sticky.choose(all_led) != first
 
 
 def test_partition_without_leader_is_left() -> None:
     sticky = StickyPartitions(SeededRandomness(1))
-    first = sticky.choose("t", [0, 1])
-    assert sticky.choose("t", [1 - first]) == 1 - first
-    sticky.move_on("t", [1 - first])
-    assert sticky.choose("t", [1 - first]) == 1 - first
+    first = sticky.choose(topic({0: 1, 1: 1}))
+    one_led = topic({first: -1, 1 - first: 1})
+    assert sticky.choose(one_led) == 1 - first
+    sticky.move_on(one_led)
+    assert sticky.choose(one_led) == 1 - first
+
+
+def test_without_any_leader_any_partition_will_do() -> None:
+    assert StickyPartitions(SeededRandomness(1)).choose(topic({0: -1, 1: -1})) in (0, 1)

@@ -89,11 +89,6 @@ class ClientConnection:
         return self._pipeline.requests_in_flight
 
     @property
-    def backlog_bytes(self) -> int:
-        """What was sent but has not left yet."""
-        return self._pipeline.backlog_bytes
-
-    @property
     def on_closed(self) -> Callable[[str], None] | None:
         """Called once with the reason, after everybody who waits for an answer was told."""
         return self._pipeline.on_closed_hook
@@ -176,6 +171,10 @@ class ClientConnection:
         decode = _decoder_of_answer(request.__api_key__, version)
         awaited = AwaitedAnswer(request, version, decode, on_answer, on_lost, is_kept=is_kept)
         self._pipeline.send(request, version, awaited)
+
+    async def drained(self) -> None:
+        """Returns when everything sent has left, or the connection is gone."""
+        await self._pipeline.drained()
 
     def close(self, reason: str = "no longer needed") -> None:
         self._pipeline.close(reason)

@@ -1,8 +1,8 @@
 """Which partition a record goes to: by its key as Kafka's own clients do, without a key one after another."""
 
-from collections.abc import Sequence
-
+from tidelog.client.metadata import TopicMetadata
 from tidelog.runtime.randomness import Randomness
+from tidelog.types import NO_BROKER
 
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
@@ -35,15 +35,17 @@ class StickyPartitions:
         self._randomness = randomness
         self._current: dict[str, int] = {}
 
-    def choose(self, topic: str, available: Sequence[int]) -> int:
-        """`available`: the partitions that have a leader."""
-        current = self._current.get(topic)
-        if current is None or current not in available:
-            current = self._current[topic] = available[self._randomness.below(len(available))]
-        return current
+    def choose(self, topic: TopicMetadata) -> int:
+        """One that has a leader, if any has."""
+        current = self._current.get(topic.name)
+        if current is None or current not in topic.partitions or topic.partitions[current].leader == NO_BROKER:
+            self.move_on(topic)
+        return self._current[topic.name]
 
-    def move_on(self, topic: str, available: Sequence[int]) -> None:
+    def move_on(self, topic: TopicMetadata) -> None:
         """A batch is full: any other partition is next."""
-        others = [partition for partition in available if partition != self._current.get(topic)]
+        current = self._current.get(topic.name)
+        led = [number for number, partition in topic.partitions.items() if partition.leader != NO_BROKER]
+        others = [number for number in led or topic.partitions if number != current]
         if others:
-            self._current[topic] = others[self._randomness.below(len(others))]
+            self._current[topic.name] = others[self._randomness.below(len(others))]

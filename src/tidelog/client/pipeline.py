@@ -58,16 +58,13 @@ class Pipeline:
         self._last_id = 0
         self._in_wake_up = False
         self._is_flush_due = False
+        self._drained = asyncio.Event()
         self.closed_because: str | None = None
         self.on_closed_hook: Callable[[str], None] | None = None
 
     @property
     def requests_in_flight(self) -> int:
         return len(self._awaited)
-
-    @property
-    def backlog_bytes(self) -> int:
-        return self._channel.backlog_bytes
 
     # -- sending
 
@@ -96,6 +93,12 @@ class Pipeline:
         self._is_flush_due = False
         self._channel.flush()
 
+    async def drained(self) -> None:
+        self._channel.flush()
+        while self._channel.backlog_bytes and self.closed_because is None:
+            self._drained.clear()
+            await self._drained.wait()
+
     # -- FrameReceiver
 
     def on_frame(self, frame: memoryview) -> None:
@@ -120,12 +123,14 @@ class Pipeline:
         self._in_wake_up = False
         self._channel.flush()
 
-    def on_drained(self) -> None: ...
+    def on_drained(self) -> None:
+        self._drained.set()
 
     def on_closed(self, reason: str) -> None:
         if self.closed_because is not None:
             return
         self.closed_because = reason
+        self._drained.set()
         awaited, self._awaited = self._awaited, deque()
         for one in awaited:
             _call(one.on_lost, self.lost())

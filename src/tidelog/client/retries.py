@@ -39,10 +39,10 @@ class Backoff:
 class Attempts:
     """The attempts at one thing. After a failed one, `after` waits, or raises if it makes no sense to go on."""
 
-    def __init__(self, what: str, timeout_s: float, randomness: Randomness) -> None:
+    def __init__(self, what: str, timeout_s: float, randomness: Randomness, *, started_at: float | None = None) -> None:
         self._what = what
         self._timeout_s = timeout_s
-        self._deadline = asyncio.get_running_loop().time() + timeout_s
+        self._deadline = (asyncio.get_running_loop().time() if started_at is None else started_at) + timeout_s
         self._backoff = Backoff(randomness)
 
     @property

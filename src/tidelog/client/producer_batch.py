@@ -1,0 +1,131 @@
+"""Records on their way to one partition: batches that fill, and what becomes of them."""
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from tidelog.protocol.compression import Codec
+from tidelog.protocol.record_batch import add_sequence
+from tidelog.protocol.records import Record, build_batch
+from tidelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
+
+RECORD_OVERHEAD_BYTES = 20
+HEADER_OVERHEAD_BYTES = 4
+
+
+class Identity(NamedTuple):
+    """By which brokers know a producer and tell a repeated batch from a new one."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class Written(NamedTuple):
+    """What the leader said of a batch; -1 where it does not say."""
+
+    base_offset: int = NO_OFFSET
+    log_append_time_ms: int = NO_TIMESTAMP
+
+
+class Acknowledgement(NamedTuple):
+    """Where a record is. The offset is -1 if nobody told: with acks=0."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Batch:
+    """Takes records until it is full or under way; its outcome is theirs."""
+
+    def __init__(self, topic_partition: TopicPartition, created_at: float) -> None:
+        self.topic_partition = topic_partition
+        self.created_at = created_at
+        self.records: list[Record] = []
+        self.size_bytes = 0
+        self.ready = asyncio.Event()
+        self.outcome: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
+        self.halves: tuple[Batch, Batch] | None = None
+        self.identity: Identity | None = None
+        self.base_sequence = NO_SEQUENCE
+        self._encoded: bytes | None = None
+
+    def add(self, record: Record, size_bytes: int) -> "Delivery":
+        self.records.append(record._replace(offset=len(self.records)))
+        self.size_bytes += size_bytes
+        return Delivery(self, len(self.records) - 1)
+
+    def assign(self, identity: Identity, base_sequence: int) -> None:
+        """From now on every attempt sends the very same bytes, so that brokers recognise them."""
+        self.identity = identity
+        self.base_sequence = base_sequence
+
+    def encoded(self, compression: Codec) -> bytes:
+        if self._encoded is None:
+            identity = self.identity or Identity()
+            self._encoded = bytes(
+                build_batch(
+                    self.records,
+                    compression=compression,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    base_sequence=self.base_sequence,
+                )
+            )
+        return self._encoded
+
+    def split(self) -> "tuple[Batch, Batch]":
+        """Two of half the size take its place; it must not have been written."""
+        middle = len(self.records) // 2
+        first, second = self._part(0, middle), self._part(middle, len(self.records))
+        self.halves = (first, second)
+        self.outcome.set_result(Written())
+        return first, second
+
+    def _part(self, start: int, end: int) -> "Batch":
+        part = Batch(self.topic_partition, self.created_at)
+        for record in self.records[start:end]:
+            part.add(record, record_bytes(record))
+        if self.identity is not None:
+            part.assign(self.identity, add_sequence(self.base_sequence, start))
+        part.ready.set()
+        return part
+
+
+class Delivery:
+    """One record's share in its batch; await it for the acknowledgement."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def __await__(self) -> Generator[Any, None, Acknowledgement]:
+        written = yield from asyncio.shield(self._batch.outcome).__await__()
+        while self._batch.halves is not None:
+            self._descend(*self._batch.halves)
+            written = yield from asyncio.shield(self._batch.outcome).__await__()
+        return self._acknowledgement(written)
+
+    def _descend(self, first: Batch, second: Batch) -> None:
+        if self._index < len(first.records):
+            self._batch = first
+        else:
+            self._batch, self._index = second, self._index - len(first.records)
+
+    def _acknowledgement(self, written: Written) -> Acknowledgement:
+        offset = NO_OFFSET if written.base_offset == NO_OFFSET else written.base_offset + self._index
+        timestamp = self._batch.records[self._index].timestamp
+        if written.log_append_time_ms != NO_TIMESTAMP:
+            timestamp = written.log_append_time_ms
+        return Acknowledgement(*self._batch.topic_partition, offset, timestamp)
+
+
+def record_bytes(record: Record) -> int:
+    """At most what the record takes in a batch, uncompressed."""
+    size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += HEADER_OVERHEAD_BYTES + len(name) * 4 + len(value or b"")
+    return size
