@@ -1,15 +1,13 @@
 """`tidelog up`: a cluster on this machine, watched in the foreground or left to itself."""
 
 import argparse
-import shlex
-import shutil
-import sys
 import time
 from collections.abc import Mapping
 
-from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory, default_data_directory
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.given_settings import read_settings
-from tidelog.cli.local_cluster.plan import DEFAULT_PORT, Plan, Wish, settle
+from tidelog.cli.local_cluster.hints import hint
+from tidelog.cli.local_cluster.plan import Plan, Wish, settle
 from tidelog.cli.local_cluster.processes import start_detached
 from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_missing
@@ -89,21 +87,3 @@ def ready_line(plan: Plan, started: Mapping[int, BrokerProcess], began: float) -
     if not started:
         return f"{brokers} had been running"
     return f"{brokers} ready after {time.monotonic() - began:.1f} s"
-
-
-def hint(data: DataDirectory, command: str) -> str:
-    """A command line to paste, for this data."""
-    flags = "" if data.root == DataDirectory(default_data_directory()).root else f" --data {shlex.quote(data.name)}"
-    return f"{program()} {command}{flags}"
-
-
-def program() -> str:
-    """What to type for `tidelog` here."""
-    invoked = sys.argv[0]
-    if invoked.endswith("__main__.py"):
-        return f"{shlex.quote(sys.executable)} -m tidelog"
-    return "tidelog" if shutil.which("tidelog") == invoked else shlex.quote(invoked)
-
-
-def bootstrap_flag(plan: Plan) -> str:
-    return "" if plan.port == DEFAULT_PORT else f" --bootstrap {plan.bootstrap}"

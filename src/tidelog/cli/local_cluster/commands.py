@@ -6,8 +6,8 @@ import signal
 import sys
 import time
 
-from tidelog.cli.local_cluster.bringing_up import hint
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.processes import POLL_S, ProcessIdentity, is_running, send, wait_until_gone
 from tidelog.cli.local_cluster.refusal import Refused

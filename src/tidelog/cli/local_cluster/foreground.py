@@ -4,9 +4,10 @@ import asyncio
 import signal
 from collections.abc import Callable, Mapping
 
-from tidelog.cli.local_cluster.bringing_up import bootstrap_flag, hint, program, ready_line
+from tidelog.cli.local_cluster.bringing_up import ready_line
 from tidelog.cli.local_cluster.collecting import Connections
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.hints import bootstrap_flag, hint, program
 from tidelog.cli.local_cluster.looking import look_at_local_cluster
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.readiness import NotReady, wait_until_ready

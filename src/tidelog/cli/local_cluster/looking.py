@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tidelog.cli.local_cluster.collecting import Connections, Findings, ask_cluster
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
+from tidelog.cli.local_cluster.processes import is_stopped
 from tidelog.cli.local_cluster.view import BrokerState, BrokerView, ClusterView
 from tidelog.client.bootstrap import Address
 
@@ -20,12 +21,16 @@ async def look_at_local_cluster(connections: Connections, data: DataDirectory, p
 def _local_broker(broker_id: int, plan: Plan, process: BrokerProcess | None, findings: Findings) -> BrokerView:
     if process is None:
         return BrokerView(broker_id, HOST, plan.port_of(broker_id), None, BrokerState.DOWN)
-    address = Address(process.host, process.port)
-    if address not in findings.answers:
-        state = BrokerState.SILENT if broker_id in findings.members else BrokerState.STARTING
-    else:
-        state = BrokerState.UP if broker_id in findings.members else BrokerState.STARTING
+    state = _state(process, findings)
     return BrokerView(broker_id, process.host, process.port, process.identity.pid, state)
+
+
+def _state(process: BrokerProcess, findings: Findings) -> BrokerState:
+    if is_stopped(process.identity):
+        return BrokerState.PAUSED
+    if process.broker_id not in findings.members:
+        return BrokerState.STARTING
+    return BrokerState.UP if Address(process.host, process.port) in findings.answers else BrokerState.SILENT
 
 
 async def look_at_remote_cluster(connections: Connections, bootstrap: Sequence[Address]) -> ClusterView:

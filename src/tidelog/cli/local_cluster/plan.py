@@ -55,8 +55,9 @@ def settle(wish: Wish, stored: Plan | None, data: str) -> Plan:
     """The plan to carry out; what was decided when the data was made stays, except the ports."""
     if stored is not None:
         _refuse_contradictions(wish, stored, data)
-    brokers = wish.brokers or (stored.brokers if stored else DEFAULT_BROKERS)
-    port = wish.port or (stored.port if stored else DEFAULT_PORT)
+    brokers, port = (stored.brokers, stored.port) if stored else (DEFAULT_BROKERS, DEFAULT_PORT)
+    brokers = brokers if wish.brokers is None else wish.brokers
+    port = port if wish.port is None else wish.port
     plan = Plan(brokers, port, stored.zookeeper if stored else wish.zookeeper)
     if not 1 <= brokers <= MOST_BROKERS:
         raise Refused(f"--brokers {brokers}: from 1 to {MOST_BROKERS} brokers can run on one machine")

@@ -1,5 +1,6 @@
 """What `tidelog up` shows while the brokers run: a picture drawn anew in a terminal, lines of changes elsewhere."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -41,7 +42,7 @@ class PlainScreen:
         self._last = view
 
     def say(self, line: str) -> None:
-        print(line, file=self._output, flush=True)
+        _write(self._output, line + "\n")
 
 
 class TerminalScreen:
@@ -58,15 +59,20 @@ class TerminalScreen:
 
     def say(self, line: str) -> None:
         self._draw([])
-        self._output.write(line + "\n")
-        self._output.flush()
+        _write(self._output, line + "\n")
 
     def _draw(self, lines: Sequence[str]) -> None:
         up = f"\x1b[{self._drawn_lines}A" if self._drawn_lines else ""
         text = "".join(f"{line}{CLEAR_LINE}\n" for line in lines)
-        self._output.write(f"{up}\r{text}{CLEAR_BELOW}")
-        self._output.flush()
+        _write(self._output, f"{up}\r{text}{CLEAR_BELOW}")
         self._drawn_lines = len(lines)
+
+
+def _write(output: TextIO, text: str) -> None:
+    """Brokers are watched and stopped properly even if the terminal is gone."""
+    with contextlib.suppress(OSError):
+        output.write(text)
+        output.flush()
 
 
 def picture(view: ClusterView, rows: int) -> list[str]:

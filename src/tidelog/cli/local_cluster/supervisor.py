@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.processes import reap
 from tidelog.cli.local_cluster.refusal import Refused
@@ -25,7 +26,7 @@ class Supervisor:
         self._restart = restart
         self._exit_codes: dict[int, int] = {}
         self._seen: dict[int, BrokerProcess] = data.running_brokers(plan)
-        self._restarts: dict[int, _Restart] = {}
+        self._restarts: dict[int, RestartPause] = {}
 
     async def run(self) -> None:
         while True:
@@ -55,18 +56,20 @@ class Supervisor:
 
     def _remedy(self, process: BrokerProcess, code: int | None) -> str:
         reason = f": {last_words(self._data, process.broker_id)}" if code is not None and code > 0 else ""
-        return reason if self._restart else f"{reason}; `tidelog start {process.broker_id}` starts it again"
+        return (
+            reason if self._restart else f"{reason}; `{hint(self._data, f'start {process.broker_id}')}` starts it again"
+        )
 
     def _start_again(self) -> None:
         now = time.monotonic()
         for broker_id in self._plan.broker_ids:
             if broker_id in self._seen:
                 continue
-            pause = self._restarts.setdefault(broker_id, _Restart())
+            pause = self._restarts.setdefault(broker_id, RestartPause())
             if pause.is_due(now):
                 self._try_start(broker_id, pause, now)
 
-    def _try_start(self, broker_id: int, pause: "_Restart", now: float) -> None:
+    def _try_start(self, broker_id: int, pause: "RestartPause", now: float) -> None:
         pause.on_started(now)
         try:
             with self._data.operation():
@@ -80,7 +83,7 @@ class Supervisor:
         self._say(f"broker {broker_id} is started again: pid {self._seen[broker_id].identity.pid}")
 
 
-class _Restart:
+class RestartPause:
     """The first time at once, then after longer and longer pauses while the broker keeps ending early."""
 
     def __init__(self) -> None:

@@ -10,7 +10,8 @@ from tidelog.types import BrokerId, TopicPartition
 class BrokerState(StrEnum):
     UP = "up"  # answers, and the cluster counts on it
     STARTING = "starting"  # runs, but is not in the cluster yet
-    SILENT = "silent"  # runs, but does not answer
+    PAUSED = "paused"  # stopped with SIGSTOP
+    SILENT = "silent"  # the cluster counts on it, but it does not answer
     DOWN = "down"
 
 

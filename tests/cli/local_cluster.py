@@ -1,0 +1,109 @@
+"""A cluster of `tidelog up` in a directory of its own, on ports that nobody uses."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cli.process import tidelog
+
+FIRST_PORT = 20_000
+LAST_PORT = 32_000
+"""Below the range from which the system takes ports for outgoing connections."""
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` free ports in a row; each process of tests begins to look elsewhere."""
+    step = (os.getpid() * 97) % (LAST_PORT - FIRST_PORT)
+    for offset in range(0, LAST_PORT - FIRST_PORT, count):
+        first = FIRST_PORT + (step + offset) % (LAST_PORT - FIRST_PORT)
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+    raise AssertionError("no free ports in a row")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+class LocalCluster:
+    def __init__(self, data: Path, brokers: int) -> None:
+        self.data = data
+        self.brokers = brokers
+        self.port = free_ports(brokers)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{self.port + number}" for number in range(self.brokers))
+
+    def up(self, *flags: str) -> str:
+        ended = tidelog(*self.up_arguments("--detach", *flags))
+        assert ended.returncode == 0, ended
+        assert "Traceback" not in ended.stderr
+        return ended.stdout
+
+    def up_arguments(self, *flags: str) -> list[str]:
+        return ["up", "--data", str(self.data), "--brokers", str(self.brokers), "--port", str(self.port), *flags]
+
+    def run(self, command: str, *arguments: str) -> str:
+        ended = tidelog(command, *arguments, "--data", str(self.data))
+        assert ended.returncode == 0, ended
+        return ended.stdout
+
+    def refusal(self, command: str, *arguments: str) -> str:
+        """The one sentence of a command that must not do anything."""
+        ended = tidelog(command, *arguments, "--data", str(self.data))
+        assert (ended.returncode, ended.stdout) == (1, ""), ended
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith(f"tidelog {command}: ")
+        return line.removeprefix(f"tidelog {command}: ")
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("status", "--json"))
+        return found
+
+    def states(self) -> dict[int, str]:
+        return {broker["id"]: broker["state"] for broker in self.status()["brokers"]}
+
+    def pid(self, broker_id: int) -> int:
+        return int(json.loads((self.data / f"broker-{broker_id}.json").read_text())["pid"])
+
+    def log(self, broker_id: int) -> str:
+        return (self.data / f"broker-{broker_id}.log").read_text()
+
+    def end(self) -> None:
+        """Leaves no process behind, whatever the test did."""
+        for file in [self.data / ".supervisor.lock", *self.data.glob("broker-*.json")]:
+            try:
+                found = json.loads(file.read_text())
+            except (FileNotFoundError, ValueError):
+                continue
+            _kill_if_ours(int(found["pid"]), str(found["started"]))
+
+
+def _kill_if_ours(pid: int, started: str) -> None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    if started.endswith(f" {fields[19]}"):
+        os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def local_cluster(data: Path, brokers: int) -> Generator[LocalCluster]:
+    cluster = LocalCluster(data, brokers)
+    try:
+        yield cluster
+    finally:
+        cluster.end()

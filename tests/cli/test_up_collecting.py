@@ -1,0 +1,114 @@
+"""What `tidelog status` makes of the brokers' answers, with answers of our own making."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TypeVar
+
+from tidelog.cli.local_cluster.collecting import DEBUGGING_CONSUMER, Connections, Findings, ask_cluster
+from tidelog.cli.local_cluster.looking import look_at_remote_cluster
+from tidelog.cli.local_cluster.view import BrokerState
+from tidelog.client.bootstrap import Address
+from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tidelog.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tidelog.protocol.structs import Request, Response
+from tidelog.runtime.memory_network import MemoryNetwork
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+HIGH_WATERMARK = 90
+
+
+def address_of(broker_id: int) -> Address:
+    return Address(f"host{broker_id}", 9092)
+
+
+class ScriptedBrokers(Connections):
+    """Brokers that hold one partition, each up to its own log end; those without one do not answer."""
+
+    def __init__(self, log_ends: Mapping[int, int], metadata: MetadataResponse) -> None:
+        super().__init__(MemoryNetwork())
+        self._log_ends = {address_of(broker_id): end for broker_id, end in log_ends.items()}
+        self._metadata = metadata
+
+    async def ask(self, address: Address, request: Request, answer_type: type[ResponseT]) -> ResponseT | None:
+        if address not in self._log_ends:
+            return None
+        answer = self._answer(address, request)
+        assert isinstance(answer, answer_type)
+        return answer
+
+    def _answer(self, address: Address, request: Request) -> Response:
+        if isinstance(request, MetadataRequest):
+            assert not request.allow_auto_topic_creation
+            return self._metadata
+        if isinstance(request, DescribeLogDirsRequest):
+            return DescribeLogDirsResponse()
+        assert isinstance(request, ListOffsetsRequest)
+        end = self._log_ends[address] if request.replica_id == DEBUGGING_CONSUMER else HIGH_WATERMARK
+        partition = ListOffsetsPartitionResponse(partition_index=0, offset=end)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="tides", partitions=[partition])])
+
+
+def metadata(*, members: list[int], leader: int, in_sync: list[int], controller: int = 1) -> MetadataResponse:
+    brokers = [MetadataResponseBroker(node_id=found, host=f"host{found}", port=9092) for found in members]
+    partition = MetadataResponsePartition(
+        partition_index=0, leader_id=leader, leader_epoch=4, replica_nodes=[1, 2, 3], isr_nodes=in_sync
+    )
+    topic = MetadataResponseTopic(name="tides", partitions=[partition])
+    return MetadataResponse(brokers=brokers, cluster_id="Tides", controller_id=controller, topics=[topic])
+
+
+def ask(brokers: ScriptedBrokers, *bootstrap: int) -> Findings:
+    return asyncio.run(ask_cluster(brokers, [address_of(broker_id) for broker_id in bootstrap]))
+
+
+def test_lag_is_the_distance_from_the_leaders_log_end() -> None:
+    brokers = ScriptedBrokers({1: 100, 2: 100, 3: 93}, metadata(members=[1, 2, 3], leader=1, in_sync=[1, 2, 3]))
+    found = ask(brokers, 2)
+    assert (found.cluster_id, found.controller) == ("Tides", 1)
+    assert set(found.answers) == {address_of(1), address_of(2), address_of(3)}, "brokers named by others are asked too"
+    (partition,) = found.partitions
+    assert partition.lag == {1: 0, 2: 0, 3: 7}
+    assert partition.high_watermark == HIGH_WATERMARK
+    assert partition.is_healthy
+
+
+def test_broker_that_is_away_has_no_lag_but_a_reason() -> None:
+    brokers = ScriptedBrokers({1: 100, 2: 100}, metadata(members=[1, 2], leader=1, in_sync=[1, 2]))
+    (partition,) = ask(brokers, 1).partitions
+    assert partition.lag == {1: 0, 2: 0, 3: None}
+    assert list(partition.out_of_sync) == [3]
+    assert "its broker does not answer" in partition.out_of_sync[3]
+
+
+def test_partition_without_a_leader_says_so() -> None:
+    brokers = ScriptedBrokers({2: 100, 3: 93}, metadata(members=[2, 3], leader=-1, in_sync=[1], controller=2))
+    (partition,) = ask(brokers, 2).partitions
+    assert partition.leader is None
+    assert partition.high_watermark is None
+    assert partition.lag == {1: None, 2: None, 3: None}
+    assert "there is no leader" in partition.out_of_sync[2]
+
+
+def test_remote_cluster_shows_brokers_that_are_silent_or_gone() -> None:
+    brokers = ScriptedBrokers({1: 100}, metadata(members=[1, 2], leader=1, in_sync=[1]))
+    view = asyncio.run(look_at_remote_cluster(brokers, [address_of(1)]))
+    states = {broker.broker_id: broker.state for broker in view.brokers}
+    assert states == {1: BrokerState.UP, 2: BrokerState.SILENT, 3: BrokerState.DOWN}
+
+
+def test_nobody_answers() -> None:
+    found = ask(ScriptedBrokers({}, metadata(members=[], leader=-1, in_sync=[])), 1)
+    assert found.cluster_id is None
+    assert found.partitions == []

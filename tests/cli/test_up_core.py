@@ -1,0 +1,184 @@
+"""The deciding parts of the local cluster: plan, picture, changes, order of stopping, pauses before restarts."""
+
+import io
+import json
+from itertools import pairwise
+
+import pytest
+
+from tidelog.cli.local_cluster.data_directory import BrokerProcess
+from tidelog.cli.local_cluster.plan import (
+    Plan,
+    Wish,
+    default_settings,
+    parse_plan,
+    plan_text,
+    properties_text,
+    settle,
+)
+from tidelog.cli.local_cluster.processes import ProcessIdentity
+from tidelog.cli.local_cluster.refusal import Refused
+from tidelog.cli.local_cluster.screen import PlainScreen, TerminalScreen, picture
+from tidelog.cli.local_cluster.stopping import stop_order
+from tidelog.cli.local_cluster.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, RestartPause
+from tidelog.cli.local_cluster.view import (
+    BrokerState,
+    BrokerView,
+    ClusterView,
+    PartitionView,
+    as_json,
+    as_text,
+    changes,
+)
+from tidelog.config.properties import parse_properties
+from tidelog.types import TopicPartition
+
+
+def test_plan_without_wishes_is_three_brokers_and_then_what_the_data_has() -> None:
+    first = settle(Wish(), None, "data")
+    assert first == Plan(3, 29092, None)
+    assert first.bootstrap == "127.0.0.1:29092,127.0.0.1:29093,127.0.0.1:29094"
+    kept = Plan(2, 31000, "zoo:2181/tides")
+    assert settle(Wish(), kept, "data") == kept
+    assert settle(Wish(port=32000), kept, "data") == Plan(2, 32000, "zoo:2181/tides")
+    assert parse_plan(plan_text(kept), "cluster.json") == kept
+
+
+@pytest.mark.parametrize("wish", [Wish(brokers=3), Wish(zookeeper="other:2181"), Wish(port=0), Wish(port=65_535)])
+def test_plan_that_cannot_be_is_refused(wish: Wish) -> None:
+    with pytest.raises(Refused):
+        settle(wish, Plan(2, 31000, "zoo:2181/tides"), "data")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1, "brokers": "many", "port": 1, "zookeeper": null}'])
+def test_damaged_plan_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match=r"cluster\.json is damaged"):
+        parse_plan(text, "cluster.json")
+
+
+def test_topics_survive_the_loss_of_a_broker_where_there_are_three() -> None:
+    assert default_settings(1) == {"default.replication.factor": "1", "min.insync.replicas": "1"}
+    assert default_settings(2) == {"default.replication.factor": "2", "min.insync.replicas": "1"}
+    assert default_settings(5) == {"default.replication.factor": "3", "min.insync.replicas": "2"}
+
+
+def test_settings_read_back_as_they_were_written() -> None:
+    settings = {"a": "C:\\path", "b": "  two\nlines\t", "c": "", "d": "x=y:z #!", "e": "grüße"}
+    assert {found.key: found.value for found in parse_properties(properties_text(settings))} == settings
+
+
+def broker_process(broker_id: int) -> BrokerProcess:
+    return BrokerProcess(broker_id, ProcessIdentity(100 + broker_id, "boot 1"), "127.0.0.1", 9092, [])
+
+
+def test_controller_is_stopped_last() -> None:
+    processes = [broker_process(number) for number in (1, 2, 3)]
+    groups = [[process.broker_id for process in group] for group in stop_order(processes, controller=2)]
+    assert groups == [[1, 3], [2]]
+    assert stop_order(processes, controller=None) == [processes]
+    assert stop_order([], controller=1) == []
+
+
+def test_broker_that_keeps_dying_is_started_after_longer_and_longer_pauses() -> None:
+    pause = RestartPause()
+    now = 100.0
+    starts: list[float] = []
+    while len(starts) < 10:
+        if pause.is_due(now):
+            starts.append(now)
+            pause.on_started(now)
+        now += 0.25
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    assert starts[0] == 100.0
+    assert gaps[0] >= FIRST_PAUSE_S
+    assert gaps == sorted(gaps)
+    assert LONGEST_PAUSE_S <= gaps[-1] <= LONGEST_PAUSE_S + 0.5
+    assert pause.is_due(now + STEADY_S), "after a long life the next start is quick again"
+
+
+# -- what is shown
+
+UP = [BrokerView(number, "127.0.0.1", 29091 + number, 100 + number, BrokerState.UP) for number in (1, 2, 3)]
+REASON = "replica 3 is out of sync: it has not fetched for 30 s"
+
+
+def partition(index: int, leader: int | None = 1, in_sync: tuple[int, ...] = (1, 2, 3), lag: int = 0) -> PartitionView:
+    missing = {replica: REASON for replica in (1, 2, 3) if replica not in in_sync}
+    return PartitionView(
+        TopicPartition("tides", index), leader, 4, (1, 2, 3), in_sync, 7, {1: 0, 2: lag, 3: None}, missing
+    )
+
+
+def cluster_of(*partitions: PartitionView, brokers: list[BrokerView] = UP, controller: int | None = 2) -> ClusterView:
+    return ClusterView("TidesAAAAAAAAAAAAAAAAA", controller, brokers, partitions)
+
+
+def test_text_shows_brokers_partitions_and_the_reason_of_each_missing_replica() -> None:
+    shown = as_text(cluster_of(partition(0), partition(1, in_sync=(1, 2), lag=5)))
+    assert [line.split() for line in shown[:4]] == [
+        ["BROKER", "STATE", "ADDRESS", "PID", "LEADS"],
+        ["1", "up", "127.0.0.1:29092", "101", "2"],
+        ["2", "up", "127.0.0.1:29093", "102", "0", "controller"],
+        ["3", "up", "127.0.0.1:29094", "103", "0"],
+    ]
+    assert shown[5] == "1 topic, 2 partitions: 1 under-replicated"
+    assert shown[7].split() == ["tides-0", "1", "4", "1,2,3", "1,2,3", "7", "3:?"]
+    assert shown[8].split() == ["tides-1", "1", "4", "1,2,3", "1,2", "7", "2:5", "3:?"]
+    assert shown[9].strip() == REASON
+
+
+def test_text_of_a_cluster_that_does_not_answer() -> None:
+    down = [broker._replace(pid=None, state=BrokerState.DOWN) for broker in UP]
+    assert as_text(ClusterView(None, None, down, []))[-1] == "no broker answers"
+    assert as_text(cluster_of())[-1] == "no topics yet"
+
+
+def test_json_has_lag_and_reason_of_each_replica() -> None:
+    text = json.dumps(as_json(cluster_of(partition(1, in_sync=(1, 2), lag=5))))
+    (found,) = json.loads(text)["partitions"]
+    assert found["lag"] == {"1": 0, "2": 5, "3": None}
+    assert found["out_of_sync"] == [{"replica": 3, "reason": REASON}]
+
+
+def test_changes_tell_of_brokers_controller_leaders_and_in_sync_replicas() -> None:
+    before = cluster_of(partition(0), partition(1))
+    brokers = [UP[0]._replace(state=BrokerState.DOWN, pid=None), *UP[1:]]
+    after = cluster_of(partition(0, leader=2, in_sync=(2, 3)), partition(1), brokers=brokers, controller=3)
+    assert changes(None, before) == []
+    assert changes(before, before) == []
+    assert changes(before, after) == [
+        "broker 1 is down",
+        "controller: 2 -> 3",
+        "tides-0: leader 1 -> 2, epoch 4",
+        "tides-0: in sync 1,2,3 -> 2,3",
+    ]
+
+
+def test_picture_fits_and_shows_trouble_first() -> None:
+    partitions = [partition(index) for index in range(100)]
+    partitions[90] = partition(90, leader=None, in_sync=())
+    shown = picture(cluster_of(*partitions), rows=20)
+    assert len(shown) <= 20
+    assert any(line.startswith("tides-90 ") for line in shown)
+    assert shown[-1].startswith("... and ")
+
+
+def test_terminal_is_drawn_over_and_a_line_that_is_said_stays_above() -> None:
+    output = io.StringIO()
+    screen = TerminalScreen(output, "footer")
+    screen.show(cluster_of(partition(0)))
+    drawn = output.getvalue().count("\n")
+    screen.say("broker 1 died")
+    assert output.getvalue().endswith(f"\x1b[{drawn}A\r\x1b[Jbroker 1 died\n")
+    screen.show(cluster_of(partition(0)))
+    assert output.getvalue().count(f"\x1b[{drawn}A") == 1
+
+
+class GoneTerminal(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+def test_terminal_that_is_gone_does_not_end_the_watch() -> None:
+    TerminalScreen(GoneTerminal(), "footer").show(cluster_of(partition(0)))
+    PlainScreen(GoneTerminal()).say("stopping the brokers")

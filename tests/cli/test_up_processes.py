@@ -1,0 +1,83 @@
+"""Processes of a local cluster: found again, never confused, signalled, waited for."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.cli.local_cluster.processes import (
+    ProcessIdentity,
+    identity_of,
+    is_running,
+    is_stopped,
+    reap,
+    send,
+    start_detached,
+    wait_until_gone,
+)
+
+SLEEP = ["-c", "import time; time.sleep(60)"]
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen([sys.executable, *SLEEP]) as process:
+        yield process
+        process.kill()
+
+
+def test_process_is_known_until_it_ends_even_if_nobody_waits_for_it(sleeper: "subprocess.Popen[bytes]") -> None:
+    identity = identity_of(sleeper.pid)
+    assert identity is not None
+    assert is_running(identity)
+    assert send(identity, signal.SIGKILL)
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert not is_running(identity), "a zombie does not run"
+    assert not send(identity, signal.SIGTERM)
+
+
+def test_process_with_a_reused_id_is_left_alone(sleeper: "subprocess.Popen[bytes]") -> None:
+    found = identity_of(sleeper.pid)
+    assert found is not None
+    earlier = ProcessIdentity(found.pid, found.started + "0")
+    assert not is_running(earlier)
+    assert not send(earlier, signal.SIGKILL)
+    assert is_running(found)
+
+
+def test_paused_process_is_told_from_a_running_one(sleeper: "subprocess.Popen[bytes]") -> None:
+    identity = identity_of(sleeper.pid)
+    assert identity is not None
+    assert not is_stopped(identity)
+    send(identity, signal.SIGSTOP)
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
+    assert is_stopped(identity)
+    assert is_running(identity)
+
+
+def test_detached_process_has_its_own_session_and_writes_its_log(tmp_path: Path) -> None:
+    script = "import os, sys; print(os.getsid(0) == os.getpid(), file=sys.stderr); print('unheard')"
+    identity = start_detached(["-c", script], tmp_path / "log")
+    assert wait_until_gone(identity, LIMIT_S)
+    assert (tmp_path / "log").read_text() == "True\n"
+
+
+def test_large_log_is_put_aside_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.cli.local_cluster.processes.LARGEST_LOG_BYTES", 10)
+    (tmp_path / "broker-1.log").write_text("an old story")
+    identity = start_detached(["-c", "pass"], tmp_path / "broker-1.log")
+    assert wait_until_gone(identity, LIMIT_S)
+    assert (tmp_path / "broker-1.log.1").read_text() == "an old story"
+    assert (tmp_path / "broker-1.log").read_text() == ""
+
+
+def test_exit_codes_of_ended_children_are_told_once(tmp_path: Path) -> None:
+    identity = start_detached(["-c", "raise SystemExit(3)"], tmp_path / "log")
+    os.waitid(os.P_PID, identity.pid, os.WEXITED | os.WNOWAIT)
+    assert reap()[identity.pid] == 3
+    assert identity.pid not in reap()
