@@ -74,6 +74,10 @@ class RequestTimedOut(RetriableError, code=7):
     """The request was not completed within its own time limit."""
 
 
+class BrokerNotAvailable(KafkaError, code=8):
+    """The broker is not registered."""
+
+
 class MessageTooLarge(KafkaError, code=10):
     """The batch is larger than max.message.bytes."""
 

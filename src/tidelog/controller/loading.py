@@ -1,18 +1,42 @@
-"""The cluster's image as the store has it, read in a few round trips however many topics there are."""
+"""The cluster as the store has it, read in a few round trips however many topics there are."""
 
+import logging
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage, Topic
-from tidelog.store.interface import Node, Store
+from tidelog.store.interface import Node, Watch
 from tidelog.types import NO_BROKER, BrokerId
 
+logger = logging.getLogger(__name__)
 
-async def load_image(store: Store) -> ClusterImage:
-    cluster_id = znodes.decode_cluster_id((await store.get(znodes.CLUSTER_ID)).data)
+NEVER_MODIFIED = -1
+
+
+class NodeReader(Protocol):
+    """The part of a store that reads."""
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Node | None: ...
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]: ...
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]: ...
+
+
+class StoredTopic(NamedTuple):
+    topic: Topic
+    modified_ids: list[int]
+    """By partition, the transaction that wrote its state; NEVER_MODIFIED where there is none."""
+
+
+async def load_image(store: NodeReader) -> ClusterImage:
+    (cluster_id,) = await store.get_many([znodes.CLUSTER_ID])
+    if cluster_id is None:
+        raise znodes.MalformedNode(f"{znodes.CLUSTER_ID}: missing")
     controller = await store.exists(znodes.CONTROLLER)
     image = ClusterImage(
-        cluster_id,
+        znodes.decode_cluster_id(cluster_id.data),
         brokers=await load_brokers(store),
         controller_id=NO_BROKER if controller is None else znodes.decode_controller(controller.data),
         broker_configs=await load_broker_configs(store),
@@ -20,8 +44,9 @@ async def load_image(store: Store) -> ClusterImage:
     return image.with_topics(*await load_topics(store, await store.children(znodes.TOPICS)))
 
 
-async def load_brokers(store: Store) -> dict[BrokerId, Broker]:
-    ids = [int(name) for name in await store.children(znodes.BROKER_IDS)]
+async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[BrokerId, Broker]:
+    """The watch hears of brokers that come and go."""
+    ids = [int(name) for name in await store.children(znodes.BROKER_IDS, watch)]
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
     return {
         broker_id: znodes.decode_broker(broker_id, node.data, epoch=node.created_id)
@@ -30,7 +55,7 @@ async def load_brokers(store: Store) -> dict[BrokerId, Broker]:
     }
 
 
-async def load_broker_configs(store: Store) -> dict[str, dict[str, str]]:
+async def load_broker_configs(store: NodeReader) -> dict[str, dict[str, str]]:
     names = await store.children(znodes.BROKER_CONFIGS)
     paths = [znodes.broker_config_path(name) for name in names]
     nodes = await store.get_many(paths)
@@ -41,12 +66,26 @@ async def load_broker_configs(store: Store) -> dict[str, dict[str, str]]:
     }
 
 
-async def load_topics(store: Store, names: Sequence[str]) -> list[Topic]:
+async def load_topic_configs(store: NodeReader, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    paths = [znodes.topic_config_path(name) for name in names]
+    nodes = await store.get_many(paths)
+    return {
+        name: {} if node is None else znodes.decode_config(node.data, path)
+        for name, path, node in zip(names, paths, nodes, strict=True)
+    }
+
+
+async def load_topics(store: NodeReader, names: Sequence[str]) -> list[Topic]:
     """The topics of these names that exist."""
+    return [stored.topic for stored in await load_stored_topics(store, names)]
+
+
+async def load_stored_topics(store: NodeReader, names: Sequence[str]) -> list[StoredTopic]:
+    """One that cannot be understood is passed over: the others must go on."""
     nodes = await store.get_many([znodes.topic_path(name) for name in names])
     found = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
     configs = await store.get_many([znodes.topic_config_path(name) for name, _ in found])
-    counts = [znodes.partition_count(name, node.data) for name, node in found]
+    counts = [_partition_count(name, node) for name, node in found]
     states = iter(
         await store.get_many(
             [
@@ -56,13 +95,26 @@ async def load_topics(store: Store, names: Sequence[str]) -> list[Topic]:
             ]
         )
     )
-    return [
+    decoded = [
         _decode(name, node, [next(states) for _ in range(count)], config)
         for (name, node), count, config in zip(found, counts, configs, strict=True)
     ]
+    return [topic for topic in decoded if topic is not None]
 
 
-def _decode(name: str, node: Node, states: list[Node | None], config: Node | None) -> Topic:
-    overrides = {} if config is None else znodes.decode_config(config.data, znodes.topic_config_path(name))
+def _partition_count(name: str, node: Node) -> int:
+    try:
+        return znodes.partition_count(name, node.data)
+    except znodes.MalformedNode:
+        return 0
+
+
+def _decode(name: str, node: Node, states: list[Node | None], config: Node | None) -> StoredTopic | None:
     known_states = [None if state is None else (state.data, state.version) for state in states]
-    return znodes.decode_topic(name, node.data, node.version, known_states, overrides)
+    try:
+        overrides = {} if config is None else znodes.decode_config(config.data, znodes.topic_config_path(name))
+        topic = znodes.decode_topic(name, node.data, node.version, known_states, overrides)
+    except znodes.MalformedNode:
+        logger.exception("topic passed over: its nodes in the store are malformed topic=%s", name)
+        return None
+    return StoredTopic(topic, [NEVER_MODIFIED if state is None else state.modified_id for state in states])

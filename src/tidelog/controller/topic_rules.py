@@ -8,6 +8,7 @@ from tidelog.cluster.placement import place_replicas, random_start, start_after
 from tidelog.cluster.topic_names import check_topic_name, colliding_topics
 from tidelog.config.resolution import validated_topic_settings
 from tidelog.config.topic import TopicSettings
+from tidelog.controller.elections import NO_STATE_VERSION
 from tidelog.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -19,7 +20,7 @@ from tidelog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from tidelog.types import BrokerId, Uuid
+from tidelog.types import NO_BROKER, BrokerId, Uuid
 
 USE_DEFAULT = -1
 MAX_PARTITIONS_PER_TOPIC = 100_000
@@ -70,7 +71,6 @@ def decide_topic(
     image: ClusterImage,
     defaults: TopicDefaults,
     topic_id: Uuid,
-    controller_epoch: int,
     below: Callable[[int], int],
 ) -> Topic:
     """The topic as it will be, or the error that refuses it."""
@@ -80,13 +80,11 @@ def decide_topic(
         replicas = _manual_assignment(request, image)
     else:
         replicas = _placed(request, image, defaults, below)
-    partitions = tuple(first_state(index, assigned, image, controller_epoch) for index, assigned in enumerate(replicas))
+    partitions = tuple(unled(index, assigned) for index, assigned in enumerate(replicas))
     return Topic(request.name, topic_id, partitions, configs)
 
 
-def decide_more_partitions(
-    request: MorePartitions, topic: Topic | None, image: ClusterImage, controller_epoch: int
-) -> tuple[Partition, ...]:
+def decide_more_partitions(request: MorePartitions, topic: Topic | None, image: ClusterImage) -> tuple[Partition, ...]:
     """The partitions to add, or the error that refuses them."""
     if topic is None:
         raise UnknownTopicOrPartition(f"The topic '{request.name}' does not exist.")
@@ -100,20 +98,12 @@ def decide_more_partitions(
         )
     _check_partition_limit(request.partition_count)
     replicas = _added_replicas(request, topic, image)
-    return tuple(
-        first_state(count + number, assigned, image, controller_epoch) for number, assigned in enumerate(replicas)
-    )
+    return tuple(unled(count + number, assigned) for number, assigned in enumerate(replicas))
 
 
-def first_state(index: int, replicas: tuple[BrokerId, ...], image: ClusterImage, controller_epoch: int) -> Partition:
-    """All live replicas are in sync with a log that has no records; the first of them leads."""
-    alive = tuple(broker for broker in replicas if broker in image.brokers)
-    if not alive:
-        raise InvalidReplicaAssignment(
-            f"All brokers specified in the manual partition assignment for partition {index}"
-            " are fenced or in controlled shutdown."
-        )
-    return Partition(index, replicas, alive[0], 0, alive, controller_epoch)
+def unled(index: int, replicas: tuple[BrokerId, ...]) -> Partition:
+    """A partition before its first election."""
+    return Partition(index, replicas, NO_BROKER, 0, (), version=NO_STATE_VERSION)
 
 
 def _check_name(name: str, image: ClusterImage) -> None:

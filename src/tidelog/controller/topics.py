@@ -1,4 +1,4 @@
-"""Creating, deleting and growing topics: read, decide, write to the store in one transaction, tell what changed."""
+"""Creating, deleting and growing topics: what was decided is written to the store, and the controller does the rest."""
 
 import logging
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import ClusterImage, Partition, Topic
+from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults
 from tidelog.controller.loading import load_topics
@@ -22,6 +22,7 @@ from tidelog.controller.topic_rules import (
 )
 from tidelog.errors import (
     InvalidRequest,
+    InvalidTopic,
     KafkaError,
     NotController,
     RequestTimedOut,
@@ -35,11 +36,9 @@ from tidelog.store.interface import (
     BadVersion,
     Check,
     Create,
-    Delete,
     Node,
     NodeExists,
     NoNode,
-    NotEmpty,
     Operation,
     Set,
     Store,
@@ -68,7 +67,7 @@ class TopicOutcome:
 
 
 class TopicAdministration:
-    """The image is asked for anew at every decision; applying what changed is the caller's next step."""
+    """Of one term. The image is asked for anew at every decision; it shows a change once the brokers know of it."""
 
     def __init__(
         self,
@@ -145,21 +144,11 @@ class TopicAdministration:
         defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor, topic_defaults(settings))
         try:
             topic = decide_topic(
-                request, image, defaults, self.new_topic_id(), self._term.epoch, self._randomness.below
+                request, image, defaults, new_topic_id(self._randomness, image), self._randomness.below
             )
         except KafkaError as error:
             return TopicOutcome(request.name, error=error)
         return TopicOutcome(request.name, topic, topic_id=topic.topic_id)
-
-    def new_topic_id(self) -> Uuid:
-        """Random, of version 4; Kafka keeps ids whose text begins with a dash out of the way of command lines."""
-        while True:
-            bits = int.from_bytes(self._randomness.bytes(16), "big")
-            bits = bits & ~(0xF << 76) | (4 << 76)
-            bits = bits & ~(0x3 << 62) | (2 << 62)
-            topic_id = bits.to_bytes(16, "big")
-            if topic_id[0] >> 2 != _DASH and topic_id not in self._image().topic_names:
-                return topic_id
 
     async def _write_new_topics(self, topics: Sequence[Topic]) -> dict[str, TopicOutcome]:
         """All in one transaction; if one of them stands in the way, one by one."""
@@ -208,18 +197,19 @@ class TopicAdministration:
         return topic
 
     async def _write_deletion(self, topic: Topic) -> None:
+        """Only the request: the controller's event deletes the replicas, and then the topic (R38)."""
         for _ in range(MAX_ATTEMPTS):
             current = await self._reload(topic.name)
             if current is None or current.topic_id != topic.topic_id:
                 raise UnknownTopicOrPartition(f"The topic '{topic.name}' does not exist.")
-            paths = _paths_of(current)
-            nodes = await self._store.get_many(paths)
-            found = [Delete(path) for path, node in zip(paths, nodes, strict=True) if node is not None]
+            unchanged = Check(znodes.topic_path(topic.name), current.version)
             try:
-                await self._write([self._fence(), *found])
-            except (NoNode, NotEmpty, BadVersion):
+                await self._write([self._fence(), unchanged, Create(znodes.delete_topic_path(topic.name))])
+            except (NoNode, BadVersion):
                 continue
-            logger.info("deleted topic: topic=%s", topic.name)
+            except NodeExists:  # asked for before: whoever asks again waits for the same deletion
+                return
+            logger.info("topic is to be deleted: topic=%s", topic.name)
             return
         raise RequestTimedOut(f"the topic '{topic.name}' kept changing")
 
@@ -234,25 +224,21 @@ class TopicAdministration:
     async def _grow(self, request: MorePartitions, *, validate_only: bool) -> Topic:
         for _ in range(MAX_ATTEMPTS):
             topic = await self._reload(request.name)
-            added = decide_more_partitions(request, topic, self._image(), self._term.epoch)
+            added = decide_more_partitions(request, topic, self._image())
             assert topic is not None
+            if await self._store.exists(znodes.delete_topic_path(request.name)) is not None:
+                raise InvalidTopic(f"The topic {request.name} is queued for deletion.")
             grown = replace(topic, partitions=topic.partitions + added, version=topic.version + 1)
-            if validate_only or await self._write_partitions(topic, grown, added):
+            if validate_only or await self._write_partitions(topic, grown):
                 return grown
         raise RequestTimedOut(f"the topic '{request.name}' kept changing")
 
-    async def _write_partitions(self, topic: Topic, grown: Topic, added: Sequence[Partition]) -> bool:
+    async def _write_partitions(self, topic: Topic, grown: Topic) -> bool:
         """False if somebody else changed the topic meanwhile."""
         assignment = znodes.encode_topic(grown.topic_id, grown.partitions)
         try:
-            await self._write(
-                [
-                    self._fence(),
-                    Set(znodes.topic_path(topic.name), assignment, topic.version),
-                    *new_partition_nodes(topic.name, added),
-                ]
-            )
-        except (BadVersion, NoNode, NodeExists):
+            await self._write([self._fence(), Set(znodes.topic_path(topic.name), assignment, topic.version)])
+        except (BadVersion, NoNode):
             return False
         logger.info("created partitions: topic=%s partitions=%d", topic.name, len(grown.partitions))
         return True
@@ -277,6 +263,17 @@ _DASH = 62
 """The first six bits of an id whose text begins with a dash."""
 
 
+def new_topic_id(randomness: Randomness, image: ClusterImage) -> Uuid:
+    """Random, of version 4; Kafka keeps ids whose text begins with a dash out of the way of command lines."""
+    while True:
+        bits = int.from_bytes(randomness.bytes(16), "big")
+        bits = bits & ~(0xF << 76) | (4 << 76)
+        bits = bits & ~(0x3 << 62) | (2 << 62)
+        topic_id = bits.to_bytes(16, "big")
+        if topic_id[0] >> 2 != _DASH and topic_id not in image.topic_names:
+            return topic_id
+
+
 def _batches(topics: Sequence[Topic]) -> Iterator[list[Topic]]:
     batch: list[Topic] = []
     for topic in topics:
@@ -293,29 +290,7 @@ def _new_topic_nodes(topic: Topic, stale_config: Node | None) -> list[Operation]
     config = znodes.encode_config(topic.configs)
     return [
         Create(znodes.topic_path(topic.name), znodes.encode_topic(topic.topic_id, topic.partitions)),
-        Create(znodes.partitions_path(topic.name)),
-        *new_partition_nodes(topic.name, topic.partitions),
         Create(config_path, config) if stale_config is None else Set(config_path, config, stale_config.version),
-    ]
-
-
-def new_partition_nodes(topic: str, partitions: Sequence[Partition]) -> list[Operation]:
-    nodes: list[Operation] = []
-    for partition in partitions:
-        nodes.append(Create(znodes.partition_path(topic, partition.index)))
-        nodes.append(Create(znodes.state_path(topic, partition.index), znodes.encode_state(partition)))
-    return nodes
-
-
-def _paths_of(topic: Topic) -> list[str]:
-    """All nodes of a topic, children before parents."""
-    indexes = range(len(topic.partitions))
-    return [
-        *(znodes.state_path(topic.name, index) for index in indexes),
-        *(znodes.partition_path(topic.name, index) for index in indexes),
-        znodes.partitions_path(topic.name),
-        znodes.topic_path(topic.name),
-        znodes.topic_config_path(topic.name),
     ]
 
 

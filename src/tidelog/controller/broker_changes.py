@@ -1,0 +1,88 @@
+"""Brokers that come, go, and come back: what a failover is made of."""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from tidelog.cluster.image import Broker
+from tidelog.controller.context import ControllerContext
+from tidelog.controller.elections import NOBODY
+from tidelog.controller.events import BrokerChange
+from tidelog.controller.loading import load_brokers
+from tidelog.controller.office import Office
+from tidelog.controller.partition_machine import repair
+from tidelog.controller.replica_machine import move_replicas
+from tidelog.controller.states import Replica, ReplicaState
+from tidelog.controller.topic_deletion import allow_deletions, resume_deletions, suspend_deletions
+from tidelog.types import BrokerId
+
+
+class Difference(NamedTuple):
+    new: AbstractSet[BrokerId] = NOBODY
+    gone: AbstractSet[BrokerId] = NOBODY
+    restarted: AbstractSet[BrokerId] = NOBODY
+    """Registered anew since they were seen: they went and came back (R39)."""
+    moved: AbstractSet[BrokerId] = NOBODY
+    """The same registration with another address."""
+
+    @property
+    def started(self) -> AbstractSet[BrokerId]:
+        return self.new | self.restarted
+
+    @property
+    def stopped(self) -> AbstractSet[BrokerId]:
+        return self.gone | self.restarted
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={','.join(map(str, sorted(ids)))}" for name, ids in self._asdict().items() if ids)
+
+
+def difference(known: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Broker]) -> Difference:
+    in_both = known.keys() & current.keys()
+    return Difference(
+        new=current.keys() - known.keys(),
+        gone=known.keys() - current.keys(),
+        restarted={each for each in in_both if current[each].epoch != known[each].epoch},
+        moved={each for each in in_both if known[each].epoch == current[each].epoch and known[each] != current[each]},
+    )
+
+
+async def on_broker_change(office: Office, event: BrokerChange) -> str | None:
+    """Whoever went loses its offices, whoever came gets to know everything, in one write and one round of requests."""
+    current = await load_brokers(office.store, office.watch(event))
+    found = difference(office.context.brokers, current)
+    if not any(found):
+        return None
+    _take_brokers(office, current, found)
+    affected = office.context.partitions_on(found.started | found.stopped)
+    changes = await repair(office, [*affected, *office.context.without_leader()], lambda _: found.started)
+    _move_replicas_on(office, found)
+    office.batch.add_metadata(current, ())
+    if found.started:
+        office.tell_everything(found.started)
+        allow_deletions(office, found.started)
+    await resume_deletions(office)
+    return f"brokers changed: {found} {changes}"
+
+
+def _take_brokers(office: Office, current: dict[BrokerId, Broker], found: Difference) -> None:
+    context = office.context
+    context.brokers = current
+    context.leaving -= found.started | found.stopped
+    context.failed_replicas = {each for each in context.failed_replicas if each.broker_id not in found.stopped}
+    for broker_id in found.stopped | found.moved:
+        office.channels.remove(broker_id)
+    for broker_id in sorted(found.started | found.moved):
+        office.channels.add(current[broker_id])
+
+
+def _move_replicas_on(office: Office, found: Difference) -> None:
+    context = office.context
+    stopped = context.replicas_on(found.stopped)
+    suspend_deletions(office, stopped)
+    move_replicas(office, _not_deleted(context, context.replicas_on(found.gone)), ReplicaState.OFFLINE)
+    move_replicas(office, _not_deleted(context, context.replicas_on(found.started)), ReplicaState.ONLINE)
+
+
+def _not_deleted(context: ControllerContext, replicas: Iterable[Replica]) -> list[Replica]:
+    return [each for each in replicas if not context.is_being_deleted(each.topic_partition)]

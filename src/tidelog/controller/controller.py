@@ -1,0 +1,282 @@
+"""The controller: tries to be elected, and while in office works off one event after another (R31 to R33)."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+from tidelog.cluster import znodes
+from tidelog.config.broker import BrokerSettings
+from tidelog.controller.broker_changes import on_broker_change
+from tidelog.controller.context import ControllerContext
+from tidelog.controller.event_queue import EventQueue
+from tidelog.controller.events import (
+    BrokerChange,
+    ControlledShutdown,
+    Event,
+    Expire,
+    InSyncChange,
+    LeaderAndIsrAnswered,
+    LogDirectoryEvent,
+    OfflinePartitions,
+    PartitionModification,
+    PreferredElection,
+    Reassignment,
+    Reelect,
+    RegisterBrokerAndReelect,
+    ReplicasDeleted,
+    Startup,
+    TopicChange,
+    TopicDeletion,
+)
+from tidelog.controller.leadership import (
+    on_controlled_shutdown,
+    on_offline_partitions,
+    on_preferred_election,
+    on_reassignment,
+)
+from tidelog.controller.notifications import on_in_sync_change, on_leader_and_isr_answered, on_log_directory_event
+from tidelog.controller.office import ChannelsFactory, Office
+from tidelog.controller.registration import ControllerTerm, claim_controller
+from tidelog.controller.statistics import ControllerStatistics
+from tidelog.controller.taking_office import take_office
+from tidelog.controller.term_store import RETRY_PAUSE_S, TermOver
+from tidelog.controller.topic_changes import on_partition_modification, on_topic_change, on_topic_deletion
+from tidelog.controller.topic_deletion import on_replicas_deleted
+from tidelog.errors import NotController
+from tidelog.runtime.clock import Clock
+from tidelog.store.interface import NoNode, SessionExpired, Store, StoreUnavailable, WatchEvent
+from tidelog.types import BrokerId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+PAUSE_AFTER_FAILURE_S = 1.0
+"""Before a controller that could not take office tries again: another broker may do better."""
+
+Duty: TypeAlias = Callable[[Office, Any], Awaitable[str | None]]
+
+DUTIES: Mapping[type[Event], Duty] = {
+    BrokerChange: on_broker_change,
+    TopicChange: on_topic_change,
+    PartitionModification: on_partition_modification,
+    TopicDeletion: on_topic_deletion,
+    InSyncChange: on_in_sync_change,
+    LogDirectoryEvent: on_log_directory_event,
+    PreferredElection: on_preferred_election,
+    Reassignment: on_reassignment,
+    ControlledShutdown: on_controlled_shutdown,
+    OfflinePartitions: on_offline_partitions,
+    LeaderAndIsrAnswered: on_leader_and_isr_answered,
+    ReplicasDeleted: on_replicas_deleted,
+}
+"""What a controller in office does about each event; the answer is its line in the log."""
+
+
+class Controller:
+    """Of one broker and one session with the store; a broker that joins anew makes a new one."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: BrokerId,
+        store: Store,
+        clock: Clock,
+        settings: Callable[[], BrokerSettings],
+        channels: ChannelsFactory,
+        on_elected: Callable[[ControllerTerm], Awaitable[None]] | None = None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._make_channels = channels
+        self._on_elected = on_elected
+        self._queue = EventQueue()
+        self._office: Office | None = None
+        self._has_expired = False
+        self._closing: set[asyncio.Task[None]] = set()
+        self.statistics = ControllerStatistics(lambda: self._office.context if self._office is not None else None)
+
+    @property
+    def is_active(self) -> bool:
+        return self._office is not None
+
+    @property
+    def term(self) -> ControllerTerm | None:
+        return None if self._office is None else self._office.term
+
+    @property
+    def context(self) -> ControllerContext:
+        """Empty while another broker is controller."""
+        return ControllerContext() if self._office is None else self._office.context
+
+    @property
+    def waiting_events(self) -> int:
+        return len(self._queue)
+
+    async def run(self, register: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Elect, work, elect again, until the session ends. `register` comes before the first election."""
+        self._store.on_session_end(self._on_session_end)
+        self._queue.put(Startup() if register is None else RegisterBrokerAndReelect(register))
+        try:
+            while not self._has_expired:
+                await self._process(await self._queue.next())
+        finally:
+            self._leave_office("the controller stops")
+            await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def resign(self) -> None:
+        """From now on nothing this controller does has effect. It will try to be elected again."""
+        if self._office is not None:
+            self._leave_office("asked to resign")
+            self._queue.put(Reelect())
+
+    async def controlled_shutdown(self, broker_id: BrokerId, broker_epoch: int) -> set[TopicPartition]:
+        """Move leaders away from the broker; the partitions that it still leads. NotController, StaleBrokerEpoch."""
+        if not self.is_active:
+            raise NotController
+        event = ControlledShutdown(broker_id, broker_epoch, asyncio.get_running_loop().create_future())
+        self._queue.put(event)
+        return await event.remaining
+
+    def elect_offline_partitions(self) -> None:
+        """Something may help partitions without a leader: unclean elections were allowed, say."""
+        self._queue.put(OfflinePartitions())
+
+    # -- the queue
+
+    async def _process(self, event: Event) -> None:
+        match event:
+            case Startup() | Reelect():
+                await self._elect_or_try_again()
+            case RegisterBrokerAndReelect(register):
+                await register()
+                await self._elect_or_try_again()
+            case Expire():
+                self._has_expired = True
+            case _ if self._office is not None:
+                await self._perform(self._office, event)
+            case _:
+                self._drop([event])
+
+    async def _perform(self, office: Office, event: Event) -> None:
+        """One event of the term. If it fails, what it has decided until then is sent nevertheless."""
+        try:
+            await self._timed(office, DUTIES[type(event)](office, event))
+        except Exception:
+            logger.exception("event failed: event=%s", event.name)
+            self.statistics.failed_events += 1
+            office.send()
+        finally:
+            self._drop([event])
+
+    async def _timed(self, office: Office, duty: Awaitable[str | None]) -> None:
+        started = self._clock.monotonic()
+        elections_before = self.statistics.leader_elections
+        try:
+            story = await duty
+        except TermOver as reason:
+            self._over(office, str(reason))
+            return
+        office.send()
+        duration_ms = (self._clock.monotonic() - started) * 1000
+        self.statistics.count_event(duration_ms, had_elections=self.statistics.leader_elections > elections_before)
+        if story is not None:
+            logger.info("%s controller_epoch=%d duration_ms=%.1f", story, office.term.epoch, duration_ms)
+
+    def _drop(self, events: list[Event]) -> None:
+        """Nobody will answer these any more."""
+        for event in events:
+            if isinstance(event, ControlledShutdown) and not event.remaining.done():
+                event.remaining.set_exception(NotController("the controller did not get to it"))
+
+    # -- the office
+
+    async def _elect_or_try_again(self) -> None:
+        try:
+            if self._store.is_session_alive:
+                await self._elect()
+                return
+        except SessionExpired:
+            self._queue.put(Expire())
+            return
+        except StoreUnavailable as error:
+            logger.warning("the store cannot be asked who is controller: reason=%s", error)
+        except Exception:
+            logger.exception("the election failed")
+            await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
+        await asyncio.sleep(RETRY_PAUSE_S)
+        self._queue.put(Reelect())
+
+    async def _elect(self) -> None:
+        node = await self._store.exists(znodes.CONTROLLER, self._on_controller_changed)
+        is_own = node is not None and node.ephemeral_owner == self._store.session_id
+        if self._office is not None:
+            if is_own:
+                return
+            self._leave_office("the office was taken away" if node is None else "another broker is controller")
+        if is_own:
+            await self._give_up_claim()
+        elif node is not None:
+            logger.info("another broker is controller: controller=%d", znodes.decode_controller(node.data))
+            return
+        await self._claim()
+
+    async def _give_up_claim(self) -> None:
+        """The office is this broker's by a term that it has left, or does not know of."""
+        with contextlib.suppress(NoNode):
+            await self._store.delete(znodes.CONTROLLER)
+
+    async def _claim(self) -> None:
+        term = await claim_controller(self._store, self._broker_id, self._clock)
+        if term is None or self._has_expired:
+            self._queue.put(Reelect())
+            return
+        office = self._office = self._open_office(term)
+        try:
+            if self._on_elected is not None:
+                await self._on_elected(term)
+            await self._timed(office, take_office(office))
+        except Exception as error:
+            self._over(office, f"could not take office: {error!r}")
+            if not isinstance(error, SessionExpired):
+                await self._give_up_claim()
+            raise
+
+    def _open_office(self, term: ControllerTerm) -> Office:
+        return Office(
+            broker_id=self._broker_id,
+            term=term,
+            store=self._store,
+            channels=self._make_channels(),
+            settings=self._settings,
+            statistics=self.statistics,
+            put_event=self._queue.put,
+        )
+
+    def _over(self, office: Office, reason: str) -> None:
+        if self._office is office:
+            self._leave_office(reason)
+            self._queue.put(Reelect())
+
+    def _leave_office(self, reason: str) -> None:
+        """Synchronous: whatever still runs finds the term over at its next step."""
+        office, self._office = self._office, None
+        self._drop(self._queue.clear())
+        if office is None:
+            return
+        office.close()
+        logger.info("resigned: controller_epoch=%d reason=%s", office.term.epoch, reason)
+        task = asyncio.get_running_loop().create_task(office.close_channels())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _on_controller_changed(self, _: WatchEvent) -> None:
+        self._queue.put(Reelect())
+
+    def _on_session_end(self) -> None:
+        """What waits belongs to a session that is gone (R32)."""
+        self._has_expired = True
+        self._leave_office("the session with the store has ended")
+        self._drop(self._queue.clear_and_put(Expire()))

@@ -1,0 +1,95 @@
+"""Leaders that move because somebody asked for it: preferred leaders, and brokers that shut down in an orderly way."""
+
+import logging
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import Partition
+from tidelog.controller.elections import NO_STATE_VERSION, Decision, after_leaving, preferred_leader
+from tidelog.controller.events import ControlledShutdown, OfflinePartitions, PreferredElection, Reassignment
+from tidelog.controller.notifications import remove_nodes
+from tidelog.controller.office import Office
+from tidelog.controller.partition_machine import change, repair
+from tidelog.controller.replica_machine import move_replicas
+from tidelog.controller.states import Replica, ReplicaState
+from tidelog.errors import BrokerNotAvailable, KafkaError, StaleBrokerEpoch
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_EPOCH = -1
+
+
+async def on_preferred_election(office: Office, event: PreferredElection) -> str | None:
+    node = await office.store.exists(znodes.PREFERRED_REPLICA_ELECTION, office.watch(event))
+    if node is None:
+        return None
+    context = office.context
+
+    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+        return preferred_leader(partition, context.health(topic_partition))
+
+    try:
+        named = znodes.decode_partition_list(node.data, znodes.PREFERRED_REPLICA_ELECTION)
+    except znodes.MalformedNode as error:
+        logger.warning("passed over a request for preferred leaders reason=%s", error)
+        named = []
+    wanted = [each for each in named if context.find(each) is not None and not context.is_being_deleted(each)]
+    changes = await change(office, wanted, decide)
+    await remove_nodes(office.store, [znodes.PREFERRED_REPLICA_ELECTION])
+    return f"preferred leaders elected: asked={len(named)} elected={changes.elected}"
+
+
+async def on_reassignment(office: Office, event: Reassignment) -> str | None:
+    if await office.store.exists(znodes.REASSIGN_PARTITIONS, office.watch(event)) is None:
+        return None
+    await remove_nodes(office.store, [znodes.REASSIGN_PARTITIONS])
+    return "refused to reassign partitions: not supported yet"
+
+
+async def on_offline_partitions(office: Office, _: OfflinePartitions) -> str | None:
+    waiting = office.context.without_leader()
+    return f"tried partitions without leader again: {await repair(office, waiting)}" if waiting else None
+
+
+async def on_controlled_shutdown(office: Office, event: ControlledShutdown) -> str | None:
+    """Leaders move away before the broker goes; the answer has the partitions where nobody could take over (R39)."""
+    try:
+        _check_incarnation(office, event)
+    except KafkaError as error:
+        _answer(event, error)
+        return None
+    context = office.context
+    context.leaving.add(event.broker_id)
+    replicated = [
+        each
+        for each in context.partitions_on({event.broker_id})
+        if len(context.partition(each).replicas) > 1 and not context.is_being_deleted(each)
+    ]
+
+    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+        is_decided = partition.version != NO_STATE_VERSION
+        return after_leaving(partition, context.health(topic_partition)) if is_decided else None
+
+    changes = await change(office, replicated, decide)
+    remaining = {each for each in replicated if context.partition(each).leader == event.broker_id}
+    stopped = [Replica(each, event.broker_id) for each in replicated if each not in remaining]
+    move_replicas(office, stopped, ReplicaState.OFFLINE)
+    _answer(event, remaining)
+    return f"broker is shutting down: broker_id={event.broker_id} remaining={len(remaining)} {changes}"
+
+
+def _check_incarnation(office: Office, event: ControlledShutdown) -> None:
+    broker = office.context.brokers.get(event.broker_id)
+    if broker is None:
+        raise BrokerNotAvailable(f"broker {event.broker_id} is not registered")
+    if UNKNOWN_EPOCH < event.broker_epoch < broker.epoch:
+        raise StaleBrokerEpoch(f"broker {event.broker_id} is registered with epoch {broker.epoch}")
+
+
+def _answer(event: ControlledShutdown, outcome: set[TopicPartition] | KafkaError) -> None:
+    if event.remaining.done():  # whoever asked has gone
+        return
+    if isinstance(outcome, KafkaError):
+        event.remaining.set_exception(outcome)
+    else:
+        event.remaining.set_result(outcome)

@@ -1,0 +1,113 @@
+"""Nodes by which others tell the controller something: read them, act, remove them."""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from tidelog.cluster import znodes
+from tidelog.controller.events import InSyncChange, LeaderAndIsrAnswered, LogDirectoryEvent
+from tidelog.controller.office import Office
+from tidelog.controller.partition_machine import reload, repair
+from tidelog.controller.replica_machine import move_replicas
+from tidelog.controller.states import Replica, ReplicaState
+from tidelog.controller.term_store import MAX_OPERATIONS, TermStore
+from tidelog.controller.topic_deletion import suspend_deletions
+from tidelog.store.interface import Delete, NoNode
+from tidelog.types import BrokerId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+async def on_in_sync_change(office: Office, event: InSyncChange) -> str | None:
+    """Leaders have written new in-sync replicas: learn them, and tell all brokers (R21)."""
+    paths = await _paths(office, znodes.IN_SYNC_CHANGES, event)
+    if not paths:
+        return None
+    named: dict[TopicPartition, None] = {}
+    for path, node in zip(paths, await office.store.get_many(paths), strict=True):
+        named.update(dict.fromkeys(_partitions(b"" if node is None else node.data, path)))
+    known = [each for each in named if office.context.find(each) is not None]
+    present = [each for each in await reload(office, known) if not office.context.is_being_deleted(each)]
+    office.tell_brokers(present)
+    await remove_nodes(office.store, paths)
+    return f"in-sync replicas changed: partitions={len(present)}"
+
+
+async def on_log_directory_event(office: Office, event: LogDirectoryEvent) -> str | None:
+    """A broker lost a log directory: tell it all its replicas anew, and it will answer which of them are gone."""
+    paths = await _paths(office, znodes.LOG_DIRECTORY_EVENTS, event)
+    if not paths:
+        return None
+    brokers: set[BrokerId] = set()
+    for path, node in zip(paths, await office.store.get_many(paths), strict=True):
+        try:
+            if node is not None:
+                brokers.add(znodes.decode_log_directory_event(node.data, path))
+        except znodes.MalformedNode as error:
+            logger.warning("passed over a notification reason=%s", error)
+    tell_replicas_anew(office, brokers)
+    await remove_nodes(office.store, paths)
+    return f"log directories failed: brokers={','.join(map(str, sorted(brokers)))}"
+
+
+def tell_replicas_anew(office: Office, brokers: set[BrokerId]) -> None:
+    context = office.context
+    move_replicas(
+        office,
+        [
+            replica
+            for replica in context.replicas_on(brokers & context.brokers.keys())
+            if context.is_online(replica) and not context.is_being_deleted(replica.topic_partition)
+        ],
+        ReplicaState.ONLINE,
+    )
+
+
+async def on_leader_and_isr_answered(office: Office, event: LeaderAndIsrAnswered) -> str | None:
+    """Replicas whose log directory is gone count as if their broker was."""
+    context = office.context
+    failed = {each for each in event.failed - context.failed_replicas if _is_known(office, each)}
+    recovered = event.healthy & context.failed_replicas
+    context.failed_replicas |= failed
+    context.failed_replicas -= recovered
+    if not failed:
+        return None
+    suspend_deletions(office, failed)
+    affected = [each for each in failed if not context.is_being_deleted(each.topic_partition)]
+    changes = await repair(office, [each.topic_partition for each in affected])
+    move_replicas(office, affected, ReplicaState.OFFLINE)
+    return f"replicas lost their log directories: replicas={len(failed)} {changes}"
+
+
+def _is_known(office: Office, replica: Replica) -> bool:
+    partition = office.context.find(replica.topic_partition)
+    return partition is not None and replica.broker_id in partition.replicas
+
+
+async def remove_nodes(store: TermStore, paths: Sequence[str]) -> None:
+    """Whether or not they are still there."""
+    for start in range(0, len(paths), MAX_OPERATIONS):
+        part = paths[start : start + MAX_OPERATIONS]
+        try:
+            await store.write([Delete(path) for path in part])
+        except NoNode:
+            await _remove_one_by_one(store, part)
+
+
+async def _remove_one_by_one(store: TermStore, paths: Iterable[str]) -> None:
+    for path in paths:
+        try:
+            await store.write([Delete(path)])
+        except NoNode:
+            continue
+
+
+async def _paths(office: Office, parent: str, event: InSyncChange | LogDirectoryEvent) -> list[str]:
+    return [f"{parent}/{name}" for name in await office.store.children(parent, office.watch(event))]
+
+
+def _partitions(data: bytes, path: str) -> list[TopicPartition]:
+    try:
+        return znodes.decode_partition_list(data, path) if data else []
+    except znodes.MalformedNode as error:
+        logger.warning("passed over a notification reason=%s", error)
+        return []

@@ -1,0 +1,135 @@
+"""One term of the controller: what its events work with, and how what they decide reaches the brokers."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeAlias
+
+from tidelog.cluster.image import Broker, Partition
+from tidelog.config.broker import BrokerSettings
+from tidelog.controller.answers import leader_and_isr_answered, stop_replica_answered
+from tidelog.controller.context import ControllerContext
+from tidelog.controller.events import Event, LeaderAndIsrAnswered
+from tidelog.controller.registration import ControllerTerm
+from tidelog.controller.request_batch import RequestBatch
+from tidelog.controller.statistics import ControllerStatistics
+from tidelog.controller.term_store import TermStore
+from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from tidelog.protocol.messages.stop_replica import StopReplicaRequest
+from tidelog.protocol.structs import Request, Response
+from tidelog.store.interface import Store, Watch, WatchEvent
+from tidelog.types import BrokerId, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+
+class Channels(Protocol):
+    """The way to the brokers: controller.channels.ControllerChannels, or what stands for it in tests."""
+
+    def add(self, broker: Broker) -> None: ...
+
+    def remove(self, broker_id: BrokerId) -> None: ...
+
+    def send(
+        self, broker_id: BrokerId, request: Request, on_answer: Callable[[Response], None] | None = None
+    ) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+ChannelsFactory: TypeAlias = Callable[[], Channels]
+
+
+class Office:
+    def __init__(
+        self,
+        *,
+        broker_id: BrokerId,
+        term: ControllerTerm,
+        store: Store,
+        channels: Channels,
+        settings: Callable[[], BrokerSettings],
+        statistics: ControllerStatistics,
+        put_event: Callable[[Event], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.term = term
+        self.store = TermStore(store, term)
+        self.channels = channels
+        self.settings = settings
+        self.statistics = statistics
+        self.context = ControllerContext()
+        self.batch = self._new_batch()
+        self._put_event = put_event
+
+    def put(self, event: Event) -> None:
+        """Unless the term is over."""
+        if not self.store.is_over:
+            self._put_event(event)
+
+    def watch(self, event: Event) -> Watch:
+        """A watch that puts the event."""
+
+        def changed(_: WatchEvent) -> None:
+            self.put(event)
+
+        return changed
+
+    def close(self) -> None:
+        """From now on nothing has effect: no write, no request, no event."""
+        self.store.is_over = True
+        for broker_id in self.context.brokers:
+            self.channels.remove(broker_id)
+
+    async def close_channels(self) -> None:
+        await self.channels.close()
+
+    # -- what goes to brokers at the end of the event
+
+    def tell_replicas(self, topic_partition: TopicPartition, brokers: Iterable[BrokerId], *, is_new: bool) -> None:
+        topic = self.context.topics[topic_partition.topic]
+        partition = topic.partitions[topic_partition.partition]
+        self.batch.add_leader_and_isr(brokers, topic.name, topic.topic_id, partition, is_new=is_new)
+
+    def tell_brokers(self, partitions: Iterable[TopicPartition]) -> None:
+        """What all brokers answer to clients about these partitions."""
+        described = [self._described(each, self.context.partition(each)) for each in partitions]
+        self.batch.add_metadata(self.context.brokers, described)
+
+    def tell_everything(self, brokers: Iterable[BrokerId]) -> None:
+        described = [
+            self._described(topic_partition, partition)
+            for topic_partition, partition in self.context.partitions()
+            if not self.context.is_being_deleted(topic_partition)
+        ]
+        self.batch.add_metadata(brokers, described, is_whole_cluster=True)
+
+    def _described(self, topic_partition: TopicPartition, partition: Partition) -> tuple[str, Uuid, Partition]:
+        topic = self.context.topics[topic_partition.topic]
+        return topic.name, topic.topic_id, partition
+
+    def send(self) -> None:
+        """All that was decided since the last time (R36)."""
+        if self.store.is_over:
+            return
+        batch, self.batch = self.batch, self._new_batch()
+        for broker_id, request in batch.build(self.context.brokers):
+            self.channels.send(broker_id, request, self._on_answer_of(broker_id, request))
+
+    def _new_batch(self) -> RequestBatch:
+        return RequestBatch(self.broker_id, self.term.epoch, self.settings().inter_broker_listener_name)
+
+    def _on_answer_of(self, broker_id: BrokerId, request: Request) -> Callable[[Response], None] | None:
+        if isinstance(request, LeaderAndIsrRequest):
+            return lambda answer: self._put_found(leader_and_isr_answered(broker_id, request, answer))
+        if isinstance(request, StopReplicaRequest):
+            return lambda answer: self._put_found(stop_replica_answered(broker_id, request, answer))
+        return None
+
+    def _put_found(self, event: Event | None) -> None:
+        match event:
+            case LeaderAndIsrAnswered(failed, healthy) if not failed and healthy.isdisjoint(
+                self.context.failed_replicas
+            ):
+                return  # nothing new, as nearly always
+            case Event():
+                self.put(event)

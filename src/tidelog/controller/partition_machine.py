@@ -1,0 +1,227 @@
+"""Changing the leadership of partitions: decide, write, decide anew what others have changed, tell the brokers."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import Partition
+from tidelog.config.resolution import topic_defaults, topic_settings
+from tidelog.controller.elections import NO_STATE_VERSION, NOBODY, Decision, repaired
+from tidelog.controller.loading import load_topic_configs
+from tidelog.controller.office import Office
+from tidelog.controller.state_writes import state_path, write_states
+from tidelog.controller.states import PARTITION_MOVES, PartitionState, move
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 10
+NAMED_IN_LOG = 10
+
+Decide: TypeAlias = Callable[[TopicPartition, Partition], Decision | None]
+Restarted: TypeAlias = Callable[[TopicPartition], AbstractSet[BrokerId]]
+
+
+@dataclass(slots=True)
+class Changes:
+    """What became of a decision about many partitions, as the log tells it."""
+
+    changed: list[TopicPartition] = field(default_factory=list)
+    elected: int = 0
+    created: int = 0
+    in_sync_changed: int = 0
+    unclean: int = 0
+    left_without_leader: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"elected={self.elected} unclean={self.unclean} without_leader={self.left_without_leader}"
+            f" in_sync_changed={self.in_sync_changed}"
+        )
+
+
+async def repair(
+    office: Office, partitions: Iterable[TopicPartition], restarted: Restarted = lambda _: NOBODY
+) -> Changes:
+    """Elect leaders where they are missing, and take out of the in-sync replicas who is gone or came back."""
+    context = office.context
+    wanted = [each for each in dict.fromkeys(partitions) if not context.is_being_deleted(each)]
+    unclean_topics = await _topics_with_unclean_elections(office, wanted, restarted)
+
+    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+        health = context.health(topic_partition, restarted(topic_partition))
+        return repaired(partition, health, unclean_allowed=topic_partition.topic in unclean_topics)
+
+    changes = await change(office, wanted, decide)
+    _settle_states(office, wanted)
+    _log_without_leader(office, changes, wanted)
+    return changes
+
+
+async def change(office: Office, partitions: Sequence[TopicPartition], decide: Decide) -> Changes:
+    """Write what is decided of each partition, with the controller epoch (R31), and tell everybody (R36)."""
+    changes = Changes()
+    pending = list(partitions)
+    for _ in range(MAX_ATTEMPTS):
+        decisions = _decisions(office, pending, decide)
+        if not decisions:
+            break
+        outcome = await write_states(office.store, {each: found.partition for each, found in decisions.items()})
+        for topic_partition, partition in outcome.written.items():
+            _take_over(office, topic_partition, partition, decisions[topic_partition], changes)
+        pending = await reload(office, outcome.lost)
+    else:
+        logger.error("partitions kept changing, left as they are partitions=%s", _named(pending))
+    office.tell_brokers(changes.changed)
+    office.statistics.leader_elections += changes.elected
+    office.statistics.unclean_elections += changes.unclean
+    return changes
+
+
+async def reload(office: Office, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """Take the states that are in the store now; those that have one, or never had."""
+    nodes = await office.store.get_many([state_path(each) for each in partitions])
+    present = []
+    for topic_partition, node in zip(partitions, nodes, strict=True):
+        known = office.context.find(topic_partition)
+        if known is None or (node is None and known.version != NO_STATE_VERSION):
+            continue
+        if node is not None:
+            found = znodes.decode_state(topic_partition.topic, known, node.data, node.version)
+            office.context.put(topic_partition, found)
+        present.append(topic_partition)
+    return present
+
+
+def move_partitions(office: Office, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
+    states = office.context.partition_states
+    _, refused = move(states, PARTITION_MOVES, partitions, target, PartitionState.NON_EXISTENT)
+    for illegal in refused:
+        logger.error("refused to change the state of a partition: %s", illegal)
+
+
+def _decisions(office: Office, partitions: Iterable[TopicPartition], decide: Decide) -> dict[TopicPartition, Decision]:
+    decisions = {}
+    for topic_partition in partitions:
+        partition = office.context.find(topic_partition)
+        decision = None if partition is None else decide(topic_partition, partition)
+        if decision is not None:
+            stamped = replace(decision.partition, controller_epoch=office.term.epoch)
+            decisions[topic_partition] = decision._replace(partition=stamped)
+    return decisions
+
+
+def _take_over(
+    office: Office, topic_partition: TopicPartition, partition: Partition, decision: Decision, changes: Changes
+) -> None:
+    context = office.context
+    before = context.partition(topic_partition)
+    context.put(topic_partition, partition)
+    is_new = before.version == NO_STATE_VERSION
+    office.tell_replicas(
+        topic_partition, (each for each in partition.replicas if each in context.brokers), is_new=is_new
+    )
+    changes.changed.append(topic_partition)
+    if is_new:
+        changes.created += 1
+    elif partition.leader == before.leader:
+        changes.in_sync_changed += 1
+    elif partition.leader == NO_BROKER:
+        changes.left_without_leader += 1
+    else:
+        changes.elected += 1
+    if decision.is_unclean:
+        changes.unclean += 1
+        _log_unclean(topic_partition, before, partition)
+    logger.debug(
+        "changed leadership partition=%s leader=%d leader_epoch=%d in_sync_replicas=%s",
+        topic_partition,
+        partition.leader,
+        partition.leader_epoch,
+        partition.in_sync_replicas,
+    )
+
+
+def _settle_states(office: Office, partitions: Iterable[TopicPartition]) -> None:
+    """Online is what has a leader."""
+    by_state: dict[PartitionState, list[TopicPartition]] = defaultdict(list)
+    for topic_partition in partitions:
+        partition = office.context.find(topic_partition)
+        if partition is not None and partition.version != NO_STATE_VERSION:
+            by_state[_state_of(partition)].append(topic_partition)
+    for state, found in by_state.items():
+        move_partitions(office, found, state)
+
+
+def _state_of(partition: Partition) -> PartitionState:
+    return PartitionState.OFFLINE if partition.leader == NO_BROKER else PartitionState.ONLINE
+
+
+async def _topics_with_unclean_elections(
+    office: Office, partitions: Iterable[TopicPartition], restarted: Restarted
+) -> set[str]:
+    """Of those where only an unclean election could help; asked of the store, for settings change."""
+    context = office.context
+    in_need = set()
+    for topic_partition in partitions:
+        health = context.health(topic_partition, restarted(topic_partition))
+        partition = context.partition(topic_partition)
+        decision = repaired(partition, health)
+        leader = partition.leader if decision is None else decision.partition.leader
+        if leader == NO_BROKER and partition.version != NO_STATE_VERSION and health.online:
+            in_need.add(topic_partition.topic)
+    configs = await load_topic_configs(office.store, sorted(in_need))
+    return _with_unclean_elections(office, configs)
+
+
+def _with_unclean_elections(office: Office, configs: Mapping[str, Mapping[str, str]]) -> set[str]:
+    if not configs:
+        return set()
+    defaults = topic_defaults(office.settings())
+    return {
+        topic for topic, stored in configs.items() if topic_settings(defaults, stored).unclean_leader_election_enable
+    }
+
+
+def _log_unclean(topic_partition: TopicPartition, before: Partition, after: Partition) -> None:
+    logger.warning(
+        "unclean election: the new leader was not in sync, acknowledged records that only the others have are lost:"
+        " partition=%s leader=%d leader_epoch=%d lost_in_sync_replicas=%s",
+        topic_partition,
+        after.leader,
+        after.leader_epoch,
+        _ids(before.in_sync_replicas),
+    )
+
+
+def _log_without_leader(office: Office, changes: Changes, partitions: Iterable[TopicPartition]) -> None:
+    """One line for all that wait for the same brokers."""
+    changed = set(changes.changed)
+    waiting: dict[tuple[BrokerId, ...], list[TopicPartition]] = defaultdict(list)
+    for topic_partition in partitions:
+        partition = office.context.find(topic_partition)
+        if partition is None or partition.leader != NO_BROKER:
+            continue
+        if topic_partition in changed or partition.version == NO_STATE_VERSION:
+            waiting[partition.in_sync_replicas or partition.replicas].append(topic_partition)
+    for brokers, found in waiting.items():
+        logger.warning(
+            "partitions without leader: none of the brokers that hold all records is alive; start one of them, or allow"
+            " unclean.leader.election.enable and lose what only they have: brokers=%s partitions=%d (%s)",
+            _ids(brokers),
+            len(found),
+            _named(found),
+        )
+
+
+def _ids(brokers: Iterable[BrokerId]) -> str:
+    return ",".join(map(str, brokers))
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    named = ",".join(map(str, partitions[:NAMED_IN_LOG]))
+    return f"{named},..." if len(partitions) > NAMED_IN_LOG else named

@@ -1,0 +1,103 @@
+"""Writing the states of many partitions by compare-and-set, and finding out which of them somebody else has changed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import Partition
+from tidelog.controller.elections import NO_STATE_VERSION
+from tidelog.controller.term_store import MAX_OPERATIONS, TermStore
+from tidelog.store.interface import BadVersion, Create, Node, NodeExists, NoNode, Operation, Set
+from tidelog.types import TopicPartition
+
+MAX_ATTEMPTS = 5
+
+
+class WriteOutcome(NamedTuple):
+    written: dict[TopicPartition, Partition]
+    """With their new versions."""
+    lost: list[TopicPartition]
+    """Not as expected in the store: to be read and decided anew."""
+
+
+async def write_states(store: TermStore, wanted: Mapping[TopicPartition, Partition]) -> WriteOutcome:
+    """Each partition's version is the one its state must have now; NO_STATE_VERSION: there must be none."""
+    outcome = WriteOutcome({}, [])
+    await _make_parents(store, wanted)
+    items = list(wanted.items())
+    for start in range(0, len(items), MAX_OPERATIONS):
+        await _write_batch(store, dict(items[start : start + MAX_OPERATIONS]), outcome)
+    return outcome
+
+
+async def _write_batch(store: TermStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            if batch:
+                await store.write([_operation(*item) for item in batch.items()])
+        except (BadVersion, NoNode, NodeExists):
+            await _sort_out(store, batch, outcome)
+            continue
+        outcome.written.update((each, _written(partition)) for each, partition in batch.items())
+        return
+    outcome.lost.extend(batch)
+
+
+async def _sort_out(store: TermStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
+    """Take out of the batch what is no longer as expected, and what a lost answer has written already (R20)."""
+    nodes = await store.get_many([state_path(each) for each in batch])
+    for (topic_partition, partition), node in zip(list(batch.items()), nodes, strict=True):
+        version = NO_STATE_VERSION if node is None else node.version
+        if version == partition.version:
+            continue
+        del batch[topic_partition]
+        if node is not None and _is_own(node, partition):
+            outcome.written[topic_partition] = _written(partition)
+        else:
+            outcome.lost.append(topic_partition)
+
+
+def _is_own(node: Node, partition: Partition) -> bool:
+    return node.version == partition.version + 1 and node.data == znodes.encode_state(partition)
+
+
+def _written(partition: Partition) -> Partition:
+    return replace(partition, version=partition.version + 1)
+
+
+def _operation(topic_partition: TopicPartition, partition: Partition) -> Operation:
+    path, data = state_path(topic_partition), znodes.encode_state(partition)
+    return Create(path, data) if partition.version == NO_STATE_VERSION else Set(path, data, partition.version)
+
+
+def state_path(topic_partition: TopicPartition) -> str:
+    return znodes.state_path(topic_partition.topic, topic_partition.partition)
+
+
+async def _make_parents(store: TermStore, wanted: Mapping[TopicPartition, Partition]) -> None:
+    """The nodes above the states of new partitions; nothing is amiss if some are there already."""
+    new = [each for each, partition in wanted.items() if partition.version == NO_STATE_VERSION]
+    topics = dict.fromkeys(each.topic for each in new)
+    paths = [znodes.partitions_path(topic) for topic in topics]
+    paths += [znodes.partition_path(each.topic, each.partition) for each in new]
+    nodes = await store.get_many(paths)
+    missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
+    for operations in _in_parts([Create(path) for path in missing]):
+        try:
+            await store.write(operations)
+        except (NodeExists, NoNode):  # made by a write whose answer was lost, or the topic is gone
+            await _make_one_by_one(store, operations)
+
+
+async def _make_one_by_one(store: TermStore, operations: Sequence[Create]) -> None:
+    for operation in operations:
+        try:
+            await store.write([operation])
+        except (NodeExists, NoNode):
+            continue
+
+
+def _in_parts(operations: Sequence[Create]) -> Iterator[Sequence[Create]]:
+    for start in range(0, len(operations), MAX_OPERATIONS):
+        yield operations[start : start + MAX_OPERATIONS]

@@ -1,0 +1,99 @@
+"""What a new controller does first, in the order of R33."""
+
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import Partition
+from tidelog.controller.elections import NO_STATE_VERSION
+from tidelog.controller.events import (
+    BrokerChange,
+    InSyncChange,
+    LogDirectoryEvent,
+    PreferredElection,
+    Reassignment,
+    TopicChange,
+    TopicDeletion,
+)
+from tidelog.controller.loading import StoredTopic, load_brokers, load_stored_topics
+from tidelog.controller.notifications import remove_nodes, tell_replicas_anew
+from tidelog.controller.office import Office
+from tidelog.controller.partition_machine import repair
+from tidelog.controller.states import PartitionState, Replica, ReplicaState
+from tidelog.controller.topic_changes import on_topic_deletion, watch_topics
+from tidelog.types import BrokerId, TopicPartition
+
+
+async def take_office(office: Office) -> str:
+    """The watches come first, so that nothing is missed between reading and being told."""
+    context, store = office.context, office.store
+    brokers = await load_brokers(store, office.watch(BrokerChange()))
+    topics = await store.children(znodes.TOPICS, office.watch(TopicChange()))
+    deletions = await store.children(znodes.DELETE_TOPICS, office.watch(TopicDeletion()))
+    await _clear_notifications(office)
+    await watch_topics(office, topics)
+    stored = await load_stored_topics(store, topics)
+    context.brokers = brokers
+    for each in stored:
+        context.add_topic(each.topic)
+    if office.settings().delete_topic_enable:
+        context.topics_to_delete.update(context.topics.keys() & set(deletions))
+    for broker in brokers.values():
+        office.channels.add(broker)
+    office.batch.add_metadata(brokers, ())
+    office.send()
+    _set_first_states(office)
+    tell_replicas_anew(office, set(brokers))
+    changes = await repair(office, [each for each, _ in context.partitions()], _restarted_since(office, stored))
+    office.tell_everything(brokers)
+    await _resume(office)
+    return f"took office: brokers={len(brokers)} topics={len(stored)} partitions={context.partition_count} {changes}"
+
+
+async def _clear_notifications(office: Office) -> None:
+    """What they tell is read from the states anyway, or asked of the brokers anew."""
+    for parent, event in (
+        (znodes.LOG_DIRECTORY_EVENTS, LogDirectoryEvent()),
+        (znodes.IN_SYNC_CHANGES, InSyncChange()),
+    ):
+        names = await office.store.children(parent, office.watch(event))
+        await remove_nodes(office.store, [f"{parent}/{name}" for name in names])
+
+
+async def _resume(office: Office) -> None:
+    """What a controller before this one did not finish; the events also set their watches."""
+    office.put(Reassignment())
+    await on_topic_deletion(office, TopicDeletion())
+    office.put(PreferredElection())
+
+
+def _set_first_states(office: Office) -> None:
+    context = office.context
+    for topic_partition, partition in context.partitions():
+        context.partition_states[topic_partition] = _partition_state(partition)
+        for broker_id in partition.replicas:
+            replica = Replica(topic_partition, broker_id)
+            if context.is_online(replica):
+                context.replica_states[replica] = ReplicaState.ONLINE
+            elif context.is_being_deleted(topic_partition):
+                context.replica_states[replica] = ReplicaState.DELETION_INELIGIBLE
+            else:
+                context.replica_states[replica] = ReplicaState.OFFLINE
+
+
+def _partition_state(partition: Partition) -> PartitionState:
+    return PartitionState.NEW if partition.version == NO_STATE_VERSION else PartitionState.OFFLINE
+
+
+def _restarted_since(
+    office: Office, stored: Iterable[StoredTopic]
+) -> Callable[[TopicPartition], AbstractSet[BrokerId]]:
+    """Brokers that registered after a partition's state was written: it tells of an earlier life of theirs (R39)."""
+    modified_ids = {each.topic.name: each.modified_ids for each in stored}
+    epochs = {broker.id: broker.epoch for broker in office.context.brokers.values()}
+
+    def restarted(topic_partition: TopicPartition) -> AbstractSet[BrokerId]:
+        modified_id = modified_ids[topic_partition.topic][topic_partition.partition]
+        return {broker_id for broker_id, epoch in epochs.items() if epoch > modified_id}
+
+    return restarted

@@ -1,0 +1,143 @@
+"""Deleting topics: every replica is deleted on its broker first, also on those that are away now (R38)."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from tidelog.cluster import znodes
+from tidelog.controller.events import ReplicasDeleted
+from tidelog.controller.office import Office
+from tidelog.controller.partition_machine import move_partitions
+from tidelog.controller.replica_machine import move_replicas
+from tidelog.controller.request_batch import LEADER_DURING_DELETE
+from tidelog.controller.states import PartitionState, Replica, ReplicaState
+from tidelog.controller.term_store import MAX_OPERATIONS
+from tidelog.store.interface import BadVersion, Delete, NoNode, NotEmpty
+from tidelog.types import BrokerId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 5
+
+
+async def delete_topics(office: Office, topics: Iterable[str]) -> None:
+    """Begin with these, and go on with those begun before."""
+    office.context.topics_to_delete.update(topics)
+    await resume_deletions(office)
+
+
+async def resume_deletions(office: Office) -> None:
+    for topic in sorted(office.context.topics_to_delete):
+        states = {office.context.replica_states.get(each) for each in office.context.replicas_of(topic)}
+        if states <= {ReplicaState.DELETION_SUCCESSFUL}:
+            await _complete(office, topic)
+        elif ReplicaState.DELETION_STARTED not in states and topic not in office.context.suspended_deletions:
+            _begin(office, topic)
+
+
+async def on_replicas_deleted(office: Office, event: ReplicasDeleted) -> None:
+    def started(replicas: Iterable[Replica]) -> list[Replica]:
+        states = office.context.replica_states
+        return [each for each in replicas if states.get(each) is ReplicaState.DELETION_STARTED]
+
+    move_replicas(office, started(event.deleted), ReplicaState.DELETION_SUCCESSFUL)
+    suspend_deletions(office, started(event.failed))
+    await resume_deletions(office)
+
+
+def suspend_deletions(office: Office, replicas: Iterable[Replica]) -> None:
+    """These replicas cannot be deleted now: their topics wait until a broker comes (back)."""
+    context = office.context
+    for replica in replicas:
+        if not context.is_being_deleted(replica.topic_partition):
+            continue
+        if context.replica_states.get(replica) is ReplicaState.DELETION_STARTED:
+            move_replicas(office, [replica], ReplicaState.DELETION_INELIGIBLE)
+        if context.replica_states.get(replica) is not ReplicaState.DELETION_SUCCESSFUL:
+            _suspend(office, replica.topic_partition.topic)
+
+
+def allow_deletions(office: Office, brokers: AbstractSet[BrokerId]) -> None:
+    """Topics that have replicas on these brokers need not wait any longer."""
+    context = office.context
+    context.suspended_deletions -= {
+        topic
+        for topic in context.suspended_deletions
+        if any(replica.broker_id in brokers for replica in context.replicas_of(topic))
+    }
+
+
+def _begin(office: Office, topic: str) -> None:
+    context = office.context
+    hide_topic(office, topic)
+    left = [
+        replica
+        for replica in context.replicas_of(topic)
+        if context.replica_states.get(replica) is not ReplicaState.DELETION_SUCCESSFUL
+    ]
+    away = [replica for replica in left if not context.is_online(replica)]
+    here = [replica for replica in left if context.is_online(replica)]
+    move_replicas(office, left, ReplicaState.OFFLINE)
+    move_replicas(office, away, ReplicaState.DELETION_INELIGIBLE)
+    move_replicas(office, here, ReplicaState.DELETION_STARTED)
+    logger.info("deleting topic: topic=%s replicas=%d replicas_away=%d", topic, len(here), len(away))
+    if away:
+        _suspend(office, topic)
+
+
+def _suspend(office: Office, topic: str) -> None:
+    if topic not in office.context.suspended_deletions:
+        office.context.suspended_deletions.add(topic)
+        logger.warning("topic deletion waits for brokers that are away or failed to delete: topic=%s", topic)
+
+
+def hide_topic(office: Office, topic: str) -> None:
+    """Brokers forget the topic at once, whatever the deletion still waits for."""
+    known = office.context.topics[topic]
+    partitions = [each for each, _ in known]
+    move_partitions(office, partitions, PartitionState.OFFLINE)
+    deleted = [replace(partition, leader=LEADER_DURING_DELETE) for partition in known.partitions]
+    office.batch.add_metadata(
+        office.context.brokers, [(known.name, known.topic_id, partition) for partition in deleted]
+    )
+
+
+async def _complete(office: Office, topic: str) -> None:
+    context = office.context
+    partitions = [each for each, _ in context.topics[topic]]
+    if not await _delete_nodes(office, topic, partitions):
+        logger.error("topic cannot be deleted, its nodes keep changing: topic=%s", topic)
+        return
+    move_replicas(office, context.replicas_of(topic), ReplicaState.NON_EXISTENT)
+    move_partitions(office, partitions, PartitionState.NON_EXISTENT)
+    context.drop_topic(topic)
+    logger.info("deleted topic: topic=%s partitions=%d", topic, len(partitions))
+
+
+async def _delete_nodes(office: Office, topic: str, partitions: list[TopicPartition]) -> bool:
+    """The request goes with the topic's own nodes: whoever finds it there has to go on."""
+    below = [znodes.state_path(topic, each.partition) for each in partitions]
+    below += [znodes.partition_path(topic, each.partition) for each in partitions]
+    last = [
+        znodes.partitions_path(topic),
+        znodes.topic_path(topic),
+        znodes.topic_config_path(topic),
+        znodes.delete_topic_path(topic),
+    ]
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            for paths in [*_in_parts(below), last]:
+                nodes = await office.store.get_many(paths)
+                found = [Delete(path) for path, node in zip(paths, nodes, strict=True) if node is not None]
+                if found:
+                    await office.store.write(found)
+        except (NoNode, NotEmpty, BadVersion):
+            continue
+        return True
+    return False
+
+
+def _in_parts(paths: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(paths), MAX_OPERATIONS):
+        yield paths[start : start + MAX_OPERATIONS]
