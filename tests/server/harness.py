@@ -27,7 +27,8 @@ from tidelog.runtime.network import Channel, FrameReceiver
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import EPOCH_MS, VirtualClock, VirtualTimeLoop, run_virtually
 from tidelog.runtime.workers import InlineWorkers, Workers
-from tidelog.server.broker import Broker, Seams
+from tidelog.server.broker import Broker
+from tidelog.server.seams import Seams
 from tidelog.store.interface import Store
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 

@@ -265,6 +265,9 @@ class BrokerSettings:
         update=UpdateMode.CLUSTER_WIDE,
         doc="The most connections a broker takes from one address.",
     )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        default=1000, at_least=0, doc="The most fetch sessions of consumers and followers that a broker keeps."
+    )
     message_max_bytes: int = setting(
         default=1_048_588,
         at_least=0,
@@ -390,6 +393,11 @@ class BrokerSettings:
         """Where a host is empty, the broker fills in its machine's name."""
         listeners = self.listeners if self.advertised_listeners is None else self.advertised_listeners
         return parse_listeners(listeners, parse_protocol_map(self.listener_security_protocol_map))
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """After this long without a sign of life the store takes a broker for dead."""
+        return self.zookeeper_session_timeout_ms if self.zookeeper_connect else self.broker_session_timeout_ms
 
     @property
     def coordination_store_path(self) -> str:

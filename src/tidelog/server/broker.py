@@ -2,97 +2,57 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from tidelog.cluster.image import Broker as RegisteredBroker
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint, host_and_port
-from tidelog.controller.elections import raise_leader_epochs
+from tidelog.controller.channels import ControllerChannels
+from tidelog.controller.controller import Controller
 from tidelog.controller.loading import load_image
 from tidelog.controller.registration import (
     BrokerIdInUse,
+    ControllerTerm,
     find_cluster_id,
     generate_broker_id,
     prepare_store,
 )
+from tidelog.controller.topics import new_topic_id
+from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog.replication.replica_manager import ReplicaManager
-from tidelog.runtime.clock import Clock, SystemClock
 from tidelog.runtime.deadlines import Deadlines
-from tidelog.runtime.disk import Disk, SystemDisk
-from tidelog.runtime.network import Channel, FrameReceiver, Listener, Network
+from tidelog.runtime.network import Channel, FrameReceiver, Listener
 from tidelog.runtime.purgatory import Purgatory
-from tidelog.runtime.randomness import Randomness, SystemRandomness
-from tidelog.runtime.socket_network import SocketNetwork
-from tidelog.runtime.workers import ThreadWorkers, Workers
 from tidelog.server.cluster_state import ClusterState
+from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.connection import Connection, ConnectionRegistry
+from tidelog.server.control_plane import ControlPlane
+from tidelog.server.controlled_shutdown import ControlledShutdown
+from tidelog.server.controller_link import ControllerLink
 from tidelog.server.dispatch import Dispatcher
-from tidelog.server.membership import Membership, NotAlone, check_alone
+from tidelog.server.membership import Membership, World
+from tidelog.server.seams import Seams, system_seams
 from tidelog.server.services import Services
 from tidelog.server.takeover import take_over_logs
 from tidelog.storage.log_directory import Identity, LogDirectory, StorageSetupError, find_identity
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store, StoreError
-from tidelog.store.sqlite import SqliteStore
 from tidelog.types import BrokerId, TopicPartition
 
 log = logging.getLogger(__name__)
 
-WORKER_THREADS = 4
 IDLE_CHECKS_PER_LIMIT = 10
 SHORTEST_IDLE_CHECK_S = 0.1
 DRAIN_S = 1.0
 DRAIN_POLL_S = 0.01
-REJOIN_PAUSE_S = 1.0
+PATIENCE_FOR_CONTROLLER_S = 10.0
+"""A broker that no controller has spoken to for so long after its start begins anyway, and says so."""
 
 
 class CannotStart(Exception):
     """Something outside the broker is not as it has to be; the message is a sentence for whoever starts it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seams:
-    """The world as the broker sees it."""
-
-    clock: Clock
-    disk: Disk
-    network: Network
-    randomness: Randomness
-    workers: Workers
-    open_store: Callable[[], Awaitable[Store]]
-
-
-def system_seams(settings: BrokerSettings) -> Seams:
-    clock, disk = SystemClock(), SystemDisk()
-    workers = ThreadWorkers("tidelog-worker", WORKER_THREADS)
-    network = SocketNetwork(
-        settings.socket_request_max_bytes,
-        max_buffered_bytes=settings.queued_max_request_bytes,
-        send_buffer_bytes=settings.socket_send_buffer_bytes,
-        receive_buffer_bytes=settings.socket_receive_buffer_bytes,
-        accept_backlog=settings.socket_listen_backlog_size,
-    )
-
-    async def open_store() -> Store:
-        return await SqliteStore.open(
-            settings.coordination_store_path,
-            disk,
-            clock,
-            workers,
-            session_timeout_ms=settings.broker_session_timeout_ms,
-            heartbeat_interval_ms=settings.broker_heartbeat_interval_ms,
-        )
-
-    return Seams(
-        clock=clock,
-        disk=disk,
-        network=network,
-        randomness=SystemRandomness(),
-        workers=workers,
-        open_store=open_store,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +71,15 @@ class Broker:
         self._seams = seams
         self.listeners: list[Listener] = []
         self._registry = ConnectionRegistry(settings)
-        self._background: list[asyncio.Task[object]] = []
+        self._background: set[asyncio.Task[object]] = set()
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.broker_id: BrokerId = -1
         self.cluster_id = ""
         self._logs: LogManager | None = None
         self._store: Store | None = None
+        self._keeping_session: asyncio.Task[object] | None = None
+        self._membership: Membership
+        self._fetchers: FetcherManager
         self._services: Services
         self._dispatcher: Dispatcher
 
@@ -127,7 +90,7 @@ class Broker:
         broker = cls(settings, seams or system_seams(settings))
         try:
             await broker._start()
-        except (OSError, StorageSetupError, StoreError, BrokerIdInUse, NotAlone) as error:
+        except (OSError, StorageSetupError, StoreError, BrokerIdInUse) as error:
             await broker._abandon()
             raise CannotStart(_sentence(error)) from error
         except BaseException:
@@ -141,33 +104,89 @@ class Broker:
             self.listeners.append(await self._bind(endpoint))
         identity = self._find_identity(Identity(None, self.settings.configured_broker_id))
         store = await self._open_store()
-        await check_alone(store)
+        await prepare_store(store)
         self.cluster_id = await find_cluster_id(store, self._seams.randomness, identity.cluster_id)
         identity = self._find_identity(Identity(self.cluster_id, identity.broker_id))
         self.broker_id = await self._choose_broker_id(store, identity.broker_id)
         cluster = ClusterState(self.broker_id, self.settings, await load_image(store))
         logs = self._logs = await self._open_logs(cluster)
+        self._wire(store, cluster, logs)
+        await self._membership.join()
+        for listener in self.listeners:
+            listener.start()
+        self._start_background(logs)
+        self._membership.begin()
+        await self._wait_for_controller(cluster)
+        self._tell_strays(cluster, logs)
+
+    def _wire(self, store: Store, cluster: ClusterState, logs: LogManager) -> None:
+        seams = self._seams
         purgatory = self._make_purgatory()
-        replicas = ReplicaManager(logs, purgatory)
+        self._fetchers = FetcherManager(
+            self.broker_id, lambda: self._membership.broker.epoch, seams.network, seams.clock, lambda: cluster.settings
+        )
+        replicas = ReplicaManager(
+            broker_id=self.broker_id,
+            logs=logs,
+            purgatory=purgatory,
+            fetchers=self._fetchers,
+            store=lambda: self._membership.store,
+            clock=seams.clock,
+            settings=cluster.settings,
+            topic_settings=cluster.topic_settings,
+        )
         cluster.start(replicas)
-        self._registry.take_settings(cluster.settings)
-        cluster.on_settings += [self._registry.take_settings, logs.take_settings]
-        membership = await self._join(store, cluster)
-        await self._take_office(membership, cluster, logs)
+        self._membership = self._make_membership(store, cluster, replicas)
+        config_changes = ConfigChanges(cluster, lambda: self._membership.store, seams.clock)
         self._services = Services(
-            clock=self._seams.clock,
-            workers=self._seams.workers,
+            clock=seams.clock,
+            workers=seams.workers,
             logs=logs,
             replicas=replicas,
             cluster=cluster,
-            membership=membership,
+            membership=self._membership,
             purgatory=purgatory,
+            control_plane=ControlPlane(cluster, replicas, config_changes, lambda: self._membership.broker_epoch),
+            controller_link=ControllerLink(seams.network, seams.clock, cluster, self.broker_id),
+            config_changes=config_changes,
+            randomness=seams.randomness,
         )
         self._dispatcher = Dispatcher(self._services)
+        self._registry.take_settings(cluster.settings)
+        cluster.on_settings += [self._registry.take_settings, logs.take_settings, lambda _: self._fetchers.resize()]
         logs.on_directory_offline.append(self._on_directory_offline)
-        self._start_background(logs)
-        for listener in self.listeners:
-            listener.start()
+
+    def _make_membership(self, store: Store, cluster: ClusterState, replicas: ReplicaManager) -> Membership:
+        seams = self._seams
+        registration = RegisteredBroker(self.broker_id, self._advertised(), self.settings.broker_rack)
+        world = World(
+            clock=seams.clock,
+            randomness=seams.randomness,
+            open_store=self._open_store,
+            make_controller=lambda store: self._make_controller(store, cluster),
+            cluster=cluster,
+            replicas=replicas,
+            spawn=self._spawn,
+        )
+        return Membership(store, registration, world)
+
+    def _make_controller(self, store: Store, cluster: ClusterState) -> Controller:
+        seams = self._seams
+
+        async def on_elected(term: ControllerTerm) -> None:
+            assert self._logs is not None
+            await take_over_logs(
+                store, term, self._logs, self.broker_id, lambda: new_topic_id(seams.randomness, cluster.image)
+            )
+
+        return Controller(
+            broker_id=self.broker_id,
+            store=store,
+            clock=seams.clock,
+            settings=lambda: cluster.settings,
+            channels=lambda: ControllerChannels(seams.network, f"controller-{self.broker_id}"),
+            on_elected=on_elected,
+        )
 
     async def _bind(self, endpoint: Endpoint) -> Listener:
         def accept(channel: Channel) -> FrameReceiver | None:
@@ -185,8 +204,11 @@ class Broker:
         return find_identity(self._seams.disk, self.settings.log_directories, known)
 
     async def _open_store(self) -> Store:
+        """A new session, which is kept alive from now on."""
+        if self._keeping_session is not None:
+            self._keeping_session.cancel()
         self._store = await self._seams.open_store()
-        await prepare_store(self._store)
+        self._keeping_session = self._spawn(self._store.run())
         return self._store
 
     async def _choose_broker_id(self, store: Store, known: BrokerId | None) -> BrokerId:
@@ -211,12 +233,6 @@ class Broker:
         loop = asyncio.get_running_loop()
         return Purgatory(loop, Deadlines(loop))
 
-    async def _join(self, store: Store, cluster: ClusterState) -> Membership:
-        registration = RegisteredBroker(self.broker_id, self._advertised(), self.settings.broker_rack)
-        membership = await Membership.join(store, registration, cluster, self._seams.clock, self._seams.randomness)
-        store.on_session_end(self._on_session_end)
-        return membership
-
     def _advertised(self) -> tuple[Endpoint, ...]:
         """An empty host becomes the machine's name, port 0 the port that was found."""
         bound = {
@@ -232,16 +248,23 @@ class Broker:
 
     @property
     def advertised_address(self) -> str:
-        endpoint = self._services.membership.broker.endpoints[0]
+        endpoint = self._membership.broker.endpoints[0]
         return host_and_port(endpoint.host, endpoint.port)
 
-    async def _take_office(self, membership: Membership, cluster: ClusterState, logs: LogManager) -> None:
-        if not cluster.image.topics and logs.logs:
-            await take_over_logs(membership, cluster, logs)
-        elif not all(directory.was_clean for directory in logs.directories):
-            topics = cluster.image.topics.values()
-            raised = await raise_leader_epochs(membership.store, membership.term, topics, self.broker_id)
-            cluster.apply(cluster.image.with_topics(*raised))
+    async def _wait_for_controller(self, cluster: ClusterState) -> None:
+        """Until a controller has told this broker about the cluster it is part of."""
+        is_known = await cluster.wait_until(
+            lambda image: (
+                image.controller_id >= 0
+                and self.broker_id in image.brokers
+                and self._services.replicas.controller_epoch > 0
+            ),
+            PATIENCE_FOR_CONTROLLER_S,
+        )
+        if not is_known:
+            log.warning("no controller has spoken to this broker yet; starting anyway broker_id=%d", self.broker_id)
+
+    def _tell_strays(self, cluster: ClusterState, logs: LogManager) -> None:
         for topic_partition in logs.logs:
             if cluster.image.partition(topic_partition) is None:
                 log.warning("log of an unknown topic is left alone partition=%s", topic_partition)
@@ -257,15 +280,24 @@ class Broker:
         )
 
     def _start_background(self, logs: LogManager) -> None:
-        assert self._store is not None
-        for work in (logs.run(), self._store.run(), self._close_idle_connections()):
-            task = asyncio.get_running_loop().create_task(work)
-            task.add_done_callback(self._on_background_done)
-            self._background.append(task)
+        services = self._services
+        for work in (
+            logs.run(),
+            services.replicas.run(),
+            services.config_changes.run(),
+            self._close_idle_connections(),
+        ):
+            self._spawn(work)
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> "asyncio.Task[object]":
+        """Work without which the broker cannot go on."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._on_background_done)
+        return task
 
     def _on_background_done(self, task: asyncio.Task[object]) -> None:
-        if task in self._background:
-            self._background.remove(task)
+        self._background.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("background work failed", exc_info=task.exception())
             self._fail("background work failed; the log above says why")
@@ -306,39 +338,31 @@ class Broker:
         if self._logs.are_all_directories_offline:
             self._fail(f"all log dirs are offline, the last one: {directory.path}: {directory.error}")
 
-    def _on_session_end(self) -> None:
-        log.warning("session with the coordination store ended, joining again")
-        self._services.spawn(self._rejoin())
-
-    async def _rejoin(self) -> None:
-        """A machine that slept, or a process that was stopped, comes back as a new member."""
-        while True:
-            try:
-                store = await self._open_store()
-                self._services.membership = await self._join(store, self._services.cluster)
-                task = asyncio.get_running_loop().create_task(store.run())
-                task.add_done_callback(self._on_background_done)
-                self._background.append(task)
-                return
-            except (StoreError, BrokerIdInUse, NotAlone) as error:
-                log.warning("cannot join again yet reason=%s", error)
-                await asyncio.sleep(REJOIN_PAUSE_S)
-
     # -- stopping
 
     async def stop(self) -> None:
-        """Take nothing new, answer what is under way, leave everything on disk."""
+        """Let others lead, take nothing new, answer what is under way, leave everything on disk."""
+        await self._move_leaders_away()
         for listener in self.listeners:
             listener.close()
         await self._drain()
         self._registry.close_all("the broker stops")
+        await self._fetchers.close()
         await self._services.close()
+        await self._membership.leave()
         await self._cancel_background()
         if self._logs is not None:
             await self._logs.close()
         await self._close_store()
         self._seams.workers.close()
         log.info("broker stopped broker_id=%d", self.broker_id)
+
+    async def _move_leaders_away(self) -> None:
+        services, membership = self._services, self._membership
+        if not membership.is_fenced:
+            await ControlledShutdown(
+                services.controller_link, services.cluster, self.broker_id, membership.broker_epoch
+            ).run()
 
     async def _drain(self) -> None:
         """Give requests under way a moment; a fetch that waits for data is not waited for."""
@@ -363,6 +387,7 @@ class Broker:
         """Undo a start that failed: nothing of it stays open."""
         for listener in self.listeners:
             listener.close()
+        await self._cancel_background()
         if self._logs is not None:
             await self._logs.close()
         await self._close_store()

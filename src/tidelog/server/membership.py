@@ -1,61 +1,181 @@
-"""The broker's place in its cluster: a session with the store, and what only a member may do there."""
+"""The broker's place in its cluster: registered while its session with the store lives, joining anew after that."""
 
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
-from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage
 from tidelog.controller.configs import ConfigAdministration
+from tidelog.controller.controller import Controller
 from tidelog.controller.producer_ids import ProducerIds
-from tidelog.controller.registration import ControllerTerm, claim_controller, register_broker
+from tidelog.controller.registration import BrokerIdInUse, ControllerTerm, prepare_store, register_broker
 from tidelog.controller.topics import TopicAdministration
+from tidelog.errors import NotController
+from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
 from tidelog.server.cluster_state import ClusterState
-from tidelog.store.interface import Store
+from tidelog.store.interface import Store, StoreError
+
+logger = logging.getLogger(__name__)
+
+REJOIN_PAUSE_S = 0.5
+REGISTRATION_PAUSE_S = 0.1
+PATIENCE_WITH_AN_OLD_SESSION = 1.5
+"""In session timeouts: so long an earlier process of this broker may still be registered after its death."""
+NOT_REGISTERED = (1 << 63) - 1
+"""Instead of a broker epoch: every request of a controller is older than that."""
 
 
-class NotAlone(Exception):
-    """Another broker is controller of this store."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a member of a cluster works with."""
 
-    def __init__(self) -> None:
-        super().__init__("another broker uses this coordination store; clusters of several brokers are not supported")
+    clock: Clock
+    randomness: Randomness
+    open_store: Callable[[], Awaitable[Store]]
+    """A new session, kept alive by whoever gives it."""
+    make_controller: Callable[[Store], Controller]
+    cluster: ClusterState
+    replicas: ReplicaManager
+    spawn: Callable[[Coroutine[Any, Any, object]], "asyncio.Task[object]"]
 
 
-async def check_alone(store: Store) -> None:
-    """To be refused before anything is written; `join` decides."""
-    if await store.exists(znodes.CONTROLLER) is not None:
-        raise NotAlone
-
-
-@dataclass(frozen=True, slots=True)
 class Membership:
-    """Ends with the session; a broker that goes on joins again."""
+    """The same object through all sessions of a broker; `store` and `controller` are those of now."""
 
-    store: Store
-    broker: Broker
-    term: ControllerTerm
-    topics: TopicAdministration
-    configs: ConfigAdministration
-    producer_ids: ProducerIds
+    def __init__(self, store: Store, broker: Broker, world: World) -> None:
+        self.store = store
+        self.broker = broker
+        self._world = world
+        self._is_registered = False
+        self._is_leaving = False
+        self._tasks: list[asyncio.Task[object]] = []
+        self._use(store)
 
-    @classmethod
-    async def join(
-        cls, store: Store, broker: Broker, cluster: ClusterState, clock: Clock, randomness: Randomness
-    ) -> "Membership":
-        registered = await register_broker(store, broker, clock)
-        term = await claim_controller(store, broker.id, clock)
-        if term is None:
-            raise NotAlone
+    def _use(self, store: Store) -> None:
+        world, broker_id = self._world, self.broker.id
+        self.store = store
+        self.controller = world.make_controller(store)
+        self.producer_ids = ProducerIds(store, broker_id)
+        self.configs = ConfigAdministration(store, broker_id, lambda: world.cluster.settings, self._image)
 
-        def image() -> ClusterImage:
-            return cluster.image
+    def _image(self) -> ClusterImage:
+        return self._world.cluster.image
 
-        cluster.apply(image().with_brokers({**image().brokers, broker.id: registered}).with_controller(broker.id))
-        return cls(
-            store,
-            registered,
-            term,
-            TopicAdministration(store, randomness, lambda: cluster.settings, image, term),
-            ConfigAdministration(store, broker.id, lambda: cluster.settings, image),
-            ProducerIds(store, broker.id),
+    # -- what others ask
+
+    @property
+    def is_fenced(self) -> bool:
+        """The store may have ended the session: somebody else may be leader of what this broker led."""
+        return not self.store.is_session_alive
+
+    @property
+    def broker_epoch(self) -> int:
+        """R39: what is meant for an earlier registration is refused."""
+        return self.broker.epoch if self._is_registered else NOT_REGISTERED
+
+    @property
+    def topics(self) -> TopicAdministration:
+        """Only the controller's broker changes topics; raises NotController."""
+        return TopicAdministration(
+            self.store, self._world.randomness, lambda: self._world.cluster.settings, self._image, self._term()
         )
+
+    def _term(self) -> ControllerTerm:
+        term = self.controller.term
+        if not self.controller.is_active or term is None or self.is_fenced:
+            raise NotController("this broker is not the controller")
+        return term
+
+    # -- joining and leaving
+
+    async def join(self) -> None:
+        """Raises BrokerIdInUse, StoreError. Others see the broker from now on."""
+        self.broker = await self._register()
+        self._is_registered = True
+        self.store.on_suspended(self._on_suspended)
+        self.store.on_resumed(self._on_resumed)
+        self.store.on_session_end(self._on_session_end)
+        logger.info("registered broker_id=%d broker_epoch=%d", self.broker.id, self.broker.epoch)
+
+    async def _register(self) -> Broker:
+        """An earlier process of this broker may have died so lately that its session still stands."""
+        clock = self._world.clock
+        timeout_s = self._world.cluster.settings.session_timeout_ms / 1000
+        deadline = clock.monotonic() + timeout_s * PATIENCE_WITH_AN_OLD_SESSION
+        is_told = False
+        while True:
+            try:
+                return await register_broker(self.store, self.broker, clock)
+            except BrokerIdInUse:
+                if clock.monotonic() >= deadline:
+                    raise
+                if not is_told:
+                    is_told = True
+                    logger.info("waiting for the session of an earlier process to end broker_id=%d", self.broker.id)
+                await asyncio.sleep(REGISTRATION_PAUSE_S)
+
+    def begin(self) -> None:
+        """Stand for controller."""
+        self._tasks = [self._world.spawn(self.controller.run())]
+
+    async def leave(self) -> None:
+        """No longer act as a member; the session ends when the store is closed."""
+        self._is_leaving = True
+        await self._cancel_tasks()
+
+    async def _cancel_tasks(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what happens to the session
+
+    def _on_suspended(self) -> None:
+        logger.warning("the store cannot be reached and may take this broker for dead: not acting as leader")
+        self._world.replicas.suspend()
+        self.controller.resign()
+
+    def _on_resumed(self) -> None:
+        logger.info("the store can be reached again within the same session: acting as leader again")
+        self._world.replicas.resume()
+
+    def _on_session_end(self) -> None:
+        if self._is_leaving:
+            return
+        logger.warning("session with the coordination store ended, joining again")
+        self._is_registered = False
+        self._world.replicas.resign_all()
+        self._world.spawn(self._rejoin())
+
+    async def _rejoin(self) -> None:
+        """A machine that slept, or a process that was stopped, comes back as a new member."""
+        await self._cancel_tasks()
+        while not self._is_leaving:
+            try:
+                store = await self._world.open_store()
+            except (StoreError, OSError) as error:
+                logger.warning("cannot join again yet reason=%s", error)
+                await asyncio.sleep(REJOIN_PAUSE_S)
+                continue
+            self._use(store)
+            if await self._try_to_join():
+                self.begin()
+                return
+            await asyncio.sleep(REJOIN_PAUSE_S)
+
+    async def _try_to_join(self) -> bool:
+        try:
+            await prepare_store(self.store)
+            await self.join()
+        except (StoreError, BrokerIdInUse) as error:
+            logger.warning("cannot join again yet reason=%s", error)
+            with contextlib.suppress(StoreError):
+                await self.store.close()
+            return False
+        return True

@@ -1,0 +1,183 @@
+"""A simulated cluster: brokers as processes with a disk and a host name each, one network, one coordination store."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from tidelog.client.connection import ClientConnection
+from tidelog.config.broker import BrokerSettings
+from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.runtime.memory_network import CLIENT_HOST, MemoryNetwork
+from tidelog.runtime.randomness import SeededRandomness
+from tidelog.runtime.virtual_time import VirtualClock
+from tidelog.runtime.workers import InlineWorkers
+from tidelog.server.broker import Broker
+from tidelog.server.seams import Seams
+from tidelog.simulation.processes import Process, ProcessState, SimulationLoop
+from tidelog.store.interface import Store
+from tidelog.store.memory import MemoryStore, MemoryStoreState
+from tidelog.types import BrokerId
+
+PORT = 9092
+LATENCY_S = 0.0005
+DEATH_IS_NOTICED_AFTER_S = 0.05
+SESSION_TIMEOUT_MS = 6000
+
+
+def host_of(broker_id: BrokerId) -> str:
+    return f"broker-{broker_id}"
+
+
+@dataclass(slots=True)
+class Machine:
+    """What survives the processes of one broker: its disk. And what runs on it now, if anything does."""
+
+    broker_id: BrokerId
+    disk: MemoryDisk
+    process: Process | None = None
+    broker: Broker | None = None
+    sessions: list[int] = field(default_factory=list)
+    starts: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self.broker is not None and self.process is not None and self.process.state is ProcessState.RUNNING
+
+
+class SimulatedCluster:
+    """Whatever is done to it is done from outside, as an operator or an accident would do it."""
+
+    def __init__(self, brokers: int = 3, *, seed: int = 1, **settings: object) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulationLoop)
+        self.clock = VirtualClock(loop)
+        self.network = MemoryNetwork()
+        self.network.latency_s = LATENCY_S
+        self.store_state = MemoryStoreState()
+        self.settings = settings
+        self._seed = seed
+        self.machines = {broker_id: Machine(broker_id, MemoryDisk(self.clock)) for broker_id in range(1, brokers + 1)}
+
+    def broker(self, broker_id: BrokerId) -> Broker:
+        broker = self.machines[broker_id].broker
+        assert broker is not None, f"broker {broker_id} does not run"
+        return broker
+
+    @property
+    def running(self) -> list[Broker]:
+        return [found.broker for found in self.machines.values() if found.broker is not None and found.is_running]
+
+    # -- starting and stopping
+
+    async def start_all(self) -> None:
+        await asyncio.gather(*(self.start(broker_id) for broker_id in self.machines))
+
+    async def start(self, broker_id: BrokerId, **settings: object) -> Broker:
+        machine = self.machines[broker_id]
+        machine.starts += 1
+        process = machine.process = Process(f"{host_of(broker_id)}.{machine.starts}")
+        values = {
+            "broker_id": broker_id,
+            "log_dirs": ("/logs",),
+            "listeners": (f"PLAINTEXT://{host_of(broker_id)}:{PORT}",),
+            "broker_session_timeout_ms": SESSION_TIMEOUT_MS,
+            **self.settings,
+            **settings,
+        }
+        seams = self._seams(machine)
+        broker: Broker = await process.run(Broker.start(BrokerSettings(**values), seams))  # type: ignore[arg-type]
+        machine.broker = broker
+        return broker
+
+    def _seams(self, machine: Machine) -> Seams:
+        async def open_store() -> Store:
+            store = MemoryStore(self.store_state, session_timeout_ms=SESSION_TIMEOUT_MS)
+            machine.sessions.append(store.session_id)
+            return store
+
+        return Seams(
+            clock=self.clock,
+            disk=machine.disk,
+            network=self.network.at(host_of(machine.broker_id)),
+            randomness=SeededRandomness(self._seed * 1000 + machine.broker_id * 10 + machine.starts),
+            workers=InlineWorkers(),
+            open_store=open_store,
+        )
+
+    async def stop(self, broker_id: BrokerId) -> None:
+        """A clean stop, as on SIGTERM."""
+        machine = self.machines[broker_id]
+        assert machine.process is not None
+        await machine.process.run(self.broker(broker_id).stop())
+        machine.process = machine.broker = None
+
+    async def stop_all(self) -> None:
+        for machine in self.machines.values():
+            if machine.is_running:
+                await self.stop(machine.broker_id)
+
+    # -- accidents
+
+    def kill(self, broker_id: BrokerId, *, noticed_after_s: float = DEATH_IS_NOTICED_AFTER_S) -> None:
+        """kill -9: the page cache survives."""
+        machine = self.machines[broker_id]
+        assert machine.process is not None
+        machine.process.kill()
+        machine.process = machine.broker = None
+        self.network.power_off(host_of(broker_id))
+        machine.disk.locked_paths.clear()
+        self._for_live_session(machine, lambda session: self.store_state.crash(session, noticed_after_s))
+
+    def cut_power(self, broker_id: BrokerId, *, noticed_after_s: float = DEATH_IS_NOTICED_AFTER_S) -> None:
+        """What was not synced is lost."""
+        self.kill(broker_id, noticed_after_s=noticed_after_s)
+        self.machines[broker_id].disk.crash()
+
+    def wipe(self, broker_id: BrokerId) -> None:
+        """A new, empty disk in a machine that does not run."""
+        machine = self.machines[broker_id]
+        assert machine.broker is None
+        machine.disk = MemoryDisk(self.clock)
+
+    def freeze(self, broker_id: BrokerId) -> None:
+        """SIGSTOP"""
+        machine = self.machines[broker_id]
+        assert machine.process is not None
+        machine.process.stop()
+        self.cut_off_from_store(broker_id)
+
+    def thaw(self, broker_id: BrokerId) -> None:
+        """SIGCONT"""
+        machine = self.machines[broker_id]
+        assert machine.process is not None
+        machine.process.go_on()
+        self.reconnect_to_store(broker_id)
+
+    def cut_off_from_store(self, broker_id: BrokerId) -> None:
+        self._for_live_session(self.machines[broker_id], self.store_state.cut_off)
+
+    def reconnect_to_store(self, broker_id: BrokerId) -> None:
+        self.store_state.reconnect(self.machines[broker_id].sessions[-1])
+
+    def _for_live_session(self, machine: Machine, do: Callable[[int], None]) -> None:
+        if machine.sessions and machine.sessions[-1] in self.store_state.sessions:
+            do(machine.sessions[-1])
+
+    def cut(self, one: BrokerId, others: Iterable[BrokerId]) -> None:
+        """No frame passes between this broker and those."""
+        for other in others:
+            self.network.cut(host_of(one), host_of(other))
+
+    def cut_off_from_peers(self, broker_id: BrokerId) -> None:
+        self.cut(broker_id, self.machines.keys() - {broker_id})
+
+    def cut_off_from_clients(self, broker_id: BrokerId) -> None:
+        self.network.cut(host_of(broker_id), CLIENT_HOST)
+
+    def mend(self) -> None:
+        self.network.mend_all()
+
+    # -- looking at it
+
+    async def connect(self, broker_id: BrokerId, client_id: str = "test") -> ClientConnection:
+        return await ClientConnection.open(self.network, host_of(broker_id), PORT, client_id)
