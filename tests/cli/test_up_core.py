@@ -25,6 +25,7 @@ from tidelog.cli.local_cluster.view import (
     BrokerState,
     BrokerView,
     ClusterView,
+    OutOfSync,
     PartitionView,
     as_json,
     as_text,
@@ -99,18 +100,22 @@ def test_broker_that_keeps_dying_is_started_after_longer_and_longer_pauses() -> 
 # -- what is shown
 
 UP = [BrokerView(number, "127.0.0.1", 29091 + number, 100 + number, BrokerState.UP) for number in (1, 2, 3)]
-REASON = "replica 3 is out of sync: it has not fetched for 30 s"
+NOW_MS = 1_800_000_000_000
 
 
 def partition(index: int, leader: int | None = 1, in_sync: tuple[int, ...] = (1, 2, 3), lag: int = 0) -> PartitionView:
-    missing = {replica: REASON for replica in (1, 2, 3) if replica not in in_sync}
+    missing = [
+        OutOfSync(replica, "silent for too long", "rejoins at offset 9", 2, NOW_MS - 31_500)
+        for replica in (1, 2, 3)
+        if replica not in in_sync
+    ]
     return PartitionView(
         TopicPartition("tides", index), leader, 4, (1, 2, 3), in_sync, 7, {1: 0, 2: lag, 3: None}, missing
     )
 
 
 def cluster_of(*partitions: PartitionView, brokers: list[BrokerView] = UP, controller: int | None = 2) -> ClusterView:
-    return ClusterView("TidesAAAAAAAAAAAAAAAAA", controller, brokers, partitions)
+    return ClusterView("TidesAAAAAAAAAAAAAAAAA", controller, brokers, partitions, NOW_MS)
 
 
 def test_text_shows_brokers_partitions_and_the_reason_of_each_missing_replica() -> None:
@@ -124,12 +129,12 @@ def test_text_shows_brokers_partitions_and_the_reason_of_each_missing_replica() 
     assert shown[5] == "1 topic, 2 partitions: 1 under-replicated"
     assert shown[7].split() == ["tides-0", "1", "4", "1,2,3", "1,2,3", "7", "3:?"]
     assert shown[8].split() == ["tides-1", "1", "4", "1,2,3", "1,2", "7", "2:5", "3:?"]
-    assert shown[9].strip() == REASON
+    assert shown[9].strip() == ("replica 3 out of sync for 31 s, 2 behind: silent for too long; rejoins at offset 9")
 
 
 def test_text_of_a_cluster_that_does_not_answer() -> None:
     down = [broker._replace(pid=None, state=BrokerState.DOWN) for broker in UP]
-    assert as_text(ClusterView(None, None, down, []))[-1] == "no broker answers"
+    assert as_text(ClusterView(None, None, down, [], NOW_MS))[-1] == "no broker answers"
     assert as_text(cluster_of())[-1] == "no topics yet"
 
 
@@ -137,7 +142,9 @@ def test_json_has_lag_and_reason_of_each_replica() -> None:
     text = json.dumps(as_json(cluster_of(partition(1, in_sync=(1, 2), lag=5))))
     (found,) = json.loads(text)["partitions"]
     assert found["lag"] == {"1": 0, "2": 5, "3": None}
-    assert found["out_of_sync"] == [{"replica": 3, "reason": REASON}]
+    (missing,) = found["out_of_sync"]
+    assert (missing["replica"], missing["behind"], missing["since_ms"]) == (3, 2, NOW_MS - 31_500)
+    assert missing["reason"].startswith("replica 3 out of sync for 31 s")
 
 
 def test_changes_tell_of_brokers_controller_leaders_and_in_sync_replicas() -> None:

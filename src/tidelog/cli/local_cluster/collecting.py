@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from tidelog.cli.local_cluster.view import PartitionView
+from tidelog.cli.local_cluster.view import OutOfSync, PartitionView
 from tidelog.client.bootstrap import Address
 from tidelog.client.connection import ClientConnection, ConnectionLost
 from tidelog.errors import NO_ERROR, KafkaError
@@ -127,7 +127,7 @@ async def _partitions(
 class _BrokerLook(NamedTuple):
     log_ends: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
-    out_of_sync: Mapping[TopicPartition, Mapping[BrokerId, str]]
+    out_of_sync: Mapping[TopicPartition, Mapping[BrokerId, OutOfSync]]
 
 
 async def _look_at_broker(
@@ -165,16 +165,17 @@ async def _latest(
     }
 
 
-async def _reasons(connections: Connections, address: Address) -> dict[TopicPartition, dict[BrokerId, str]]:
+async def _reasons(connections: Connections, address: Address) -> dict[TopicPartition, dict[BrokerId, OutOfSync]]:
     answer = await connections.ask(address, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
     return {
         TopicPartition(topic.name, partition.partition_index): {
-            found.replica: found.reason for found in getattr(partition, "out_of_sync", ())
+            found.replica_id: OutOfSync(found.replica_id, found.rule, found.remedy, found.behind, found.since_ms)
+            for found in partition.out_of_sync
         }
         for directory in (answer.results if answer else [])
         for topic in directory.topics
         for partition in topic.partitions
-        if getattr(partition, "out_of_sync", ())
+        if partition.out_of_sync
     }
 
 
@@ -193,11 +194,11 @@ def _partition_view(
         partition.isr_nodes,
         leading.high_watermarks.get(topic_partition) if leading else None,
         {replica: _lag(leader_end, looks.get(replica), topic_partition) for replica in partition.replica_nodes},
-        {
-            replica: reasons.get(replica) or _reason_of_our_own(replica, leader, looks)
+        [
+            reasons.get(replica) or _reason_of_our_own(replica, leader, looks)
             for replica in partition.replica_nodes
             if replica not in partition.isr_nodes
-        },
+        ],
     )
 
 
@@ -206,10 +207,10 @@ def _lag(leader_end: int | None, look: _BrokerLook | None, topic_partition: Topi
     return None if end is None or leader_end is None else max(0, leader_end - end)
 
 
-def _reason_of_our_own(replica: BrokerId, leader: BrokerId | None, looks: Mapping[BrokerId, _BrokerLook]) -> str:
+def _reason_of_our_own(replica: BrokerId, leader: BrokerId | None, looks: Mapping[BrokerId, _BrokerLook]) -> OutOfSync:
     """For the moments in which no leader can say it."""
     if replica not in looks:
-        return f"replica {replica} is out of sync: its broker does not answer; it rejoins when it is back and caught up"
+        return OutOfSync(replica, "its broker does not answer", "rejoins when it is back and has caught up")
     if leader is None:
-        return f"replica {replica} is out of sync: there is no leader that it could catch up with"
-    return f"replica {replica} is out of sync: it is catching up with leader {leader}"
+        return OutOfSync(replica, "there is no leader", "can catch up when there is one again")
+    return OutOfSync(replica, f"it is catching up with leader {leader}", "rejoins when it has caught up")

@@ -1,5 +1,6 @@
 """A look at a cluster: what its brokers say, put together with what is known of their processes."""
 
+import time
 from collections.abc import Sequence
 
 from tidelog.cli.local_cluster.collecting import Connections, Findings, ask_cluster
@@ -15,7 +16,7 @@ async def look_at_local_cluster(connections: Connections, data: DataDirectory, p
     running = data.running_brokers(plan)
     findings = await ask_cluster(connections, [Address(broker.host, broker.port) for broker in running.values()])
     brokers = [_local_broker(broker_id, plan, running.get(broker_id), findings) for broker_id in plan.broker_ids]
-    return ClusterView(findings.cluster_id, findings.controller, brokers, findings.partitions)
+    return ClusterView(findings.cluster_id, findings.controller, brokers, findings.partitions, _now_ms())
 
 
 def _local_broker(broker_id: int, plan: Plan, process: BrokerProcess | None, findings: Findings) -> BrokerView:
@@ -45,4 +46,8 @@ async def look_at_remote_cluster(connections: Connections, bootstrap: Sequence[A
         else:
             state = BrokerState.UP if address in findings.answers else BrokerState.SILENT
             brokers.append(BrokerView(broker_id, *address, None, state))
-    return ClusterView(findings.cluster_id, findings.controller, brokers, findings.partitions)
+    return ClusterView(findings.cluster_id, findings.controller, brokers, findings.partitions, _now_ms())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

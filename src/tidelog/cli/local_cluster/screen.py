@@ -81,7 +81,7 @@ def picture(view: ClusterView, rows: int) -> list[str]:
     room = max(FEWEST_PARTITION_LINES, rows - len(head) - 2)
     ordered = sorted(view.partitions, key=lambda partition: partition.is_healthy)
     shown = _that_fit(ordered, room)
-    lines = head + partition_lines(sorted(shown, key=lambda partition: partition.topic_partition))
+    lines = head + partition_lines(sorted(shown, key=lambda partition: partition.topic_partition), view.at_ms)
     if len(shown) < len(ordered):
         lines.append(f"... and {len(ordered) - len(shown)} more partitions: `tidelog status` lists all")
     return lines

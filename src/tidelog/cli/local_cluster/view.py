@@ -23,6 +23,28 @@ class BrokerView(NamedTuple):
     state: BrokerState
 
 
+class OutOfSync(NamedTuple):
+    """Why a replica is not among the in-sync replicas."""
+
+    replica: BrokerId
+    rule: str
+    remedy: str
+    behind: int | None = None
+    since_ms: int | None = None
+
+    def text(self, now_ms: int) -> str:
+        duration = "" if self.since_ms is None else f" for {_duration(now_ms - self.since_ms)}"
+        behind = "" if self.behind is None else f", {self.behind} behind"
+        return f"replica {self.replica} out of sync{duration}{behind}: {self.rule}; {self.remedy}"
+
+
+def _duration(duration_ms: int) -> str:
+    seconds = max(0, duration_ms) // 1000
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+
+
 class PartitionView(NamedTuple):
     topic_partition: TopicPartition
     leader: BrokerId | None
@@ -32,8 +54,8 @@ class PartitionView(NamedTuple):
     high_watermark: int | None
     lag: Mapping[BrokerId, int | None]
     """How many offsets each replica is behind its leader; None where one of them cannot be asked."""
-    out_of_sync: Mapping[BrokerId, str]
-    """Why each replica outside the in-sync replicas is there."""
+    out_of_sync: Sequence[OutOfSync]
+    """Each replica outside the in-sync replicas, with the reason."""
 
     @property
     def is_healthy(self) -> bool:
@@ -45,6 +67,7 @@ class ClusterView(NamedTuple):
     controller: BrokerId | None
     brokers: Sequence[BrokerView]
     partitions: Sequence[PartitionView]
+    at_ms: int
 
     @property
     def counts(self) -> "Counts":
@@ -78,11 +101,11 @@ def as_json(view: ClusterView) -> dict[str, object]:
             }
             for found in view.brokers
         ],
-        "partitions": [_partition_as_json(partition) for partition in view.partitions],
+        "partitions": [_partition_as_json(partition, view.at_ms) for partition in view.partitions],
     }
 
 
-def _partition_as_json(partition: PartitionView) -> dict[str, object]:
+def _partition_as_json(partition: PartitionView, at_ms: int) -> dict[str, object]:
     return {
         "topic": partition.topic_partition.topic,
         "partition": partition.topic_partition.partition,
@@ -92,7 +115,7 @@ def _partition_as_json(partition: PartitionView) -> dict[str, object]:
         "isr": list(partition.in_sync),
         "high_watermark": partition.high_watermark,
         "lag": {str(replica): lag for replica, lag in partition.lag.items()},
-        "out_of_sync": [{"replica": replica, "reason": reason} for replica, reason in partition.out_of_sync.items()],
+        "out_of_sync": [{**found._asdict(), "reason": found.text(at_ms)} for found in partition.out_of_sync],
     }
 
 
@@ -100,7 +123,7 @@ def _partition_as_json(partition: PartitionView) -> dict[str, object]:
 
 
 def as_text(view: ClusterView) -> list[str]:
-    return [*broker_lines(view), "", *summary_lines(view), *partition_lines(view.partitions)]
+    return [*broker_lines(view), "", *summary_lines(view), *partition_lines(view.partitions, view.at_ms)]
 
 
 def broker_lines(view: ClusterView) -> list[str]:
@@ -138,7 +161,7 @@ def summary_lines(view: ClusterView) -> list[str]:
     return [f"{_plural(counts.topics, 'topic')}, {_plural(counts.partitions, 'partition')}: {state}"]
 
 
-def partition_lines(partitions: Sequence[PartitionView]) -> list[str]:
+def partition_lines(partitions: Sequence[PartitionView], at_ms: int) -> list[str]:
     """A table, and below each partition that is not whole the reason."""
     if not partitions:
         return []
@@ -148,7 +171,7 @@ def partition_lines(partitions: Sequence[PartitionView]) -> list[str]:
     shown = [lines[0]]
     for partition, line in zip(partitions, lines[1:], strict=True):
         shown.append(line)
-        shown += [f"    {reason}" for reason in partition.out_of_sync.values()]
+        shown += [f"    {found.text(at_ms)}" for found in partition.out_of_sync]
     return shown
 
 

@@ -33,7 +33,7 @@ SUPPORTED_FROM_VERSION = {
 NEVER = 2**15
 
 DEBUGGING_CONSUMER = -2
-"""Reads past the high watermark."""
+"""Reads past the high watermark, and at followers too."""
 
 
 async def handle_list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
@@ -59,7 +59,8 @@ async def _answer(
         if wanted.timestamp < 0 and call.version < SUPPORTED_FROM_VERSION.get(wanted.timestamp, NEVER):
             raise UnsupportedVersion
         partition = call.services.replicas.get(topic, wanted.partition_index)
-        partition.require_leader(wanted.current_leader_epoch)
+        if request.replica_id != DEBUGGING_CONSUMER:
+            partition.require_leader(wanted.current_leader_epoch)
         timestamp, offset, epoch = await _look_up(partition, request, wanted.timestamp, call)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
@@ -83,7 +84,7 @@ async def _look_up(
         else partition.readable_end(request.isolation_level)
     )
     if timestamp == LATEST:
-        return NO_TIMESTAMP, end, partition.require_leader().leader_epoch
+        return NO_TIMESTAMP, end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return NO_TIMESTAMP, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
