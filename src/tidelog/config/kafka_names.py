@@ -50,7 +50,7 @@ _NAMES = """
     log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
     log.initial.task.delay.ms log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable
     log.message.format.version log.message.timestamp.difference.max.ms log.preallocate
-    max.connection.creation.rate max.connections.per.ip.overrides max.incremental.fetch.session.cache.slots
+    max.connection.creation.rate max.connections.per.ip.overrides
     max.request.partition.size.limit metadata.log.dir metadata.log.max.record.bytes.between.snapshots
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.min.bytes
     metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms

@@ -10,11 +10,13 @@ from tidelog.controller.configs import ConfigChange, ConfigOutcome
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
+from tidelog.runtime.randomness import Randomness
 from tidelog.runtime.workers import Workers
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.control_plane import ControlPlane
 from tidelog.server.controller_link import ControllerLink
+from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.membership import Membership
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
@@ -28,6 +30,7 @@ class Services:
         "config_changes",
         "control_plane",
         "controller_link",
+        "fetch_sessions",
         "logs",
         "membership",
         "purgatory",
@@ -48,6 +51,7 @@ class Services:
         control_plane: ControlPlane,
         controller_link: ControllerLink,
         config_changes: ConfigChanges,
+        randomness: Randomness,
     ) -> None:
         self.clock = clock
         self.workers = workers
@@ -59,6 +63,9 @@ class Services:
         self.control_plane = control_plane
         self.controller_link = controller_link
         self.config_changes = config_changes
+        self.fetch_sessions = FetchSessions(
+            purgatory, randomness, clock, lambda: cluster.settings.max_incremental_fetch_session_cache_slots
+        )
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property

@@ -22,7 +22,6 @@ from tidelog.errors import (
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -34,6 +33,7 @@ from tidelog.protocol.record_batch import COMPRESSION_MASK, HEADER_BYTES, TRANSA
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.dispatch import Call
+from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.outcome import Deferred
 
 TOPIC_IDS_FROM_VERSION = 13
@@ -64,6 +64,7 @@ def _answer(
     if waits and not all(wait.is_over() for wait in waits):
         return _wait_for_replication(request, response, waits, call)
     _finish(waits)
+    add_leaders_to_produce(response, call)
     return response
 
 
@@ -102,21 +103,23 @@ class _Wait:
         self.answer = answer
 
     def is_over(self) -> bool:
-        return not self.is_still_leader() or self.partition.log.high_watermark >= self.end_offset
-
-    def is_still_leader(self) -> bool:
+        if self.partition.log.high_watermark >= self.end_offset:
+            return True
         leader = self.partition.leader
-        return leader is not None and leader.leader_epoch == self.leader_epoch
+        return leader is None or leader.leader_epoch != self.leader_epoch or not leader.has_enough_in_sync
 
     def failure(self) -> KafkaError | None:
-        if not self.is_still_leader():
-            return NotLeaderOrFollower()
-        if self.partition.log.high_watermark < self.end_offset:
-            return RequestTimedOut("the in-sync replicas did not confirm the write in time")
+        leader = self.partition.leader
+        if leader is None or leader.leader_epoch != self.leader_epoch:
+            return NotLeaderOrFollower(
+                f"the leader of {self.partition.topic_partition} changed before all had the write"
+            )
         try:
-            self.partition.require_leader().require_enough_in_sync()
+            leader.require_enough_in_sync()
         except KafkaError as error:
             return NotEnoughReplicasAfterAppend(error.message)
+        if self.partition.log.high_watermark < self.end_offset:
+            return RequestTimedOut("the in-sync replicas did not confirm the write in time")
         return None
 
 
@@ -141,6 +144,8 @@ def _append(
         raise InvalidRecord("a produce request carries exactly one record batch per partition")
     if is_internal(name):
         raise InvalidTopic(f"{name} is internal: only brokers write to it")
+    if call.services.is_fenced:
+        raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
     _check_attributes(batch[LOW_ATTRIBUTES_BYTE], call.version)
     partition = call.services.replicas.get(name, data.index)
     try:
@@ -173,7 +178,6 @@ def _failed(index: int, error: KafkaError, log_start_offset: int = -1) -> Partit
         log_start_offset=log_start_offset,
         record_errors=_record_errors(error),
         error_message=error.message,
-        current_leader=LeaderIdAndEpoch() if isinstance(error, NotLeaderOrFollower) else None,
     )
 
 
@@ -204,10 +208,13 @@ def _finish(waits: list[_Wait]) -> None:
 class DelayedProduce(DelayedOperation):
     """Holds the answer back until every append in it is replicated, or cannot be any more."""
 
-    __slots__ = ("_deferred", "_response", "_waits")
+    __slots__ = ("_call", "_deferred", "_response", "_waits")
 
-    def __init__(self, waits: list[_Wait], response: ProduceResponse, deferred: Deferred[ProduceResponse]) -> None:
+    def __init__(
+        self, waits: list[_Wait], response: ProduceResponse, deferred: Deferred[ProduceResponse], call: Call
+    ) -> None:
         super().__init__()
+        self._call = call
         self._waits = waits
         self._response = response
         self._deferred = deferred
@@ -217,6 +224,7 @@ class DelayedProduce(DelayedOperation):
 
     def on_completed(self) -> None:
         _finish(self._waits)
+        add_leaders_to_produce(self._response, self._call)
         self._deferred.resolve(self._response)
 
 
@@ -224,7 +232,7 @@ def _wait_for_replication(
     request: ProduceRequest, response: ProduceResponse, waits: list[_Wait], call: Call
 ) -> Deferred[ProduceResponse]:
     deferred: Deferred[ProduceResponse] = Deferred()
-    operation = DelayedProduce(waits, response, deferred)
+    operation = DelayedProduce(waits, response, deferred, call)
     deferred.on_abandoned = operation.abandon
     watched = [wait.partition.watchers for wait in waits]
     call.services.purgatory.wait(operation, watched, request.timeout_ms / 1000)

@@ -1,0 +1,304 @@
+"""What a Fetch reads, before it is an answer (R15): consumers up to what is committed, followers up to the end."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+from tidelog.errors import NO_ERROR, InconsistentTopicId, KafkaError, NotLeaderOrFollower, OffsetOutOfRange
+from tidelog.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from tidelog.replication.partition import READ_COMMITTED, Partition
+from tidelog.runtime.disk import FileSlice
+from tidelog.runtime.purgatory import Watchers
+from tidelog.server.dispatch import Call
+from tidelog.types import NO_LEADER_EPOCH, Uuid
+
+TOPIC_IDS_FROM_VERSION = 13
+NO_SESSION = 0
+
+
+class Wanted:
+    """One partition that is asked for, found or not."""
+
+    __slots__ = ("error_code", "partition", "request")
+
+    def __init__(self, request: FetchPartition) -> None:
+        self.request = request
+        self.partition: Partition | None = None
+        self.error_code = NO_ERROR  # why it was not found
+
+
+class Reader:
+    """Who asks, and how: what all partitions of one Fetch have in common."""
+
+    __slots__ = (
+        "is_follower",
+        "isolation_level",
+        "listener",
+        "replica_epoch",
+        "replica_id",
+        "services",
+        "uses_topic_ids",
+        "version",
+    )
+
+    def __init__(self, request: FetchRequest, call: Call) -> None:
+        state = request.replica_state
+        self.replica_id = request.replica_id if state is None else state.replica_id
+        self.replica_epoch = -1 if state is None else state.replica_epoch
+        self.is_follower = self.replica_id >= 0
+        self.isolation_level = request.isolation_level
+        self.version = call.version
+        self.listener = call.connection.listener
+        self.uses_topic_ids = call.version >= TOPIC_IDS_FROM_VERSION
+        self.services = call.services
+
+    def find(self, topic: str, topic_id: Uuid, index: int) -> Partition:
+        services = self.services
+        if self.is_follower and services.is_fenced:
+            raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
+        if not self.uses_topic_ids:
+            return services.replicas.get(topic, index)
+        partition = services.replicas.get(services.cluster.topic_name(topic_id), index)
+        if partition.topic_id != topic_id:
+            raise InconsistentTopicId
+        return partition
+
+    def watchers_of(self, partition: Partition) -> Watchers:
+        return partition.end_watchers if self.is_follower else partition.watchers
+
+    def check(self, request: FetchPartition, partition: Partition) -> None:
+        """R16, R39. Raises what the reader must be told before anything is read."""
+        partition.require_leader(request.current_leader_epoch)
+        if self.is_follower:
+            partition.require_follower(self.replica_id, self.replica_epoch)
+
+    def count(self, wanted: Wanted, now_ms: int) -> None:
+        """R17: tell the leader how far its follower is, unless the follower has something else than the leader."""
+        partition, request = wanted.partition, wanted.request
+        if partition is None:
+            return
+        try:
+            self.check(request, partition)
+            if _divergence(partition, request) is not None:
+                return
+        except KafkaError:
+            return  # reading meets it again, and tells
+        if partition.log.log_start_offset <= request.fetch_offset <= partition.log.log_end_offset:
+            partition.on_follower_fetch(self.replica_id, request.fetch_offset, request.log_start_offset, now_ms)
+
+    def read(
+        self, request: FetchPartition, partition: Partition, room: int, *, is_first: bool, may_block: bool
+    ) -> PartitionData:
+        """At most `room` bytes, unless nothing was read yet: then one whole batch in any case."""
+        self.check(request, partition)
+        log = partition.log
+        data = PartitionData(
+            partition_index=request.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            records=b"",
+        )
+        if request.last_fetched_epoch >= 0:
+            data.diverging_epoch = _divergence(partition, request)
+            if data.diverging_epoch is not None:
+                return data
+        end = partition.readable_end(self.isolation_level, is_follower=self.is_follower)
+        limit = min(request.partition_max_bytes, room)
+        if limit <= 0 and not is_first and log.log_start_offset <= request.fetch_offset <= log.log_end_offset:
+            return data
+        found = log.read(request.fetch_offset, limit, end, at_least_one_batch=is_first, may_block=may_block).slice
+        if found is not None:
+            data.records = found
+        if self.isolation_level == READ_COMMITTED and not self.is_follower:
+            data.aborted_transactions = [] if found is None else _aborted(partition, request.fetch_offset, end)
+        return data
+
+    def finds_something(self, wanted: Wanted) -> bool:
+        """Whether reading now would bring records or an error; found without reading."""
+        partition, request = wanted.partition, wanted.request
+        if partition is None:
+            return True
+        try:
+            self.check(request, partition)
+        except KafkaError:
+            return True
+        offset = request.fetch_offset
+        return offset < partition.log.log_start_offset or self.is_more_than(offset, partition)
+
+    def is_more_than(self, offset: int, partition: Partition) -> bool:
+        return offset < partition.readable_end(self.isolation_level, is_follower=self.is_follower)
+
+
+def _aborted(partition: Partition, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in partition.log.aborted_transactions(first_offset, end_offset)
+    ]
+
+
+def _divergence(partition: Partition, request: FetchPartition) -> EpochEndOffset | None:
+    """KIP-595: the reader's last epoch ended, here, before the offset it asks for."""
+    if request.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = partition.log.end_offset_for_epoch(request.last_fetched_epoch)
+    if epoch == NO_LEADER_EPOCH:
+        raise OffsetOutOfRange(f"leader epoch {request.last_fetched_epoch} is newer than all that is known here")
+    if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+def failed(index: int, error_code: int) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=error_code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        records=b"",
+    )
+
+
+class Fetch(ABC):
+    """One request, which may be read several times until it has enough.
+
+    `prepare` and `response` run on the event loop; `read` in between only reads, and may run in a worker.
+    """
+
+    __slots__ = ("bytes_read", "has_news", "max_bytes", "reader", "sizes", "slices", "wants_anything")
+
+    def __init__(self, request: FetchRequest, reader: Reader) -> None:
+        self.reader = reader
+        self.wants_anything = bool(request.topics)
+        self.max_bytes = min(request.max_bytes, reader.services.settings.fetch_max_bytes)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.bytes_read = 0
+        self.has_news = False  # an error or a diverging epoch: nothing to wait for
+        self.slices: list[FileSlice] = []
+        self.sizes: dict[Wanted, int] = {}
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Choose what the next `read` looks at."""
+
+    @abstractmethod
+    def count(self, now_ms: int) -> None:
+        """R17, once per request of a follower, also when its answer will wait."""
+
+    @abstractmethod
+    def read(self, *, may_block: bool = False) -> None:
+        """Raises NotCached where it would have to wait for a disk and may not."""
+
+    @abstractmethod
+    def response(self) -> FetchResponse:
+        """What was read."""
+
+    @abstractmethod
+    def put_back(self) -> None:
+        """What was read is not answered now."""
+
+    @abstractmethod
+    def watched(self) -> list[Watchers]:
+        """What to wait for."""
+
+    @abstractmethod
+    def changed(self, watchers: Watchers) -> Iterable[Wanted]:
+        """Which partitions may have moved when one of the watched has."""
+
+    def read_one(self, wanted: Wanted, may_block: bool) -> PartitionData:
+        if wanted.partition is None:
+            self.has_news = True
+            return failed(wanted.request.partition, wanted.error_code)
+        bytes_read = self.bytes_read
+        try:
+            data = self.reader.read(
+                wanted.request,
+                wanted.partition,
+                self.max_bytes - bytes_read,
+                is_first=bytes_read == 0,
+                may_block=may_block,
+            )
+        except KafkaError as error:
+            self.has_news = True
+            return failed(wanted.request.partition, error.code)
+        if isinstance(data.records, FileSlice):
+            self.bytes_read += len(data.records)
+            self.slices.append(data.records)
+            self.sizes[wanted] = len(data.records)
+        elif data.diverging_epoch is not None:
+            self.has_news = True
+        return data
+
+    def readable_bytes(self, wanted: Wanted) -> int:
+        """How much one partition has for this request by now. Raises what reading it would raise."""
+        if wanted.partition is None:
+            raise NotLeaderOrFollower
+        data = self.reader.read(wanted.request, wanted.partition, self.max_bytes, is_first=True, may_block=False)
+        return len(data.records or b"")
+
+
+class SessionlessFetch(Fetch):
+    """Names all it wants, and is told of all of it."""
+
+    __slots__ = ("_answers", "_by_watchers", "_topics")
+
+    def __init__(self, request: FetchRequest, reader: Reader) -> None:
+        super().__init__(request, reader)
+        self._topics = [
+            (topic, [self._find(topic.topic, topic.topic_id, wanted) for wanted in topic.partitions])
+            for topic in request.topics
+        ]
+        self._answers: list[list[PartitionData]] = []
+        self._by_watchers: dict[Watchers, Wanted] = {}
+
+    def _find(self, topic: str, topic_id: Uuid, request: FetchPartition) -> Wanted:
+        wanted = Wanted(request)
+        try:
+            wanted.partition = self.reader.find(topic, topic_id, request.partition)
+        except KafkaError as error:
+            wanted.error_code = error.code
+        return wanted
+
+    def prepare(self) -> None:
+        """All of it was found when the request came."""
+
+    def count(self, now_ms: int) -> None:
+        for _, partitions in self._topics:
+            for wanted in partitions:
+                self.reader.count(wanted, now_ms)
+
+    def read(self, *, may_block: bool = False) -> None:
+        self._clear()
+        self._answers = [[self.read_one(wanted, may_block) for wanted in partitions] for _, partitions in self._topics]
+
+    def response(self) -> FetchResponse:
+        return FetchResponse(
+            session_id=NO_SESSION,
+            responses=[
+                FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers)
+                for (topic, _), answers in zip(self._topics, self._answers, strict=True)
+            ],
+        )
+
+    def put_back(self) -> None:
+        self._answers = []
+
+    def watched(self) -> list[Watchers]:
+        for _, partitions in self._topics:
+            for wanted in partitions:
+                if wanted.partition is not None:
+                    self._by_watchers[self.reader.watchers_of(wanted.partition)] = wanted
+        return list(self._by_watchers)
+
+    def changed(self, watchers: Watchers) -> Iterable[Wanted]:
+        return (self._by_watchers[watchers],)
