@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage, Topic
@@ -24,6 +24,8 @@ class SettingsSeen:
 
     def configure(self, topic: str, partition_count: int, settings: TopicSettings) -> None:
         self.retention_ms.setdefault(topic, []).append(settings.retention_ms)
+
+    def on_brokers_changed(self, broker_epochs: Mapping[int, int]) -> None: ...
 
 
 class Following:

@@ -1,0 +1,423 @@
+"""What the controller tells a broker: who may, in which order, and what becomes of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.listeners import Endpoint
+from tidelog.config.topic import TopicSettings
+from tidelog.controller.registration import prepare_store
+from tidelog.controller.request_batch import LEADER_DURING_DELETE, RequestBatch
+from tidelog.errors import KafkaError, KafkaStorageError, NotController, StaleBrokerEpoch, StaleControllerEpoch
+from tidelog.protocol.codec import decode, encode
+from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownRequest, RemainingPartition
+from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from tidelog.protocol.messages.stop_replica import StopReplicaRequest
+from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
+from tidelog.protocol.structs import Request
+from tidelog.replication.assignment import LeaderAddress, PartitionAssignment, ReplicaStop
+from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
+from tidelog.server.cluster_state import ClusterState
+from tidelog.server.config_changes import ConfigChanges
+from tidelog.server.control_plane import ControlPlane
+from tidelog.server.dispatch import Call
+from tidelog.server.handlers.controlled_shutdown import handle_controlled_shutdown
+from tidelog.server.handlers.leader_and_isr import handle_leader_and_isr
+from tidelog.server.handlers.stop_replica import handle_stop_replica
+from tidelog.server.handlers.update_metadata import handle_update_metadata
+from tidelog.store.memory import MemoryStore, MemoryStoreState
+from tidelog.types import TopicPartition, Uuid
+
+ORDERS, PAYMENTS = b"o" * 16, b"p" * 16
+BROKER_EPOCH = 50
+CONTROLLER_EPOCH = 7
+
+
+def broker(broker_id: int, epoch: int = BROKER_EPOCH) -> Broker:
+    return Broker(broker_id, (Endpoint("PLAINTEXT", f"host{broker_id}", 9092, "PLAINTEXT"),), f"r{broker_id}", epoch)
+
+
+LIVE = {broker_id: broker(broker_id) for broker_id in (1, 2)}
+
+
+def partition(index: int = 0, leader: int = 1, leader_epoch: int = 0) -> Partition:
+    return Partition(index, (1, 2), leader, leader_epoch, (1, 2), CONTROLLER_EPOCH, 3)
+
+
+class RecordedReplicas:
+    """Writes down what it is told, and with which settings it would have made the logs."""
+
+    def __init__(self, cluster: ClusterState) -> None:
+        self._cluster = cluster
+        self.controller_epoch = 0
+        self.assignments: list[PartitionAssignment] = []
+        self.live_leaders: Mapping[int, LeaderAddress] = {}
+        self.stops: list[ReplicaStop] = []
+        self.retention_ms: list[int] = []
+        self.errors: dict[TopicPartition, KafkaError | None] = {}
+
+    def become_leader_or_follower(
+        self, controller_epoch: int, assignments: Sequence[PartitionAssignment], live_leaders: Mapping[int, Any]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        self.controller_epoch = controller_epoch
+        self.assignments += assignments
+        self.live_leaders = live_leaders
+        self.retention_ms += [
+            self._cluster.topic_settings(each.topic_partition.topic).retention_ms for each in assignments
+        ]
+        return {each.topic_partition: self.errors.get(each.topic_partition) for each in assignments}
+
+    def stop_replicas(
+        self, controller_epoch: int, stops: Sequence[ReplicaStop]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        self.controller_epoch = controller_epoch
+        self.stops += stops
+        return {each.topic_partition: self.errors.get(each.topic_partition) for each in stops}
+
+    def configure(self, topic: str, partition_count: int, settings: TopicSettings) -> None: ...
+
+    def on_brokers_changed(self, broker_epochs: Mapping[int, int]) -> None:
+        self.broker_epochs = broker_epochs
+
+
+class SlowStore(MemoryStore):
+    """Takes its time over reading many nodes."""
+
+    delay_s = 0.0
+    reads = 0
+
+    async def get_many(self, paths: Sequence[str]) -> list[Any]:
+        self.reads += 1
+        await asyncio.sleep(self.delay_s)
+        return await super().get_many(paths)
+
+
+class ToldBroker:
+    """Broker 1, as far as the controller sees it."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        self.state = MemoryStoreState()
+        self.store = SlowStore(self.state)
+        self.cluster = ClusterState(1, BrokerSettings(broker_id=1), ClusterImage("c"))
+        self.replicas = RecordedReplicas(self.cluster)
+        self.cluster.start(self.replicas)  # type: ignore[arg-type]
+        self.epoch = BROKER_EPOCH
+        changes = ConfigChanges(self.cluster, lambda: self.store, VirtualClock(loop))
+        plane = ControlPlane(self.cluster, self.replicas, changes, lambda: self.epoch)  # type: ignore[arg-type]
+        services = SimpleNamespace(control_plane=plane)
+        self.call = Call(services, None, 7, 1, "controller")  # type: ignore[arg-type]
+
+    async def set_configs(self, topic: str, **configs: str) -> None:
+        data = znodes.encode_config({name.replace("_", "."): value for name, value in configs.items()})
+        await self.store.create(znodes.topic_config_path(topic), data)
+
+    async def tell(self, request: Request) -> Any:
+        """Over the wire and back, so to say."""
+        request = decode(
+            type(request), type(request).__versions__.last, encode(request, type(request).__versions__.last)
+        )
+        match request:
+            case LeaderAndIsrRequest():
+                return await handle_leader_and_isr(request, self.call)
+            case StopReplicaRequest():
+                return await handle_stop_replica(request, self.call)
+            case UpdateMetadataRequest():
+                return await handle_update_metadata(request, self.call)
+        raise AssertionError(request)
+
+
+def batch(controller_epoch: int = CONTROLLER_EPOCH) -> RequestBatch:
+    return RequestBatch(2, controller_epoch)
+
+
+def request_of(filled: RequestBatch, live: Mapping[int, Broker] = LIVE) -> Request:
+    (request,) = (request for target, request in filled.build(live) if target == 1)
+    return request
+
+
+def leadership(topic: str = "orders", topic_id: Uuid = ORDERS, epoch: int = CONTROLLER_EPOCH) -> Request:
+    filled = batch(epoch)
+    filled.add_leader_and_isr([1], topic, topic_id, partition(), is_new=True)
+    return request_of(filled)
+
+
+def metadata(
+    *topics: tuple[str, Uuid, Partition],
+    epoch: int = CONTROLLER_EPOCH,
+    live: Mapping[int, Broker] = LIVE,
+    is_whole_cluster: bool = False,
+) -> Request:
+    filled = batch(epoch)
+    filled.add_metadata([1], topics, is_whole_cluster=is_whole_cluster)
+    return request_of(filled, live)
+
+
+def stop(epoch: int = CONTROLLER_EPOCH) -> Request:
+    filled = batch(epoch)
+    filled.add_stop_replica([1], "orders", 0, leader_epoch=4, delete=True)
+    return request_of(filled)
+
+
+def with_broker(scenario: Callable[[ToldBroker], Awaitable[None]]) -> None:
+    async def main() -> None:
+        told = ToldBroker()
+        await prepare_store(told.store)
+        await scenario(told)
+
+    run_virtually(main())
+
+
+# -- LeaderAndIsr
+
+
+def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        failed = TopicPartition("orders", 0)
+        told.replicas.errors[failed] = KafkaStorageError()
+        response = await told.tell(leadership())
+        assert told.replicas.assignments == [
+            PartitionAssignment(failed, ORDERS, CONTROLLER_EPOCH, 1, 0, (1, 2), 3, (1, 2), is_new=True)
+        ]
+        assert told.replicas.live_leaders == {1: LeaderAddress(1, "host1", 9092)}
+        assert response.error_code == 0
+        ((topic),) = response.topics
+        assert (topic.topic_id, [each.error_code for each in topic.partition_errors]) == (ORDERS, [56])
+
+    with_broker(scenario)
+
+
+def test_a_log_is_made_with_the_settings_of_a_topic_that_nobody_spoke_of_before() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.set_configs("orders", retention_ms="77")
+        await told.tell(leadership())
+        assert told.replicas.retention_ms == [77]
+        await told.tell(metadata(("orders", ORDERS, partition())))
+        assert told.cluster.image.topics["orders"].configs == {"retention.ms": "77"}
+
+    with_broker(scenario)
+
+
+def test_settings_are_read_once_for_each_new_topic() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        reads = told.store.reads
+        await told.tell(leadership())
+        await told.tell(leadership())
+        await told.tell(metadata(("orders", ORDERS, partition())))
+        await told.tell(metadata(("orders", ORDERS, partition(leader=2))))
+        assert told.store.reads == reads + 1
+
+    with_broker(scenario)
+
+
+def test_a_topic_made_again_under_its_name_gets_the_settings_it_has_now() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.tell(metadata(("orders", ORDERS, partition())))
+        await told.set_configs("orders", retention_ms="5")
+        await told.tell(leadership(topic_id=PAYMENTS))
+        assert told.replicas.retention_ms == [5]
+        await told.tell(metadata(("orders", PAYMENTS, partition())))
+        assert told.cluster.image.topics["orders"].topic_id == PAYMENTS
+        assert told.cluster.image.topics["orders"].configs == {"retention.ms": "5"}
+        assert told.cluster.image.topic_names == {PAYMENTS: "orders"}
+
+    with_broker(scenario)
+
+
+def test_requests_take_effect_in_the_order_they_came_even_if_the_first_waits_for_the_store() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.tell(metadata(("payments", PAYMENTS, partition())))
+        told.store.delay_s = 10
+        first = asyncio.ensure_future(told.tell(leadership()))
+        second = asyncio.ensure_future(told.tell(leadership("payments", PAYMENTS)))
+        await asyncio.sleep(1)
+        assert told.replicas.assignments == []
+        await asyncio.gather(first, second)
+        assert [each.topic_partition.topic for each in told.replicas.assignments] == ["orders", "payments"]
+
+    with_broker(scenario)
+
+
+def test_a_request_waits_for_a_store_that_cannot_be_asked_now() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.set_configs("orders", retention_ms="5")
+        told.state.expire(told.store.session_id)
+        waiting = asyncio.ensure_future(told.tell(leadership()))
+        await asyncio.sleep(5)
+        assert not waiting.done()
+        told.store = SlowStore(told.state)
+        await waiting
+        assert told.replicas.retention_ms == [5]
+
+    with_broker(scenario)
+
+
+def test_a_newer_controller_is_not_overtaken_by_a_request_that_waited_for_the_store() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        told.store.delay_s = 10
+        late = asyncio.ensure_future(told.tell(leadership()))
+        await asyncio.sleep(1)
+        told.replicas.controller_epoch = CONTROLLER_EPOCH + 1
+        assert (await late).error_code == StaleControllerEpoch.code
+        assert told.replicas.assignments == []
+
+    with_broker(scenario)
+
+
+# -- who may
+
+
+@pytest.mark.parametrize("request_", [leadership(), metadata(("orders", ORDERS, partition())), stop()])
+def test_a_controller_of_the_past_is_refused(request_: Request) -> None:
+    async def scenario(told: ToldBroker) -> None:
+        told.replicas.controller_epoch = CONTROLLER_EPOCH + 1
+        assert (await told.tell(request_)).error_code == StaleControllerEpoch.code
+        assert (told.replicas.assignments, told.replicas.stops, told.cluster.image.topics) == ([], [], {})
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("request_", [leadership(), metadata(("orders", ORDERS, partition())), stop()])
+def test_what_was_meant_for_an_earlier_life_of_the_broker_is_refused(request_: Request) -> None:
+    async def scenario(told: ToldBroker) -> None:
+        told.epoch = BROKER_EPOCH + 1
+        assert (await told.tell(request_)).error_code == StaleBrokerEpoch.code
+        assert (told.replicas.assignments, told.replicas.stops, told.cluster.image.topics) == ([], [], {})
+        told.epoch = BROKER_EPOCH - 1  # registered anew, but not yet told so
+        assert (await told.tell(request_)).error_code == 0
+
+    with_broker(scenario)
+
+
+def test_metadata_of_a_new_controller_ends_the_term_of_the_old_one() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.tell(metadata(epoch=CONTROLLER_EPOCH + 1))
+        assert told.replicas.controller_epoch == CONTROLLER_EPOCH + 1
+        assert (await told.tell(leadership())).error_code == StaleControllerEpoch.code
+
+    with_broker(scenario)
+
+
+# -- UpdateMetadata
+
+
+def test_brokers_are_replaced_as_a_whole_and_the_controller_is_who_sent_it() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.tell(metadata())
+        assert (told.cluster.image.brokers, told.cluster.image.controller_id) == (LIVE, 2)
+        assert told.replicas.broker_epochs == {1: BROKER_EPOCH, 2: BROKER_EPOCH}
+        await told.tell(metadata(live={1: LIVE[1]}))
+        assert told.cluster.image.brokers == {1: LIVE[1]}
+
+    with_broker(scenario)
+
+
+def test_topics_change_partition_by_partition() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.tell(metadata(("orders", ORDERS, partition(0)), ("orders", ORDERS, partition(1))))
+        await told.tell(metadata(("payments", PAYMENTS, partition(0))))
+        before = told.cluster.image
+        await told.tell(metadata(("orders", ORDERS, partition(1, leader=2, leader_epoch=9))))
+        image = told.cluster.image
+        assert image.topics["orders"].partitions == (partition(0), partition(1, leader=2, leader_epoch=9))
+        assert image.topics["payments"] is before.topics["payments"]
+        assert image.brokers is before.brokers
+        assert before.topics["orders"].partitions[1] == partition(1)
+
+    with_broker(scenario)
+
+
+def test_a_partition_that_the_controller_did_not_speak_of_has_no_leader() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.tell(metadata(("orders", ORDERS, partition(2))))
+        missing, _, named = told.cluster.image.topics["orders"].partitions
+        assert (missing.leader, missing.replicas, named) == (-1, (), partition(2))
+
+    with_broker(scenario)
+
+
+def test_a_topic_that_is_being_deleted_is_forgotten() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.tell(metadata(("orders", ORDERS, partition()), ("payments", PAYMENTS, partition())))
+        reads = told.store.reads
+        await told.tell(metadata(("orders", ORDERS, partition(leader=LEADER_DURING_DELETE))))
+        assert list(told.cluster.image.topics) == ["payments"]
+        assert told.cluster.image.topic_names == {PAYMENTS: "payments"}
+        assert told.store.reads == reads
+
+    with_broker(scenario)
+
+
+def test_the_deletion_of_an_earlier_topic_does_not_touch_the_present_one_of_that_name() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.tell(metadata(("orders", PAYMENTS, partition())))
+        await told.tell(metadata(("orders", ORDERS, partition(leader=LEADER_DURING_DELETE))))
+        assert told.cluster.image.topics["orders"].topic_id == PAYMENTS
+
+    with_broker(scenario)
+
+
+def test_what_metadata_of_the_whole_cluster_does_not_name_is_gone() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        await told.tell(metadata(("orders", ORDERS, partition()), ("payments", PAYMENTS, partition())))
+        await told.tell(metadata(("payments", PAYMENTS, partition()), is_whole_cluster=True))
+        assert list(told.cluster.image.topics) == ["payments"]
+
+    with_broker(scenario)
+
+
+def test_settings_that_are_known_stay_when_a_leader_changes() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        topic = Topic("orders", ORDERS, (partition(),), {"retention.ms": "5"})
+        told.cluster.apply(told.cluster.image.with_topics(topic))
+        await told.tell(metadata(("orders", ORDERS, partition(leader=2))))
+        assert told.cluster.image.topics["orders"].configs is topic.configs
+
+    with_broker(scenario)
+
+
+# -- StopReplica and ControlledShutdown
+
+
+def test_replicas_are_stopped_and_each_outcome_told() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        told.replicas.errors[TopicPartition("orders", 0)] = KafkaStorageError()
+        response = await told.tell(stop())
+        assert told.replicas.stops == [ReplicaStop(TopicPartition("orders", 0), 4, True)]
+        (error,) = response.partition_errors
+        assert (error.topic_name, error.partition_index, error.error_code) == ("orders", 0, 56)
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "remaining"),
+    [
+        ({TopicPartition("b", 1), TopicPartition("a", 2)}, 0, [RemainingPartition("a", 2), RemainingPartition("b", 1)]),
+        (NotController(), NotController.code, []),
+    ],
+)
+def test_a_leaving_broker_is_told_what_it_still_leads(
+    outcome: set[TopicPartition] | KafkaError, code: int, remaining: list[RemainingPartition]
+) -> None:
+    async def controlled_shutdown(broker_id: int, broker_epoch: int) -> set[TopicPartition]:
+        assert (broker_id, broker_epoch) == (3, 99)
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
+
+    async def main() -> None:
+        controller = SimpleNamespace(controlled_shutdown=controlled_shutdown)
+        services = SimpleNamespace(membership=SimpleNamespace(controller=controller))
+        call = Call(services, None, 3, 1, "x")  # type: ignore[arg-type]
+        response = await handle_controlled_shutdown(ControlledShutdownRequest(broker_id=3, broker_epoch=99), call)
+        assert (response.error_code, response.remaining_partitions) == (code, remaining)
+
+    run_virtually(main())
