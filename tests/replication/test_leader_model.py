@@ -117,8 +117,8 @@ class LetsAnybodyJoin(PartitionLeader):
 class CommitsBeforeTheShrinkIsWritten(PartitionLeader):
     __slots__ = ()
 
-    def _set_maximal(self) -> None:
-        super()._set_maximal()
+    def _take_stock(self) -> None:
+        super()._take_stock()
         if self.pending is not None:
             self._maximal = frozenset(self.pending.in_sync_replicas)
 

@@ -31,10 +31,12 @@ class PartitionLeader:
         "_at_end",
         "_has_followers_in_sync",
         "_maximal",
+        "_may_commit",
         "_peers",
         "broker_id",
         "epoch_start_offset",
         "followers",
+        "has_enough_in_sync",
         "high_watermark",
         "in_sync_replicas",
         "is_superseded",
@@ -82,7 +84,7 @@ class PartitionLeader:
         }
         self._peers = peers
         self._at_end: list[RemoteReplica] = []
-        self._set_maximal()
+        self._take_stock()
         self._advance(now_ms)
 
     # ---- events
@@ -135,7 +137,7 @@ class PartitionLeader:
         for replica in before - self.in_sync_replicas:
             if replica in self.followers:
                 self.followers[replica].leave(reason, now_ms)
-        self._set_maximal()
+        self._take_stock()
         proposal = self._propose_joining()
         self._advance(now_ms)  # KAFKA-13091: a shrink may commit what the replica that left held back
         return proposal
@@ -143,6 +145,7 @@ class PartitionLeader:
     def on_lost(self) -> None:
         """The state in the store is not the one this leader knows: a newer truth is on its way (R20)."""
         self.is_superseded = True
+        self._take_stock()
 
     def on_peers_changed(self, now_ms: int) -> ProposeInSyncReplicas | None:
         """A broker came, went or came back: who may join is another question now (KAFKA-15021)."""
@@ -152,6 +155,7 @@ class PartitionLeader:
 
     def on_settings(self, min_in_sync_replicas: int, now_ms: int) -> None:
         self.min_in_sync_replicas = min_in_sync_replicas
+        self._take_stock()
         self._advance(now_ms)
 
     def on_resume(self, now_ms: int) -> None:
@@ -167,13 +171,9 @@ class PartitionLeader:
         """As Kafka: a topic cannot ask for more than it has replicas."""
         return min(self.min_in_sync_replicas, len(self.replicas))
 
-    @property
-    def has_enough_in_sync(self) -> bool:
-        return len(self.in_sync_replicas) >= self.effective_min_in_sync
-
     def require_enough_in_sync(self) -> None:
         """R13: an acks=all write is refused before the append where it could not count as safe."""
-        if len(self.in_sync_replicas) < self.effective_min_in_sync:
+        if not self.has_enough_in_sync:
             raise NotEnoughReplicas(
                 f"{len(self.in_sync_replicas)} in-sync replicas, "
                 f"min.insync.replicas asks for {self.effective_min_in_sync}"
@@ -259,7 +259,7 @@ class PartitionLeader:
         proposed = self.in_sync_replicas.union(joining).difference(leaving)
         ordered = tuple(replica for replica in self.replicas if replica in proposed)
         self.pending = ProposeInSyncReplicas(ordered, self.version, joining, leaving, reason)
-        self._set_maximal()
+        self._take_stock()
         return self.pending
 
     def _remedy(self, follower: RemoteReplica) -> str:
@@ -274,14 +274,19 @@ class PartitionLeader:
 
     # ---- the high watermark
 
-    def _set_maximal(self) -> None:
-        """R18: also who joins by a change that is not known to be written yet; it may be written (KIP-497)."""
+    def _take_stock(self) -> None:
+        """What appends need to know of those in sync.
+
+        R18: also who joins by a change that is not known to be written yet; it may be written (KIP-497).
+        """
         joining = self.pending.joining if self.pending else ()
         self._maximal = self.in_sync_replicas.union(joining)
         self._has_followers_in_sync = any(replica in self._maximal for replica in self.followers)
+        self.has_enough_in_sync = len(self.in_sync_replicas) >= self.effective_min_in_sync
+        self._may_commit = self.has_enough_in_sync and not self.is_superseded
 
     def _advance(self, now_ms: int) -> None:
-        if self.is_superseded or len(self.in_sync_replicas) < self.effective_min_in_sync:
+        if not self._may_commit:
             return
         committed = self.log_end_offset
         for follower in self.followers.values():
