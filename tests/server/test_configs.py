@@ -438,7 +438,7 @@ def test_limits_of_connections_that_were_changed_hold_after_a_restart() -> None:
     async def main() -> None:
         world = World()
         async with world.broker():
-            await change(await world.connect(), ALL_BROKERS, ("max.connections", SET, "1"))
+            await change(await world.connect(), ALL_BROKERS, ("max.connections", SET, "2"))
         async with world.broker():
             first, second = await world.connect(), await world.connect()
             await asyncio.sleep(0.1)

@@ -14,7 +14,14 @@ from tests.server.test_delete_topics import delete
 from tests.server.test_idempotent_producers import init
 from tests.server.test_metadata import ask, by_name
 from tidelog.config.resolution import ConfigSource
-from tidelog.errors import ERRORS_BY_CODE, CoordinatorLoadInProgress, LeaderNotAvailable, NotController, RequestTimedOut
+from tidelog.errors import (
+    ERRORS_BY_CODE,
+    CoordinatorLoadInProgress,
+    LeaderNotAvailable,
+    NotController,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+)
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.store.interface import Operation, Result, Store, StoreUnavailable
 from tidelog.store.memory import MemoryStore
@@ -128,7 +135,7 @@ def test_a_session_that_ended(request_: Ask, _: int, error: int) -> None:
             assert await request_(client) == error
             assert ERRORS_BY_CODE[error].retriable
             assert client.closed_because is None
-            assert (await client.produce("t", b"x")).error_code == 0
+            assert (await client.produce("t", b"x")).error_code == NotLeaderOrFollower.code
             world.is_open = True
             await asyncio.sleep(5)
             assert await request_(client) == 0

@@ -175,7 +175,7 @@ class Partition:
     def require_leader(self, current_leader_epoch: int = -1) -> PartitionLeader:
         """R16: only the leader answers, and only to those who know of no other epoch."""
         leader = self.leader
-        if current_leader_epoch != self.leader_epoch and current_leader_epoch >= 0 <= self.leader_epoch:
+        if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch) and self.leader_epoch >= 0:
             known = f"{self.topic_partition} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}"
             raise (FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch)(known)
         if leader is None:

@@ -86,6 +86,11 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._online)
 
+    def is_known(self, topic_partition: TopicPartition) -> bool:
+        """Whether it is hosted here with a role that the controller gave, or offline."""
+        partition = self._online.get(topic_partition)
+        return topic_partition in self._offline or (partition is not None and partition.leader_epoch >= 0)
+
     def get(self, topic: str, partition: int) -> Partition:
         found = self._online.get((topic, partition))  # type: ignore[call-overload]  # a tuple equals its named twin
         if found is None:

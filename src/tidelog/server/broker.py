@@ -252,17 +252,28 @@ class Broker:
         return host_and_port(endpoint.host, endpoint.port)
 
     async def _wait_for_controller(self, cluster: ClusterState) -> None:
-        """Until a controller has told this broker about the cluster it is part of."""
+        """Until a controller has told this broker about its cluster, and what to lead and to follow."""
+        replicas = self._services.replicas
+        told = asyncio.Event()
+        replicas.on_leadership_change.append(lambda *_: told.set())
+        deadline = self._seams.clock.monotonic() + PATIENCE_FOR_CONTROLLER_S
         is_known = await cluster.wait_until(
-            lambda image: (
-                image.controller_id >= 0
-                and self.broker_id in image.brokers
-                and self._services.replicas.controller_epoch > 0
-            ),
-            PATIENCE_FOR_CONTROLLER_S,
+            lambda image: self.broker_id in image.brokers and replicas.controller_epoch > 0, PATIENCE_FOR_CONTROLLER_S
         )
+        while is_known and not self._has_its_partitions(cluster):
+            told.clear()
+            is_known = await _is_set(told, deadline - self._seams.clock.monotonic())
         if not is_known:
-            log.warning("no controller has spoken to this broker yet; starting anyway broker_id=%d", self.broker_id)
+            log.warning("the controller has not told this broker what to do yet broker_id=%d", self.broker_id)
+
+    def _has_its_partitions(self, cluster: ClusterState) -> bool:
+        replicas = self._services.replicas
+        return all(
+            replicas.is_known(TopicPartition(topic.name, partition.index))
+            for topic in cluster.image.topics.values()
+            for partition in topic.partitions
+            if self.broker_id in partition.replicas and partition.leader in cluster.image.brokers
+        )
 
     def _tell_strays(self, cluster: ClusterState, logs: LogManager) -> None:
         for topic_partition in logs.logs:
@@ -392,6 +403,14 @@ class Broker:
             await self._logs.close()
         await self._close_store()
         self._seams.workers.close()
+
+
+async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(max(timeout_s, 0)):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def _sentence(error: Exception) -> str:

@@ -8,6 +8,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from tidelog.config.broker import BrokerSettings
@@ -106,7 +108,7 @@ class Connection:
             outcome.listen(lambda response: self._answer(pending, route, call, response))
         else:
             task = asyncio.get_running_loop().create_task(self._await_outcome(pending, route, call, outcome))
-            pending.cancel = task.cancel
+            pending.cancel = partial(_give_up, task, outcome)
 
     def _reserve(self) -> _PendingAnswer:
         pending = _PendingAnswer()
@@ -158,6 +160,12 @@ class Connection:
         if self._is_paused and not self._is_congested():
             self._is_paused = False
             self.channel.resume_reading()
+
+
+def _give_up(task: asyncio.Task[None], outcome: Coroutine[Any, Any, Response | None]) -> None:
+    task.cancel()
+    if getcoroutinestate(outcome) == CORO_CREATED:
+        outcome.close()  # the task will not come to it
 
 
 class ConnectionRegistry:
