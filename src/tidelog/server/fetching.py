@@ -37,16 +37,7 @@ class Wanted:
 class Reader:
     """Who asks, and how: what all partitions of one Fetch have in common."""
 
-    __slots__ = (
-        "is_follower",
-        "isolation_level",
-        "listener",
-        "replica_epoch",
-        "replica_id",
-        "services",
-        "uses_topic_ids",
-        "version",
-    )
+    __slots__ = ("call", "is_follower", "isolation_level", "replica_epoch", "replica_id", "services", "uses_topic_ids")
 
     def __init__(self, request: FetchRequest, call: Call) -> None:
         state = request.replica_state
@@ -54,8 +45,7 @@ class Reader:
         self.replica_epoch = -1 if state is None else state.replica_epoch
         self.is_follower = self.replica_id >= 0
         self.isolation_level = request.isolation_level
-        self.version = call.version
-        self.listener = call.connection.listener
+        self.call = call
         self.uses_topic_ids = call.version >= TOPIC_IDS_FROM_VERSION
         self.services = call.services
 
@@ -94,10 +84,12 @@ class Reader:
             partition.on_follower_fetch(self.replica_id, request.fetch_offset, request.log_start_offset, now_ms)
 
     def read(
-        self, request: FetchPartition, partition: Partition, room: int, *, is_first: bool, may_block: bool
+        self, request: FetchPartition, partition: Partition, room: int, is_first: bool, may_block: bool
     ) -> PartitionData:
         """At most `room` bytes, unless nothing was read yet: then one whole batch in any case."""
-        self.check(request, partition)
+        partition.require_leader(request.current_leader_epoch)
+        if self.is_follower:
+            partition.require_follower(self.replica_id, self.replica_epoch)
         log = partition.log
         data = PartitionData(
             partition_index=request.partition,
@@ -179,7 +171,6 @@ class Fetch(ABC):
         self.reader = reader
         self.wants_anything = bool(request.topics)
         self.max_bytes = min(request.max_bytes, reader.services.settings.fetch_max_bytes)
-        self._clear()
 
     def _clear(self) -> None:
         self.bytes_read = 0
@@ -222,11 +213,7 @@ class Fetch(ABC):
         bytes_read = self.bytes_read
         try:
             data = self.reader.read(
-                wanted.request,
-                wanted.partition,
-                self.max_bytes - bytes_read,
-                is_first=bytes_read == 0,
-                may_block=may_block,
+                wanted.request, wanted.partition, self.max_bytes - bytes_read, bytes_read == 0, may_block
             )
         except KafkaError as error:
             self.has_news = True
@@ -243,7 +230,7 @@ class Fetch(ABC):
         """How much one partition has for this request by now. Raises what reading it would raise."""
         if wanted.partition is None:
             raise NotLeaderOrFollower
-        data = self.reader.read(wanted.request, wanted.partition, self.max_bytes, is_first=True, may_block=False)
+        data = self.reader.read(wanted.request, wanted.partition, self.max_bytes, True, False)
         return len(data.records or b"")
 
 
@@ -258,7 +245,7 @@ class SessionlessFetch(Fetch):
             (topic, [self._find(topic.topic, topic.topic_id, wanted) for wanted in topic.partitions])
             for topic in request.topics
         ]
-        self._answers: list[list[PartitionData]] = []
+        self._answers: list[FetchableTopicResponse] = []
         self._by_watchers: dict[Watchers, Wanted] = {}
 
     def _find(self, topic: str, topic_id: Uuid, request: FetchPartition) -> Wanted:
@@ -279,19 +266,18 @@ class SessionlessFetch(Fetch):
 
     def read(self, *, may_block: bool = False) -> None:
         self._clear()
-        self._answers = [[self.read_one(wanted, may_block) for wanted in partitions] for _, partitions in self._topics]
+        self._answers = [
+            FetchableTopicResponse(
+                topic.topic, topic.topic_id, [self.read_one(wanted, may_block) for wanted in partitions]
+            )
+            for topic, partitions in self._topics
+        ]
 
     def response(self) -> FetchResponse:
-        return FetchResponse(
-            session_id=NO_SESSION,
-            responses=[
-                FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers)
-                for (topic, _), answers in zip(self._topics, self._answers, strict=True)
-            ],
-        )
+        return FetchResponse(session_id=NO_SESSION, responses=self._answers)
 
     def put_back(self) -> None:
-        self._answers = []
+        """Nothing is kept from one request to the next."""
 
     def watched(self) -> list[Watchers]:
         for _, partitions in self._topics:

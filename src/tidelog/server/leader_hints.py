@@ -9,7 +9,6 @@ from tidelog.protocol.messages.fetch import FetchResponse
 from tidelog.protocol.messages.produce import ProduceResponse
 from tidelog.server.answers import reachable_brokers
 from tidelog.server.dispatch import Call
-from tidelog.server.fetching import Reader
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId, TopicPartition, Uuid
 
@@ -18,19 +17,19 @@ IN_PRODUCE_FROM_VERSION = 10
 FETCH_ERRORS = (NotLeaderOrFollower.code, FencedLeaderEpoch.code)
 
 
-def add_leaders_to_fetch(response: FetchResponse, reader: Reader) -> None:
-    if reader.version < IN_FETCH_FROM_VERSION:
+def add_leaders_to_fetch(response: FetchResponse, call: Call) -> None:
+    if call.version < IN_FETCH_FROM_VERSION:
         return
     leaders: set[BrokerId] = set()
     for topic in response.responses:
-        name = _topic_name(topic.topic, topic.topic_id, reader.services)
+        name = _topic_name(topic.topic, topic.topic_id, call.services)
         for data in topic.partitions:
             if data.error_code in FETCH_ERRORS:
-                leader, epoch = _leader_of(name, data.partition_index, reader.services)
+                leader, epoch = _leader_of(name, data.partition_index, call.services)
                 data.current_leader = fetch_messages.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                 leaders.add(leader)
     response.node_endpoints = [
-        fetch_messages.NodeEndpoint(*node) for node in _nodes(leaders, reader.services, reader.listener)
+        fetch_messages.NodeEndpoint(*node) for node in _nodes(leaders, call.services, call.connection.listener)
     ]
 
 

@@ -135,5 +135,5 @@ async def _read_in_worker(fetch: Fetch) -> FetchResponse:
 def _response(fetch: Fetch) -> FetchResponse:
     response = fetch.response()
     if fetch.has_news:
-        add_leaders_to_fetch(response, fetch.reader)
+        add_leaders_to_fetch(response, fetch.reader.call)
     return response
