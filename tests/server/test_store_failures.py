@@ -1,4 +1,4 @@
-"""A coordination store that fails: requests get errors that clients retry, connections stay, data goes on."""
+"""A coordination store that fails: requests get errors that clients retry, connections stay, data goes on if it may."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence

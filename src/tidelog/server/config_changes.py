@@ -35,6 +35,7 @@ class ConfigChanges:
         self._watched: Store | None = None
         self._last_name = ""
         self._known_since: dict[str, float] = {}
+        self._is_told = False
 
     async def run(self) -> None:
         """Follow the changes of one session after another, until cancelled."""
@@ -42,7 +43,9 @@ class ConfigChanges:
             try:
                 await self._follow()
             except StoreError as error:
-                logger.warning("changes of settings cannot be followed, trying on reason=%s", error)
+                if not self._is_told:
+                    logger.warning("changes of settings cannot be followed, trying on reason=%s", error)
+                self._is_told = True
             except Exception:
                 logger.exception("changes of settings cannot be followed, trying on")
             self._watched = None
@@ -56,6 +59,7 @@ class ConfigChanges:
         async with self._reading:
             names = await self._list(store)
             await self._reload(store, names)
+        self._is_told = False
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PURGE_INTERVAL_S):
