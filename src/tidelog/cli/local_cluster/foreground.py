@@ -10,7 +10,7 @@ from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirector
 from tidelog.cli.local_cluster.hints import bootstrap_flag, hint, program
 from tidelog.cli.local_cluster.looking import look_at_local_cluster
 from tidelog.cli.local_cluster.plan import Plan
-from tidelog.cli.local_cluster.readiness import NotReady, wait_until_ready
+from tidelog.cli.local_cluster.readiness import BrokerEnded, wait_until_ready
 from tidelog.cli.local_cluster.screen import Screen, make_screen
 from tidelog.cli.local_cluster.stopping import kill, stop, stop_order
 from tidelog.cli.local_cluster.supervisor import Supervisor
@@ -86,7 +86,7 @@ async def _become_ready(
         say("interrupted: stopping what was started")
         await stop_brokers(started, None, say, end)
         return False
-    except NotReady:
+    except BrokerEnded:
         await stop_brokers(started, None, lambda _: None, end)
         raise
     finally:

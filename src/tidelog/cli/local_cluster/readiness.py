@@ -11,14 +11,16 @@ from tidelog.cli.local_cluster.starting import last_words
 from tidelog.client.bootstrap import Address
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-POLL_S = 0.01
+FIRST_POLL_S = 0.01
+LONGEST_POLL_S = 0.1
+POLL_GROWTH = 1.05
 LONGEST_START_S = 120.0
 LONGEST_ELECTION_S = 10.0
 """A partition may have lost all its replicas: its topic does not hold up the others for longer."""
 
 
-class NotReady(Refused):
-    """A broker ended, or takes too long."""
+class BrokerEnded(Refused):
+    """It could not be started, and has said why."""
 
 
 async def wait_until_ready(
@@ -49,15 +51,17 @@ async def _wait_for_one(
     on_ready: Callable[[BrokerProcess], None],
     deadline: float,
 ) -> None:
+    poll_s = FIRST_POLL_S
     while not _counts_on_all(await _ask(connections, process), processes):
         if not process.is_running:
-            raise NotReady(f"broker {process.broker_id} could not be started: {last_words(data, process.broker_id)}")
+            raise BrokerEnded(f"broker {process.broker_id} could not be started: {last_words(data, process.broker_id)}")
         if time.monotonic() > deadline:
-            raise NotReady(
-                f"broker {process.broker_id} is not ready after {LONGEST_START_S:.0f} s;"
+            raise Refused(
+                f"broker {process.broker_id} is still not ready after {LONGEST_START_S:.0f} s and is left to go on;"
                 f" its log is {data.log_file(process.broker_id)}"
             )
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(poll_s)
+        poll_s = min(LONGEST_POLL_S, poll_s * POLL_GROWTH)
     on_ready(process)
 
 
@@ -70,7 +74,8 @@ def _counts_on_all(answer: MetadataResponse | None, processes: Mapping[int, Brok
     if answer is None:
         return False
     members = {(broker.node_id, broker.port) for broker in answer.brokers}
-    return answer.controller_id in processes and members >= {(each.broker_id, each.port) for each in processes.values()}
+    controller_is_there = any(broker.node_id == answer.controller_id for broker in answer.brokers)
+    return controller_is_there and members >= {(each.broker_id, each.port) for each in processes.values()}
 
 
 async def _wait_for_leaders(connections: Connections, processes: Mapping[int, BrokerProcess]) -> None:
@@ -80,7 +85,7 @@ async def _wait_for_leaders(connections: Connections, processes: Mapping[int, Br
             answer = await _ask(connections, process)
             if answer is not None and _have_leaders(answer):
                 break
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(FIRST_POLL_S)
 
 
 def _have_leaders(answer: MetadataResponse) -> bool:
