@@ -16,6 +16,7 @@ from tidelog.runtime.clock import Clock, ManualClock
 from tidelog.runtime.deadlines import Deadlines
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.purgatory import Purgatory
+from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 from tidelog.types import BrokerId, TopicPartition, Uuid
@@ -97,10 +98,10 @@ class RecordingFetchers:
 class Replicas:
     """A replica manager of broker 1 with everything around it in memory."""
 
-    def __init__(self, manager: ReplicaManager, fetchers: RecordingFetchers, purgatory: Purgatory) -> None:
+    def __init__(self, manager: ReplicaManager, fetchers: RecordingFetchers, logs: LogManager) -> None:
         self.manager = manager
         self.fetchers = fetchers
-        self.purgatory = purgatory
+        self.logs = logs
 
     @classmethod
     async def on(
@@ -116,9 +117,10 @@ class Replicas:
         purgatory = Purgatory(loop, Deadlines(loop))
         fetchers = RecordingFetchers()
         session = store or MemoryStore(MemoryStoreState())
+        logs = await manager_on(disk, *log_dirs)
         manager = ReplicaManager(
             broker_id=1,
-            logs=await manager_on(disk, *log_dirs),
+            logs=logs,
             purgatory=purgatory,
             fetchers=fetchers,
             store=lambda: session,
@@ -127,7 +129,7 @@ class Replicas:
             topic_settings=lambda topic: topic_settings or TopicSettings(),
         )
         manager.on_brokers_changed(dict.fromkeys((1, 2, 3), -1))
-        return cls(manager, fetchers, purgatory)
+        return cls(manager, fetchers, logs)
 
     def take(self, *assignments: PartitionAssignment, controller_epoch: int = 1) -> list[type[KafkaError] | None]:
         """What became of each: the class of its error, or None."""

@@ -1,84 +1,317 @@
+"""What the controller says, and what becomes of it."""
+
 import asyncio
+import errno
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.storage.logs import append, manager_on
-from tidelog.config.topic import TopicSettings
-from tidelog.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
-from tidelog.replication.leader import PartitionLeader
-from tidelog.replication.replica_manager import ReplicaManager
-from tidelog.runtime.deadlines import Deadlines
+from tests.replication.leaders import ORDERS, ORDERS_ID, Replicas, assignment_of
+from tests.storage.logs import append
+from tidelog.errors import (
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    StaleControllerEpoch,
+    UnknownTopicOrPartition,
+)
+from tidelog.replication.assignment import EPOCH_DURING_DELETE, NO_EPOCH_CHECK, ReplicaStop
+from tidelog.replication.partition import Partition
 from tidelog.runtime.memory_disk import MemoryDisk
-from tidelog.runtime.purgatory import Purgatory
 from tidelog.types import TopicPartition
 
-ORDERS = TopicPartition("orders", 0)
-SETTINGS = TopicSettings()
-FIRST_ID, SECOND_ID = b"1" * 16, b"2" * 16
+SECOND_ID = b"2" * 16
 
 
-def leader(epoch: int = 0) -> PartitionLeader:
-    return PartitionLeader(1, epoch, frozenset({1}))
+def with_replicas(scenario: Callable[[Replicas], Awaitable[None]], *log_dirs: str) -> None:
+    async def main() -> None:
+        await scenario(await Replicas.on(MemoryDisk(), log_dirs=log_dirs or ("/data",)))
+
+    asyncio.run(main())
 
 
-async def replicas_on(disk: MemoryDisk) -> ReplicaManager:
-    loop = asyncio.get_running_loop()
-    return ReplicaManager(await manager_on(disk), Purgatory(loop, Deadlines(loop)))
+def stop(replicas: Replicas, leader_epoch: int, *, delete: bool = False, controller_epoch: int = 1) -> object:
+    (outcome,) = replicas.manager.stop_replicas(controller_epoch, [ReplicaStop(ORDERS, leader_epoch, delete)]).values()
+    return None if outcome is None else type(outcome)
 
 
 def test_a_partition_is_online_offline_or_not_here() -> None:
-    async def run() -> None:
-        replicas = await replicas_on(MemoryDisk())
+    async def scenario(replicas: Replicas) -> None:
         with pytest.raises(UnknownTopicOrPartition):
-            replicas.get("orders", 0)
-        replicas.make_leader(ORDERS, FIRST_ID, leader(), SETTINGS)
-        assert replicas.get("orders", 0).topic_partition == ORDERS
-        replicas.take_offline({ORDERS})
+            replicas.orders()
+        assert replicas.take(assignment_of(1)) == [None]
+        assert replicas.orders().topic_partition == ORDERS
+        replicas.manager.take_offline({ORDERS})
         with pytest.raises(KafkaStorageError):
-            replicas.get("orders", 0)
-        replicas.make_leader(ORDERS, FIRST_ID, leader(1), SETTINGS)
-        assert replicas.offline_partitions == {ORDERS}
+            replicas.orders()
+        assert replicas.take(assignment_of(1, epoch=6)) == [KafkaStorageError]
+        assert replicas.manager.offline_partitions == {ORDERS}
+        assert stop(replicas, 6) is KafkaStorageError
 
-    asyncio.run(run())
+    with_replicas(scenario)
+
+
+def test_a_controller_of_the_past_is_refused_and_changes_nothing() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1), controller_epoch=7)
+        replicas.fetchers.told.clear()
+        with pytest.raises(StaleControllerEpoch):
+            replicas.take(assignment_of(1, epoch=9), controller_epoch=6)
+        with pytest.raises(StaleControllerEpoch):
+            stop(replicas, 9, delete=True, controller_epoch=6)
+        assert (replicas.orders().leader_epoch, replicas.manager.controller_epoch) == (5, 7)
+        assert replicas.fetchers.told == []
+
+    with_replicas(scenario)
+
+
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_an_epoch_that_is_not_newer_is_skipped(epoch: int) -> None:
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1, 2, epoch=5))
+        assert replicas.take(assignment_of(1, 2, leader=2, epoch=epoch)) == [StaleControllerEpoch]
+        assert replicas.orders().require_leader().leader_epoch == 5
+
+    with_replicas(scenario)
+
+
+def test_what_this_broker_has_no_replica_of_is_refused() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        assert replicas.take(assignment_of(2, 3, leader=2)) == [UnknownTopicOrPartition]
+        assert len(replicas.manager) == 0
+
+    with_replicas(scenario)
+
+
+def test_a_partition_of_another_topic_of_the_same_name_is_refused() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1))
+        assert replicas.take(assignment_of(1, epoch=6, topic_id=SECOND_ID)) == [InconsistentTopicId]
+        assert replicas.orders().topic_id == ORDERS_ID
+
+    with_replicas(scenario)
+
+
+def test_each_partition_of_a_request_has_its_own_outcome() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        elsewhere = assignment_of(2, 3, leader=2, topic_partition=TopicPartition("orders", 1))
+        assert replicas.take(elsewhere, assignment_of(1)) == [UnknownTopicOrPartition, None]
+        assert [partition.topic_partition for partition in replicas.manager] == [ORDERS]
+
+    with_replicas(scenario)
 
 
 def test_a_new_epoch_is_recorded_before_the_first_append() -> None:
-    async def run() -> None:
-        replicas = await replicas_on(MemoryDisk())
-        replicas.make_leader(ORDERS, FIRST_ID, leader(4), SETTINGS)
-        log = replicas.get("orders", 0).log
+    """KAFKA-7415."""
+
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1, epoch=4))
+        log = replicas.orders().log
         assert list(log.leader_epochs.starts) == [(4, 0)]
         append(log, b"x", leader_epoch=4)
-        replicas.make_leader(ORDERS, FIRST_ID, leader(6), SETTINGS)
+        replicas.take(assignment_of(1, epoch=6))
         assert list(log.leader_epochs.starts) == [(4, 0), (6, 1)]
 
-    asyncio.run(run())
+    with_replicas(scenario)
+
+
+def test_fetching_stops_before_a_role_changes_and_starts_after_it() -> None:
+    """R8, R9."""
+
+    async def scenario(replicas: Replicas) -> None:
+        roles: list[tuple[bool, bool]] = []
+        forget = replicas.fetchers.forget
+
+        def forget_and_look(topic_partitions: list[TopicPartition]) -> None:
+            forget(topic_partitions)
+            if len(replicas.manager):
+                roles.append((replicas.orders().is_leader, replicas.orders().is_follower))
+
+        replicas.fetchers.forget = forget_and_look  # type: ignore[method-assign, assignment]
+        replicas.take(assignment_of(1, 2, leader=2, epoch=5))
+        replicas.take(assignment_of(1, 2, leader=1, epoch=6))
+        replicas.take(assignment_of(1, 2, leader=2, epoch=7))
+        assert replicas.fetchers.told == [
+            ("forget", ORDERS),
+            ("follow", ORDERS, 2, 5),
+            ("forget", ORDERS),
+            ("forget", ORDERS),
+            ("follow", ORDERS, 2, 7),
+        ]
+        assert roles == [(False, True), (True, False)]
+
+    with_replicas(scenario)
+
+
+def test_the_same_leader_in_a_new_epoch_is_followed_anew() -> None:
+    """KAFKA-7164: what must be cut is asked again in every epoch."""
+
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1, 2, leader=2, epoch=5))
+        replicas.take(assignment_of(1, 2, leader=2, epoch=6))
+        assert ("follow", ORDERS, 2, 6) in replicas.fetchers.told
+
+    with_replicas(scenario)
+
+
+@pytest.mark.parametrize("leader", [-1, 9])
+def test_without_a_live_leader_there_is_a_log_and_nobody_fetches(leader: int) -> None:
+    """KAFKA-3096; the high watermark must survive in the checkpoint."""
+
+    async def scenario(replicas: Replicas) -> None:
+        assert replicas.take(assignment_of(1, 9, leader=leader, in_sync=(9,))) == [None]
+        assert replicas.orders().log.log_end_offset == 0
+        assert replicas.fetchers.told == [("forget", ORDERS)]
+
+    with_replicas(scenario)
+
+
+def test_who_leads_and_who_does_not_any_more_is_told() -> None:
+    """R10."""
+
+    async def scenario(replicas: Replicas) -> None:
+        told: list[tuple[int, int]] = []
+
+        def note(leading: list[Partition], left: list[Partition]) -> None:
+            told.append((len(leading), len(left)))
+
+        replicas.manager.on_leadership_change.append(note)
+        replicas.take(assignment_of(1, 2, epoch=5))
+        replicas.take(assignment_of(1, 2, epoch=5))
+        replicas.take(assignment_of(1, 2, leader=2, epoch=6))
+        stop(replicas, 6)
+        assert told == [(1, 0), (0, 1), (0, 1)]
+
+    with_replicas(scenario)
 
 
 def test_a_topic_made_again_does_not_inherit_the_records_of_the_earlier_one() -> None:
     async def run() -> None:
         disk = MemoryDisk()
-        replicas = await replicas_on(disk)
-        replicas.make_leader(ORDERS, FIRST_ID, leader(), SETTINGS)
-        append(replicas.get("orders", 0).log, b"old", leader_epoch=0)
+        replicas = await Replicas.on(disk)
+        replicas.take(assignment_of(1, epoch=0))
+        append(replicas.orders().log, b"old", leader_epoch=0)
         disk.crash(lambda path, unsynced_bytes: unsynced_bytes)
-        again = await replicas_on(disk)
-        again.make_leader(ORDERS, SECOND_ID, leader(), SETTINGS)
-        log = again.get("orders", 0).log
+        again = await Replicas.on(disk)
+        again.take(assignment_of(1, epoch=0, topic_id=SECOND_ID))
+        log = again.orders().log
         assert (log.log_end_offset, log.topic_id) == (0, SECOND_ID)
 
     asyncio.run(run())
 
 
-def test_a_deleted_partition_has_no_leader_for_those_who_still_hold_it() -> None:
+def test_no_empty_log_takes_the_place_of_one_in_a_failed_directory() -> None:
     async def run() -> None:
-        replicas = await replicas_on(MemoryDisk())
-        replicas.make_leader(ORDERS, FIRST_ID, leader(), SETTINGS)
-        partition = replicas.get("orders", 0)
-        replicas.delete(ORDERS)
+        replicas = await Replicas.on(MemoryDisk(), log_dirs=("/a", "/b"))
+        replicas.logs.directories[1].fail(OSError(errno.EIO, "broken"))
+        assert replicas.take(assignment_of(1, 2, is_new=False)) == [KafkaStorageError]
+        assert replicas.manager.offline_partitions == {ORDERS}
+        fresh = assignment_of(1, 2, topic_partition=TopicPartition("orders", 1), is_new=True)
+        assert replicas.take(fresh) == [None]
+
+    asyncio.run(run())
+
+
+# ---- stopping (R11)
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "error"),
+    [(4, FencedLeaderEpoch), (5, None), (6, None), (NO_EPOCH_CHECK, None), (EPOCH_DURING_DELETE, None)],
+)
+def test_a_late_stop_does_not_stop_a_replica_that_was_added_again(leader_epoch: int, error: object) -> None:
+    """KIP-570."""
+
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1, 2, epoch=5))
+        assert stop(replicas, leader_epoch, delete=True) is error
+        assert len(replicas.manager) == (1 if error else 0)
+
+    with_replicas(scenario)
+
+
+def test_a_stopped_replica_keeps_its_log_unless_told_otherwise() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1, 2))
+        partition = replicas.orders()
+        append(partition.log, b"x")
+        replicas.fetchers.told.clear()
+        assert stop(replicas, 5) is None
+        assert replicas.fetchers.told == [("forget", ORDERS)]
+        with pytest.raises(NotLeaderOrFollower):
+            partition.require_leader()
+        assert replicas.take(assignment_of(1, 2, epoch=6)) == [None]
+        assert replicas.orders().log.log_end_offset == 1
+
+    with_replicas(scenario)
+
+
+def test_a_deleted_partition_has_no_leader_for_those_who_still_hold_it() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1))
+        partition = replicas.orders()
+        assert stop(replicas, EPOCH_DURING_DELETE, delete=True) is None
         with pytest.raises(NotLeaderOrFollower):
             partition.require_leader()
         with pytest.raises(UnknownTopicOrPartition):
-            replicas.get("orders", 0)
+            replicas.orders()
+
+    with_replicas(scenario)
+
+
+def test_a_log_that_nobody_hosts_is_deleted_too() -> None:
+    """The topic was deleted while this broker was away."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        replicas = await Replicas.on(disk)
+        replicas.take(assignment_of(1))
+        disk.crash(lambda path, unsynced_bytes: unsynced_bytes)
+        again = await Replicas.on(disk)
+        assert disk.exists("/data/orders-0")
+        assert stop(again, EPOCH_DURING_DELETE, delete=True) is None
+        assert not disk.exists("/data/orders-0")
 
     asyncio.run(run())
+
+
+# ---- self-fencing
+
+
+def test_after_a_session_has_ended_the_controller_may_name_the_same_epoch_again() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1, 2, leader=2, epoch=5))
+        replicas.fetchers.told.clear()
+        replicas.manager.resign_all()
+        assert replicas.fetchers.told == [("forget", ORDERS)]
+        with pytest.raises(NotLeaderOrFollower):
+            replicas.orders().require_leader(5)
+        assert replicas.take(assignment_of(1, 2, leader=2, epoch=5)) == [None]
+
+    with_replicas(scenario)
+
+
+def test_roles_given_while_suspended_begin_with_the_resumption() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        replicas.manager.suspend()
+        replicas.take(assignment_of(1, 2))
+        assert replicas.orders().leader is None
+        replicas.manager.resume()
+        assert replicas.orders().leader is not None
+
+    with_replicas(scenario)
+
+
+def test_what_is_short_of_replicas_is_counted() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(
+            assignment_of(1, 2, in_sync=(1,)),
+            assignment_of(1, 2, topic_partition=TopicPartition("orders", 1)),
+            assignment_of(1, 2, leader=2, topic_partition=TopicPartition("orders", 2)),
+        )
+        manager = replicas.manager
+        assert (manager.leader_count, manager.under_replicated_count) == (2, 1)
+        assert (manager.under_min_isr_count, manager.at_min_isr_count) == (0, 1)
+
+    with_replicas(scenario)

@@ -1,0 +1,269 @@
+"""Changes of in-sync replicas on their way to the store and to the controller, on virtual time."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from tests.replication.leaders import LAG_MS, ORDERS, Replicas, assignment_of
+from tests.storage.logs import batch_of
+from tidelog.cluster.image import Partition as PartitionState
+from tidelog.cluster.znodes import (
+    IN_SYNC_CHANGES,
+    PERSISTENT_PATHS,
+    decode_partition_list,
+    encode_state,
+    partition_path,
+    partitions_path,
+    state_path,
+    topic_path,
+)
+from tidelog.replication.partition import Partition
+from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
+from tidelog.store.interface import Operation, Result, StoreUnavailable
+from tidelog.store.memory import MemoryStore, MemoryStoreState
+from tidelog.types import TopicPartition
+
+LAG_S = LAG_MS / 1000
+
+
+class LossyStore(MemoryStore):
+    """Fails, or loses the answer, as often as it is told to."""
+
+    fails = 0
+    loses_answers = 0
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        if self.fails:
+            self.fails -= 1
+            raise StoreUnavailable("/", "as told")
+        results = await super().multi(operations)
+        if self.loses_answers:
+            self.loses_answers -= 1
+            raise StoreUnavailable("/", "the answer was lost, as told")
+        return results
+
+
+class World:
+    """A leader of `orders` with a store; broker 1 is the one that runs."""
+
+    def __init__(
+        self, store_state: MemoryStoreState, store: LossyStore, replicas: Replicas, clock: VirtualClock
+    ) -> None:
+        self.store_state = store_state
+        self.store = store
+        self.replicas = replicas
+        self.clock = clock
+
+    async def create(self, count: int, *, in_sync: tuple[int, ...] = (1, 2)) -> None:
+        for path in (*PERSISTENT_PATHS, topic_path("orders"), partitions_path("orders")):
+            await self.store.create(path)
+        for index in range(count):
+            state = PartitionState(index, (1, 2), 1, 5, in_sync, controller_epoch=1)
+            await self.store.create(partition_path("orders", index))
+            await self.store.create(state_path("orders", index), encode_state(state))
+            topic_partition = TopicPartition("orders", index)
+            self.replicas.take(assignment_of(1, 2, in_sync=in_sync, topic_partition=topic_partition))
+
+    @property
+    def orders(self) -> Partition:
+        return self.replicas.orders()
+
+    def fetch(self, offset: int) -> None:
+        self.orders.on_follower_fetch(2, offset, 0, self.clock.now_ms())
+
+    async def state(self, index: int = 0) -> dict[str, object]:
+        content: dict[str, object] = json.loads((await self.store.get(state_path("orders", index))).data)
+        return content
+
+    async def announced(self) -> list[TopicPartition]:
+        paths = [f"{IN_SYNC_CHANGES}/{name}" for name in await self.store.children(IN_SYNC_CHANGES)]
+        return [each for path in paths for each in decode_partition_list((await self.store.get(path)).data, path)]
+
+
+def with_world(scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        clock = VirtualClock(loop)
+        store_state = MemoryStoreState()
+        store = LossyStore(store_state)
+        replicas = await Replicas.on(MemoryDisk(), clock=clock, store=store)
+        running = asyncio.ensure_future(replicas.manager.run())
+        await scenario(World(store_state, store, replicas, clock))
+        assert not running.done()
+        running.cancel()
+
+    run_virtually(main())
+
+
+def test_a_silent_follower_is_dropped_in_the_store_and_the_controller_is_told() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(1)
+        world.orders.append_as_leader(batch_of(b"x"), 1)
+        await asyncio.sleep(LAG_S)
+        assert (await world.state())["isr"] == [1, 2]
+        await asyncio.sleep(LAG_S / 2 + 0.1)
+        assert await world.state() == {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 5, "isr": [1]}
+        assert world.orders.log.high_watermark == 1
+        assert await world.announced() == [ORDERS]
+        assert (world.replicas.manager.isr_shrinks, world.replicas.manager.isr_expands) == (1, 0)
+
+    with_world(scenario)
+
+
+def test_a_follower_that_catches_up_is_added_in_the_store() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        world.fetch(0)
+        await asyncio.sleep(0.1)
+        assert (await world.state())["isr"] == [1, 2]
+        leader = world.orders.require_leader()
+        assert (set(leader.in_sync_replicas), leader.version, leader.pending) == ({1, 2}, 1, None)
+        assert world.replicas.manager.isr_expands == 1
+
+    with_world(scenario)
+
+
+def test_a_change_whose_answer_was_lost_is_found_to_be_written() -> None:
+    """KAFKA-14144."""
+
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        world.store.loses_answers = 1
+        world.fetch(0)
+        await asyncio.sleep(1)
+        leader = world.orders.require_leader()
+        assert (set(leader.in_sync_replicas), leader.version, leader.is_superseded) == ({1, 2}, 1, False)
+        world.orders.append_as_leader(batch_of(b"x"), -1)
+        world.fetch(1)
+        assert world.orders.log.high_watermark == 1
+
+    with_world(scenario)
+
+
+def test_a_store_that_cannot_be_reached_is_asked_again() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        world.store.fails = 10
+        world.fetch(0)
+        await asyncio.sleep(60)
+        assert (await world.state())["isr"] == [1, 2]
+
+    with_world(scenario)
+
+
+def test_a_leader_that_lost_a_compare_and_set_waits_for_the_controller() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        newer = PartitionState(0, (1, 2), 2, 6, (2,), controller_epoch=2)
+        await world.store.set(state_path("orders", 0), encode_state(newer))
+        world.fetch(0)
+        await asyncio.sleep(1)
+        assert (await world.state())["leader"] == 2
+        assert world.orders.require_leader().is_superseded
+        assert world.replicas.manager.failed_isr_updates == 1
+        assert await world.announced() == []
+        world.orders.append_as_leader(batch_of(b"x"), 1)
+        assert world.orders.log.high_watermark == 0
+        assert world.replicas.take(assignment_of(1, 2, leader=1, epoch=7, in_sync=(1,), version=2)) == [None]
+        assert world.orders.log.high_watermark == 1
+
+    with_world(scenario)
+
+
+def test_a_proposal_of_an_earlier_epoch_is_not_written_any_more() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        world.store.fails = 10**9
+        world.fetch(0)
+        await asyncio.sleep(5)
+        world.replicas.take(assignment_of(1, 2, leader=2, epoch=6))
+        world.store.fails = 0
+        await asyncio.sleep(5)
+        assert (await world.state())["isr"] == [1]
+
+    with_world(scenario)
+
+
+def test_the_partition_may_be_gone_from_the_store() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        await world.store.delete(state_path("orders", 0))
+        world.fetch(0)
+        await asyncio.sleep(1)
+        assert world.orders.require_leader().is_superseded
+
+    with_world(scenario)
+
+
+def test_many_changes_go_in_few_transactions_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        await world.create(250)
+        for partition in world.replicas.manager:
+            partition.append_as_leader(batch_of(b"x"), 1)
+        newer = PartitionState(7, (1, 2), 2, 6, (2,), controller_epoch=2)
+        await world.store.set(state_path("orders", 7), encode_state(newer))
+        with caplog.at_level(logging.INFO, "tidelog.replication.in_sync_writes"):
+            await asyncio.sleep(1.6 * LAG_S)
+        states = [(await world.state(index))["isr"] for index in range(250)]
+        assert states == [[1] if index != 7 else [2] for index in range(250)]
+        assert (world.replicas.manager.isr_shrinks, world.replicas.manager.failed_isr_updates) == (249, 1)
+        assert sorted(await world.announced()) == [
+            TopicPartition("orders", index) for index in range(250) if index != 7
+        ]
+        lines = [record.message for record in caplog.records if "partitions=100" in record.message]
+        assert lines == [
+            "in-sync replicas changed partitions=100 left=[2] joined=[]"
+            " reason=not caught up for 30000 ms (replica.lag.time.max.ms)"
+        ]
+
+    with_world(scenario)
+
+
+def test_announcements_come_at_once_after_a_quiet_time_and_then_in_bulk() -> None:
+    """R21."""
+
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        started = world.clock.monotonic()
+        world.fetch(0)
+        await asyncio.sleep(0.1)
+        assert len(await world.announced()) == 1
+        announcements = world.replicas.manager._announcements
+        for _ in range(3):
+            announcements.add([TopicPartition("orders", 8), TopicPartition("orders", 9)])
+            await asyncio.sleep(1)
+        assert len(await world.announced()) == 1
+        await asyncio.sleep(started + 5.2 - world.clock.monotonic())
+        assert len(await world.announced()) == 3
+
+    with_world(scenario)
+
+
+def test_what_could_not_be_announced_is_announced_later() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        world.store_state.cut_off(world.store.session_id)
+        world.replicas.manager._announcements.add([ORDERS])
+        await asyncio.sleep(3)
+        world.store_state.reconnect(world.store.session_id)
+        await asyncio.sleep(3)
+        assert await world.announced() == [ORDERS]
+
+    with_world(scenario)
+
+
+def test_a_change_written_while_suspended_counts_when_the_leader_goes_on() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        world.fetch(0)
+        world.replicas.manager.suspend()
+        await asyncio.sleep(1)
+        world.replicas.manager.resume()
+        assert set(world.orders.require_leader().in_sync_replicas) == {1, 2}
+
+    with_world(scenario)
