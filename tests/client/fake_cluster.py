@@ -1,5 +1,6 @@
 """Brokers that keep one log per partition in common, so that leadership can move between them at a word."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import cast
 
@@ -9,7 +10,6 @@ from tidelog.protocol.codec import decode, encode
 from tidelog.protocol.header import read_request_header, response_header
 from tidelog.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -52,6 +52,7 @@ TOPIC = "t"
 TOPIC_ID = bytes(range(16))
 HOST = "127.0.0.1"
 FIRST_PORT = 9000
+EMPTY_FETCH_S = 0.02
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, OUT_OF_ORDER, FENCED, UNKNOWN_EPOCH = 1, 3, 6, 45, 74, 75
 
 
@@ -62,6 +63,7 @@ class FakePartition:
         self.leader = 1
         self.leader_epoch = 0
         self.batches: list[bytes] = []
+        self.start = 0
         self.end = 0
 
     def move(self, leader: int) -> None:
@@ -201,16 +203,9 @@ class FakeBroker:
                 partition = self.cluster.partitions[wanted.partition]
                 data = PartitionData(partition_index=wanted.partition, high_watermark=partition.end, records=b"")
                 data.error_code = partition.refusal(self.broker_id, wanted.current_leader_epoch)
-                epoch, end = partition.end_of_epoch(wanted.last_fetched_epoch)
-                if data.error_code:
-                    pass
-                elif wanted.last_fetched_epoch >= 0 and (
-                    epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset
-                ):
-                    data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
-                elif wanted.fetch_offset > partition.end:
+                if not data.error_code and not partition.start <= wanted.fetch_offset <= partition.end:
                     data.error_code = OFFSET_OUT_OF_RANGE
-                else:
+                if not data.error_code:
                     data.records = b"".join(_from(partition.batches, wanted.fetch_offset))
                 answers.append(data)
         return FetchResponse(
@@ -225,7 +220,7 @@ class FakeBroker:
                 ListOffsetsPartitionResponse(
                     partition_index=wanted.partition_index,
                     error_code=partition.refusal(self.broker_id, wanted.current_leader_epoch),
-                    offset=0 if wanted.timestamp == -2 else partition.end,
+                    offset=partition.start if wanted.timestamp == -2 else partition.end,
                 )
             )
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=answers)])
@@ -255,7 +250,15 @@ class FakeConnection:
             self.channel.close("the answer is lost")
             return
         head = response_header(header.api_key, header.api_version, header.correlation_id)
-        self.channel.send([head + encode(response, header.api_version)])
+        answer = head + encode(response, header.api_version)
+        if isinstance(response, FetchResponse) and not _has_news(response):
+            asyncio.get_running_loop().call_later(EMPTY_FETCH_S, self._send, answer)
+        else:
+            self.channel.send([answer])
+
+    def _send(self, answer: bytes) -> None:
+        self.channel.send([answer])
+        self.channel.flush()
 
     def on_frames_done(self) -> None:
         self.channel.flush()
@@ -267,6 +270,10 @@ class FakeConnection:
 
 def _request_type(api_key: int) -> type[Message]:
     return API_KEYS[api_key].request
+
+
+def _has_news(response: FetchResponse) -> bool:
+    return any(data.records or data.error_code for topic in response.responses for data in topic.partitions)
 
 
 def _from(batches: Sequence[bytes], offset: int) -> list[bytes]:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from tidelog.client.bootstrap import Address
-from tidelog.client.connection import ClientConnection
 from tidelog.client.connections import Connections
 from tidelog.client.metadata import ClusterMetadata
 from tidelog.client.pipeline import ConnectionLost
@@ -39,7 +38,9 @@ class Cluster:
         self._bootstrap = list(bootstrap)
         self.randomness = randomness
         self.request_timeout_s = request_timeout_s
-        self.connections = Connections(network, client_id)
+        self._network = network
+        self._client_id = client_id
+        self.connections = self.new_connections()
         self.metadata = ClusterMetadata()
         self._topics: dict[str, None] = {}
         self._refreshing = asyncio.Lock()
@@ -52,6 +53,10 @@ class Cluster:
 
     def close(self) -> None:
         self.connections.close()
+
+    def new_connections(self) -> Connections:
+        """For requests that brokers keep waiting: on shared ones, the answers to all others would wait with them."""
+        return Connections(self._network, self._client_id)
 
     def attempts(self, what: str, timeout_s: float) -> Attempts:
         return Attempts(what, timeout_s, self.randomness)
@@ -114,12 +119,9 @@ class Cluster:
         return await connection.ask(request, answer_type, timeout_s=timeout_s or self.request_timeout_s)
 
     async def ask_broker(self, broker_id: BrokerId, request: Request, answer_type: type[ResponseT]) -> ResponseT:
-        return await self.ask_address(self._address_of(broker_id), request, answer_type)
+        return await self.ask_address(self.address_of(broker_id), request, answer_type)
 
-    async def connection_to(self, broker_id: BrokerId) -> ClientConnection:
-        return await self.connections.to(self._address_of(broker_id))
-
-    def _address_of(self, broker_id: BrokerId) -> Address:
+    def address_of(self, broker_id: BrokerId) -> Address:
         broker = self.metadata.brokers.get(broker_id)
         if broker is None:
             raise LeaderNotAvailable(f"broker {broker_id} is not in the cluster at the moment")

@@ -1,7 +1,6 @@
 """Writes records to topics: `await producer.send(...)` returns when they are where the settings want them."""
 
 import asyncio
-from types import TracebackType
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicMetadata
@@ -11,6 +10,7 @@ from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.producer_batch import Acknowledgement, Batch, Delivery, record_bytes
 from tidelog.client.producer_identity import ProducerIdentity
 from tidelog.client.producer_settings import ProducerSettings
+from tidelog.client.tasks import BackgroundTasks
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.protocol.records import Headers, Record
 from tidelog.runtime.clock import Clock
@@ -35,31 +35,22 @@ class Producer:
         self._identity = ProducerIdentity(cluster)
         self._sticky = StickyPartitions(cluster.randomness)
         self._writers: dict[TopicPartition, PartitionWriter] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._group = asyncio.TaskGroup()
+        self._tasks = BackgroundTasks()
         self._unfinished_bytes = 0
         self._progress = asyncio.Event()
         self._failure: BaseException | None = None
         self.acknowledged_records = 0
 
     async def __aenter__(self) -> "Producer":
-        await self._group.__aenter__()
+        await self._tasks.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 await self.flush()
         finally:
-            for task in self._tasks:
-                task.cancel()
-            # The group must know of a cancellation, which may be its own; other errors it would wrap.
-            if isinstance(error, asyncio.CancelledError):
-                await self._group.__aexit__(kind, error, traceback)
-            else:
-                await self._group.__aexit__(None, None, None)
+            await self._tasks.close(error)
 
     # -- sending
 
@@ -132,7 +123,7 @@ class Producer:
         if writer is None:
             writer = PartitionWriter(topic_partition, self._cluster, self.settings, self._identity, self._on_done)
             self._writers[topic_partition] = writer
-            self._tasks.append(self._group.create_task(writer.run()))
+            self._tasks.start(writer.run())
         return writer
 
     # -- the end of batches

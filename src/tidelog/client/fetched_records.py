@@ -1,0 +1,62 @@
+"""From the bytes of a Fetch answer to the records that a consumer is to see."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.messages.fetch import AbortedTransaction
+from tidelog.protocol.record_batch import BatchHeader, crc_matches, split_batches
+from tidelog.protocol.records import ControlType, Headers, read_end_marker, records_of
+from tidelog.types import Buffer, TopicPartition
+
+
+class ConsumedRecord(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class FetchedBatches(NamedTuple):
+    """Batches of one partition, with what is needed to read them."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    batches: Sequence[tuple[BatchHeader, memoryview]]
+    aborted: Sequence[AbortedTransaction]
+
+    @classmethod
+    def of(
+        cls, topic_partition: TopicPartition, start_offset: int, records: Buffer, aborted: Sequence[AbortedTransaction]
+    ) -> "FetchedBatches":
+        return cls(topic_partition, start_offset, list(split_batches(records)), aborted)
+
+    def records(self) -> Iterator[ConsumedRecord]:
+        """A batch may begin before the offset asked for; control records and aborted ones are left out."""
+        topic, partition = self.topic_partition
+        for header, batch in _committed(self.batches, self.aborted):
+            if not crc_matches(batch, header):
+                raise CorruptMessage(f"{self.topic_partition}: the batch at offset {header.base_offset} fails its CRC")
+            for record in records_of(batch):
+                if record.offset >= self.start_offset:
+                    yield ConsumedRecord(topic, partition, *record)
+
+
+def _committed(
+    batches: Iterable[tuple[BatchHeader, memoryview]], aborted: Sequence[AbortedTransaction]
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """A producer's records count as aborted from the first offset of its transaction to its end marker (KIP-98)."""
+    to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+    open_producers: set[int] = set()
+    for header, batch in batches:
+        while to_come and to_come[-1].first_offset <= header.last_offset:
+            open_producers.add(to_come.pop().producer_id)
+        if header.is_control:
+            marker = read_end_marker(batch)
+            if marker is not None and marker.control_type == ControlType.ABORT:
+                open_producers.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in open_producers):
+            yield header, batch
