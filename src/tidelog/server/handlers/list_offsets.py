@@ -3,7 +3,14 @@
 import asyncio
 from collections import Counter
 
-from tidelog.errors import NO_ERROR, InvalidRequest, KafkaError, UnsupportedVersion
+from tidelog.errors import (
+    NO_ERROR,
+    InvalidRequest,
+    KafkaError,
+    LeaderNotAvailable,
+    OffsetNotAvailable,
+    UnsupportedVersion,
+)
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -31,6 +38,9 @@ SUPPORTED_FROM_VERSION = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 NEVER = 2**15
+OFFSET_NOT_AVAILABLE_FROM_VERSION = 5
+
+CONSUMER = -1
 
 DEBUGGING_CONSUMER = -2
 """Reads past the high watermark, and at followers too."""
@@ -78,12 +88,11 @@ async def _look_up(
 ) -> tuple[int, int, int]:
     """Timestamp, offset and leader epoch of what was asked for; -1 for what there is not."""
     log = partition.log
-    end = (
-        log.log_end_offset
-        if request.replica_id == DEBUGGING_CONSUMER
-        else partition.readable_end(request.isolation_level)
-    )
+    is_consumer = request.replica_id == CONSUMER
+    end = partition.readable_end(request.isolation_level, is_follower=not is_consumer)
     if timestamp == LATEST:
+        if is_consumer:
+            _require_known_end(partition, call)
         return NO_TIMESTAMP, end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return NO_TIMESTAMP, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset)
@@ -93,6 +102,15 @@ async def _look_up(
         found = await call.services.workers.run(log.find_max_timestamp)
     else:
         found = await call.services.workers.run(log.find_by_timestamp, timestamp)
-    if found is None or found.offset >= end:
-        return NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH
-    return found
+    if found is not None and found.offset < end:
+        return found
+    if is_consumer:
+        _require_known_end(partition, call)
+    return NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH
+
+
+def _require_known_end(partition: Partition, call: Call) -> None:
+    """KIP-207: a new leader may not know yet what was committed; consumers must not see the end go backwards."""
+    if partition.log.high_watermark < partition.require_leader().epoch_start_offset:
+        is_known = call.version >= OFFSET_NOT_AVAILABLE_FROM_VERSION
+        raise OffsetNotAvailable if is_known else LeaderNotAvailable
