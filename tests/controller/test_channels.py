@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from tests.controller.peer import HOST, Peer
 from tidelog.cluster.image import Broker
 from tidelog.config.listeners import Endpoint
@@ -216,3 +218,28 @@ def test_merging_leaves_the_requests_alone_that_other_brokers_get() -> None:
     earlier, later = metadata(("a", 0, 1)), metadata(("a", 0, 2), ("a", 1, 1))
     merged_metadata(earlier, later)
     assert (earlier, later) == (metadata(("a", 0, 1)), metadata(("a", 0, 2), ("a", 1, 1)))
+
+
+def test_settling_waits_for_the_answers_of_those_that_can_be_reached() -> None:
+    async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
+        await peer.listen(network, PORT)
+        network.latency_s = 0.1
+        channels.add(broker(2))
+        channels.add(broker(3, port=1))
+        channels.send(3, leadership(1))
+        await asyncio.sleep(1)
+        channels.send(2, leadership(1))
+        channels.send(2, metadata())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await channels.settle(5)
+        assert peer.requests == [leadership(1), metadata()]
+        assert loop.time() - began < 1
+        await channels.settle(5)
+        channels.send(2, leadership(2))
+        peer.answer = lambda request: None
+        began = loop.time()
+        await channels.settle(5)
+        assert loop.time() - began == pytest.approx(5)
+
+    with_peer(scenario)

@@ -1,6 +1,7 @@
 """The controller's way to each live broker: one queue and one connection, and patience until the broker is gone."""
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -79,6 +80,13 @@ class ControllerChannels:
         channel = self._channels.get(broker_id)
         return 0 if channel is None else channel.size
 
+    async def settle(self, timeout_s: float) -> None:
+        """Wait until every broker that can be reached has answered what it was sent so far, but not for long."""
+        busy = [channel.is_idle.wait() for channel in self._channels.values() if channel.is_reachable]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*busy)
+
     async def close(self) -> None:
         for broker_id in list(self._channels):
             self.remove(broker_id)
@@ -108,8 +116,10 @@ class _BrokerChannel:
         self._queue: deque[_Waiting] = deque()
         self._is_sending = False
         self._has_work = asyncio.Event()
+        self.is_idle = asyncio.Event()
+        self.is_idle.set()
         self._connection: ClientConnection | None = None
-        self._is_reachable = True
+        self.is_reachable = True
         self._is_stopped = False
 
     @property
@@ -120,6 +130,7 @@ class _BrokerChannel:
         if isinstance(request, UpdateMetadataRequest) and on_answer is None:
             request = self._take_over_waiting_metadata(request)
         self._queue.append(_Waiting(request, on_answer))
+        self.is_idle.clear()
         self._has_work.set()
 
     def _take_over_waiting_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataRequest:
@@ -147,6 +158,7 @@ class _BrokerChannel:
                     logger.exception("the controller failed on a request broker_id=%d", self._broker_id)
                 self._is_sending = False
             self._has_work.clear()
+            self.is_idle.set()
 
     async def _deliver(self, waiting: _Waiting) -> None:
         answer = await self._ask_until_answered(waiting.request)
@@ -176,14 +188,14 @@ class _BrokerChannel:
         return self._connection
 
     def _note_unreachable(self, error: Exception) -> None:
-        if self._is_reachable:
+        if self.is_reachable:
             logger.warning("controller cannot reach a broker, trying on broker_id=%d reason=%s", self._broker_id, error)
-        self._is_reachable = False
+        self.is_reachable = False
 
     def _note_answer(self, request: Request, answer: Response) -> None:
-        if not self._is_reachable:
+        if not self.is_reachable:
             logger.info("controller reaches a broker again broker_id=%d", self._broker_id)
-        self._is_reachable = True
+        self.is_reachable = True
         error_code: int = getattr(answer, "error_code", NO_ERROR)
         if error_code != NO_ERROR:
             logger.warning(

@@ -51,6 +51,9 @@ from tidelog.types import BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
+SETTLE_S = 1.0
+"""How long a broker that leaves is held up until the new leaders have taken office."""
+
 PAUSE_AFTER_FAILURE_S = 1.0
 """Before a controller that could not take office tries again: another broker may do better."""
 
@@ -138,7 +141,11 @@ class Controller:
             raise NotController
         event = ControlledShutdown(broker_id, broker_epoch, asyncio.get_running_loop().create_future())
         self._queue.put(event)
-        return await event.remaining
+        remaining = await event.remaining
+        if self._office is not None and not remaining:
+            # Whoever is to lead now should know it before the broker is gone.
+            await self._office.channels.settle(SETTLE_S)
+        return remaining
 
     def elect_offline_partitions(self) -> None:
         """Something may help partitions without a leader: unclean elections were allowed, say."""
@@ -195,14 +202,13 @@ class Controller:
 
     async def _elect_or_try_again(self) -> None:
         try:
-            if self._store.is_session_alive:
-                await self._elect()
-                return
+            await self._elect()
+            return
         except SessionExpired:
             self._queue.put(Expire())
             return
         except StoreUnavailable as error:
-            logger.warning("the store cannot be asked who is controller: reason=%s", error)
+            logger.debug("no election while the store cannot be reached: reason=%s", error)
         except Exception:
             logger.exception("the election failed")
             await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
@@ -211,6 +217,8 @@ class Controller:
 
     async def _elect(self) -> None:
         node = await self._store.exists(znodes.CONTROLLER, self._on_controller_changed)
+        if not self._store.is_session_alive:
+            raise StoreUnavailable(reason="the session may have ended")
         is_own = node is not None and node.ephemeral_owner == self._store.session_id
         if self._office is not None:
             if is_own:

@@ -33,6 +33,8 @@ class Channels(Protocol):
         self, broker_id: BrokerId, request: Request, on_answer: Callable[[Response], None] | None = None
     ) -> None: ...
 
+    async def settle(self, timeout_s: float) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -58,6 +60,7 @@ class Office:
         self.settings = settings
         self.statistics = statistics
         self.context = ControllerContext()
+        self._listener_name = settings().inter_broker_listener_name
         self.batch = self._new_batch()
         self._put_event = put_event
 
@@ -116,7 +119,7 @@ class Office:
             self.channels.send(broker_id, request, self._on_answer_of(broker_id, request))
 
     def _new_batch(self) -> RequestBatch:
-        return RequestBatch(self.broker_id, self.term.epoch, self.settings().inter_broker_listener_name)
+        return RequestBatch(self.broker_id, self.term.epoch, self._listener_name)
 
     def _on_answer_of(self, broker_id: BrokerId, request: Request) -> Callable[[Response], None] | None:
         if isinstance(request, LeaderAndIsrRequest):

@@ -7,7 +7,6 @@ from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, KafkaError, UnknownServerEr
 from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.controller_link import ControllerLink
-from tidelog.server.services import Services
 from tidelog.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -17,14 +16,6 @@ REACH_TIMEOUT_S = 0.05
 """A controller that is not there now will not move anything in time."""
 PROGRESS_PAUSE_S = 0.05
 """While leaders are moving, the next look comes soon."""
-
-
-async def leave_in_order(services: Services) -> bool:
-    """Whether this broker leads nothing any more."""
-    membership = services.membership
-    return await ControlledShutdown(
-        services.controller_link, services.cluster, membership.broker.id, membership.broker_epoch
-    ).run()
 
 
 class ControlledShutdown:
