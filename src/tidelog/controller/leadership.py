@@ -8,7 +8,7 @@ from tidelog.controller.elections import NO_STATE_VERSION, Decision, after_leavi
 from tidelog.controller.events import ControlledShutdown, OfflinePartitions, PreferredElection, Reassignment
 from tidelog.controller.notifications import remove_nodes
 from tidelog.controller.office import Office
-from tidelog.controller.partition_machine import change, repair
+from tidelog.controller.partition_machine import Changes, change, repair
 from tidelog.controller.replica_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
 from tidelog.errors import BrokerNotAvailable, KafkaError, StaleBrokerEpoch
@@ -34,7 +34,8 @@ async def on_preferred_election(office: Office, event: PreferredElection) -> str
         logger.warning("passed over a request for preferred leaders reason=%s", error)
         named = []
     wanted = [each for each in named if context.find(each) is not None and not context.is_being_deleted(each)]
-    changes = await change(office, wanted, decide)
+    changes = Changes()
+    await change(office, wanted, decide, changes)
     await remove_nodes(office.store, [znodes.PREFERRED_REPLICA_ELECTION])
     return f"preferred leaders elected: asked={len(named)} elected={changes.elected}"
 
@@ -70,7 +71,8 @@ async def on_controlled_shutdown(office: Office, event: ControlledShutdown) -> s
         is_decided = partition.version != NO_STATE_VERSION
         return after_leaving(partition, context.health(topic_partition)) if is_decided else None
 
-    changes = await change(office, replicated, decide)
+    changes = Changes()
+    await change(office, replicated, decide, changes)
     remaining = {each for each in replicated if context.partition(each).leader == event.broker_id}
     stopped = [Replica(each, event.broker_id) for each in replicated if each not in remaining]
     move_replicas(office, stopped, ReplicaState.OFFLINE)

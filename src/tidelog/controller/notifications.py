@@ -26,10 +26,10 @@ async def on_in_sync_change(office: Office, event: InSyncChange) -> str | None:
     for path, node in zip(paths, await office.store.get_many(paths), strict=True):
         named.update(dict.fromkeys(_partitions(b"" if node is None else node.data, path)))
     known = [each for each in named if office.context.find(each) is not None]
-    present = [each for each in await reload(office, known) if not office.context.is_being_deleted(each)]
-    office.tell_brokers(present)
+    changed = [each for each in await reload(office, known) if not office.context.is_being_deleted(each)]
+    office.tell_brokers(changed)
     await remove_nodes(office.store, paths)
-    return f"in-sync replicas changed: partitions={len(present)}"
+    return f"in-sync replicas changed: partitions={len(changed)}"
 
 
 async def on_log_directory_event(office: Office, event: LogDirectoryEvent) -> str | None:

@@ -2,9 +2,10 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 from tidelog.cluster import znodes
@@ -30,7 +31,7 @@ Restarted: TypeAlias = Callable[[TopicPartition], AbstractSet[BrokerId]]
 class Changes:
     """What became of a decision about many partitions, as the log tells it."""
 
-    changed: list[TopicPartition] = field(default_factory=list)
+    changed: dict[TopicPartition, None] = field(default_factory=dict)
     elected: int = 0
     created: int = 0
     in_sync_changed: int = 0
@@ -45,56 +46,72 @@ class Changes:
 
 
 async def repair(
-    office: Office, partitions: Iterable[TopicPartition], restarted: Restarted = lambda _: NOBODY
+    office: Office,
+    partitions: Iterable[TopicPartition],
+    restarted: Restarted = lambda _: NOBODY,
+    *,
+    are_fresh: bool = False,
 ) -> Changes:
     """Elect leaders where they are missing, and take out of the in-sync replicas who is gone or came back."""
     context = office.context
-    wanted = [each for each in dict.fromkeys(partitions) if not context.is_being_deleted(each)]
-    unclean_topics = await _topics_with_unclean_elections(office, wanted, restarted)
 
-    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+    def decide(topic_partition: TopicPartition, partition: Partition, unclean_allowed: bool = False) -> Decision | None:
         health = context.health(topic_partition, restarted(topic_partition))
-        return repaired(partition, health, unclean_allowed=topic_partition.topic in unclean_topics)
+        return repaired(partition, health, unclean_allowed=unclean_allowed)
 
-    changes = await change(office, wanted, decide)
+    wanted = [each for each in dict.fromkeys(partitions) if not context.is_being_deleted(each)]
+    changes = Changes()
+    await change(office, wanted, decide, changes, are_fresh=are_fresh)
+    last_resort = await _with_unclean_elections(office, _without_leader(office, wanted))
+    if last_resort:
+        await change(office, last_resort, partial(decide, unclean_allowed=True), changes, are_fresh=True)
     _settle_states(office, wanted)
-    _log_without_leader(office, changes, wanted)
+    _log_without_leader(office, wanted, changes)
     return changes
 
 
-async def change(office: Office, partitions: Sequence[TopicPartition], decide: Decide) -> Changes:
-    """Write what is decided of each partition, with the controller epoch (R31), and tell everybody (R36)."""
-    changes = Changes()
+async def change(
+    office: Office,
+    partitions: Sequence[TopicPartition],
+    decide: Decide,
+    changes: Changes,
+    *,
+    are_fresh: bool = False,
+) -> None:
+    """Write what is decided of each partition, with the controller epoch (R31), and tell everybody (R36).
+
+    Where nothing is to be done the store is asked whether that is still true, unless the states are `are_fresh`: a
+    leader may have changed its in-sync replicas and not announced it yet (R21).
+    """
     pending = list(partitions)
+    unsure = [] if are_fresh else pending
     for _ in range(MAX_ATTEMPTS):
         decisions = _decisions(office, pending, decide)
-        if not decisions:
-            break
+        unsure = [each for each in unsure if each not in decisions]
         outcome = await write_states(office.store, {each: found.partition for each, found in decisions.items()})
         for topic_partition, partition in outcome.written.items():
             _take_over(office, topic_partition, partition, decisions[topic_partition], changes)
-        pending = await reload(office, outcome.lost)
+        pending = await reload(office, [*outcome.lost, *unsure])
+        unsure = []
+        if not pending:
+            break
     else:
         logger.error("partitions kept changing, left as they are partitions=%s", _named(pending))
     office.tell_brokers(changes.changed)
-    office.statistics.leader_elections += changes.elected
-    office.statistics.unclean_elections += changes.unclean
-    return changes
 
 
 async def reload(office: Office, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Take the states that are in the store now; those that have one, or never had."""
+    """Take the states that are in the store now; the partitions whose state was another, or of which there is none."""
     nodes = await office.store.get_many([state_path(each) for each in partitions])
-    present = []
+    changed = []
     for topic_partition, node in zip(partitions, nodes, strict=True):
         known = office.context.find(topic_partition)
-        if known is None or (node is None and known.version != NO_STATE_VERSION):
+        if known is None or node is None or node.version == known.version:
             continue
-        if node is not None:
-            found = znodes.decode_state(topic_partition.topic, known, node.data, node.version)
-            office.context.put(topic_partition, found)
-        present.append(topic_partition)
-    return present
+        found = znodes.decode_state(topic_partition.topic, known, node.data, node.version)
+        office.context.put(topic_partition, found)
+        changed.append(topic_partition)
+    return changed
 
 
 def move_partitions(office: Office, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
@@ -125,17 +142,17 @@ def _take_over(
     office.tell_replicas(
         topic_partition, (each for each in partition.replicas if each in context.brokers), is_new=is_new
     )
-    changes.changed.append(topic_partition)
+    changes.changed[topic_partition] = None
     if is_new:
         changes.created += 1
     elif partition.leader == before.leader:
         changes.in_sync_changed += 1
-    elif partition.leader == NO_BROKER:
-        changes.left_without_leader += 1
-    else:
+    elif partition.leader != NO_BROKER:
         changes.elected += 1
+        office.statistics.leader_elections += 1
     if decision.is_unclean:
         changes.unclean += 1
+        office.statistics.unclean_elections += 1
         _log_unclean(topic_partition, before, partition)
     logger.debug(
         "changed leadership partition=%s leader=%d leader_epoch=%d in_sync_replicas=%s",
@@ -161,30 +178,28 @@ def _state_of(partition: Partition) -> PartitionState:
     return PartitionState.OFFLINE if partition.leader == NO_BROKER else PartitionState.ONLINE
 
 
-async def _topics_with_unclean_elections(
-    office: Office, partitions: Iterable[TopicPartition], restarted: Restarted
-) -> set[str]:
-    """Of those where only an unclean election could help; asked of the store, for settings change."""
-    context = office.context
-    in_need = set()
+def _without_leader(office: Office, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    found = []
     for topic_partition in partitions:
-        health = context.health(topic_partition, restarted(topic_partition))
-        partition = context.partition(topic_partition)
-        decision = repaired(partition, health)
-        leader = partition.leader if decision is None else decision.partition.leader
-        if leader == NO_BROKER and partition.version != NO_STATE_VERSION and health.online:
-            in_need.add(topic_partition.topic)
-    configs = await load_topic_configs(office.store, sorted(in_need))
-    return _with_unclean_elections(office, configs)
+        partition = office.context.find(topic_partition)
+        if partition is not None and partition.leader == NO_BROKER:
+            found.append(topic_partition)
+    return found
 
 
-def _with_unclean_elections(office: Office, configs: Mapping[str, Mapping[str, str]]) -> set[str]:
-    if not configs:
-        return set()
+async def _with_unclean_elections(office: Office, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """Of those that somebody could lead, the ones whose topic prefers loss; asked of the store, for settings change."""
+    context = office.context
+    led_before = [each for each in partitions if context.partition(each).version != NO_STATE_VERSION]
+    candidates = [each for each in led_before if context.health(each).online - context.leaving]
+    if not candidates:
+        return []
     defaults = topic_defaults(office.settings())
-    return {
-        topic for topic, stored in configs.items() if topic_settings(defaults, stored).unclean_leader_election_enable
+    stored = await load_topic_configs(office.store, sorted({each.topic for each in candidates}))
+    allowed = {
+        topic for topic, configs in stored.items() if topic_settings(defaults, configs).unclean_leader_election_enable
     }
+    return [each for each in candidates if each.topic in allowed]
 
 
 def _log_unclean(topic_partition: TopicPartition, before: Partition, after: Partition) -> None:
@@ -198,16 +213,14 @@ def _log_unclean(topic_partition: TopicPartition, before: Partition, after: Part
     )
 
 
-def _log_without_leader(office: Office, changes: Changes, partitions: Iterable[TopicPartition]) -> None:
-    """One line for all that wait for the same brokers."""
-    changed = set(changes.changed)
+def _log_without_leader(office: Office, partitions: Iterable[TopicPartition], changes: Changes) -> None:
+    """One line for all that wait for the same brokers; those that waited before were logged then."""
     waiting: dict[tuple[BrokerId, ...], list[TopicPartition]] = defaultdict(list)
-    for topic_partition in partitions:
-        partition = office.context.find(topic_partition)
-        if partition is None or partition.leader != NO_BROKER:
-            continue
-        if topic_partition in changed or partition.version == NO_STATE_VERSION:
+    for topic_partition in _without_leader(office, partitions):
+        partition = office.context.partition(topic_partition)
+        if topic_partition in changes.changed or partition.version == NO_STATE_VERSION:
             waiting[partition.in_sync_replicas or partition.replicas].append(topic_partition)
+            changes.left_without_leader += 1
     for brokers, found in waiting.items():
         logger.warning(
             "partitions without leader: none of the brokers that hold all records is alive; start one of them, or allow"

@@ -44,10 +44,11 @@ async def take_office(office: Office) -> str:
     office.send()
     _set_first_states(office)
     tell_replicas_anew(office, set(brokers))
-    changes = await repair(office, [each for each, _ in context.partitions()], _restarted_since(office, stored))
+    partitions = [each for each, _ in context.partitions()]
+    changes = await repair(office, partitions, _restarted_since(office, stored), are_fresh=True)
     office.tell_everything(brokers)
     await _resume(office)
-    return f"took office: brokers={len(brokers)} topics={len(stored)} partitions={context.partition_count} {changes}"
+    return f"took office: brokers={len(brokers)} topics={len(stored)} partitions={len(partitions)} {changes}"
 
 
 async def _clear_notifications(office: Office) -> None:
