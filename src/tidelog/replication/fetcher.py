@@ -135,6 +135,8 @@ class Fetcher:
     def _file(self, followed: Followed) -> None:
         """Put the partition where its state belongs."""
         topic_partition, state = followed.partition.topic_partition, followed.core.state
+        if self._followed.get(topic_partition) is not followed:
+            return
         self._take_from_piles(topic_partition)
         self._in_state[state][topic_partition] = followed
         if state is FollowerState.FETCHING:
