@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
 from tidelog.config.listeners import Endpoint
 from tidelog.types import TopicPartition
@@ -50,3 +52,19 @@ def test_brokers_configs_and_controller_are_replaced_one_by_one() -> None:
     assert image.broker_configs == {"1": {"a": "b"}, "<default>": {"c": "d"}}
     assert image.brokers[1].endpoint("PLAINTEXT") == endpoint
     assert image.brokers[1].endpoint("SSL") is None
+
+
+def test_brokers_reach_each_other_by_the_named_listener_or_the_first_unencrypted_one() -> None:
+    secure, inside = Endpoint("SECURE", "a", 1, "SSL"), Endpoint("INSIDE", "b", 2, "PLAINTEXT")
+    broker = Broker(1, (secure, inside))
+    assert broker.inter_broker_endpoint() == inside
+    assert broker.inter_broker_endpoint("secure") == secure
+    assert broker.inter_broker_endpoint("OTHER") is None
+    assert Broker(1, (secure,)).inter_broker_endpoint() is None
+
+
+def test_a_topic_that_changes_leaves_the_table_of_ids_as_it_is() -> None:
+    topic = Topic("orders", b"o" * 16, ())
+    image = ClusterImage("c").with_topics(topic)
+    assert image.with_topics(replace(topic, version=2)).topic_names is image.topic_names
+    assert image.with_topics(replace(topic, topic_id=b"n" * 16)).topic_names == {b"n" * 16: "orders"}

@@ -94,6 +94,10 @@ def test_node_id_and_broker_id_are_one() -> None:
             "--set: advertised.listeners: clients cannot connect to the address of all interfaces; name the machine",
         ),
         (
+            "inter.broker.listener.name=INSIDE",
+            "--set: inter.broker.listener.name: INSIDE is not among the listeners that this broker advertises",
+        ),
+        (
             "queued.max.request.bytes=5",
             "--set: queued.max.request.bytes: must be at least socket.request.max.bytes,"
             " or the largest request could never be read",

@@ -52,7 +52,7 @@ class Broker:
     def inter_broker_endpoint(self, listener_name: str | None = None) -> Endpoint | None:
         """Where other brokers reach it: by this listener, or else by its first one without encryption."""
         if listener_name is not None:
-            return self.endpoint(listener_name)
+            return self.endpoint(listener_name.upper())
         return next((found for found in self.endpoints if found.security_protocol == "PLAINTEXT"), None)
 
 
@@ -83,7 +83,11 @@ class ClusterImage:
 
     def with_topics(self, *changed: Topic) -> "ClusterImage":
         """New and changed topics; one copy of the dictionaries however many there are."""
-        topics, names = dict(self.topics), dict(self.topic_names)
+        topics = dict(self.topics)
+        if all(self.topic_names.get(topic.topic_id) == topic.name for topic in changed):
+            topics.update((topic.name, topic) for topic in changed)
+            return replace(self, topics=topics)
+        names = dict(self.topic_names)
         for topic in changed:
             earlier = topics.get(topic.name)
             if earlier is not None:

@@ -200,6 +200,12 @@ def _check_advertised_listeners(settings: BrokerSettings) -> None:
         raise BadValue(f"{', '.join(unknown)} is not among the listeners")
 
 
+def _check_inter_broker_listener(settings: BrokerSettings) -> None:
+    name = settings.inter_broker_listener_name
+    if name is not None and name.upper() not in {endpoint.listener_name for endpoint in settings.advertised_endpoints}:
+        raise BadValue(f"{name} is not among the listeners that this broker advertises")
+
+
 _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("node.id", _check_ids),
     ("log.dirs", _check_log_directories),
@@ -210,4 +216,5 @@ _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("broker.heartbeat.interval.ms", _check_lease),
     ("listeners", _check_listeners),
     ("advertised.listeners", _check_advertised_listeners),
+    ("inter.broker.listener.name", _check_inter_broker_listener),
 )

@@ -184,7 +184,9 @@ class Broker:
             store=store,
             clock=seams.clock,
             settings=lambda: cluster.settings,
-            channels=lambda: ControllerChannels(seams.network, f"controller-{self.broker_id}"),
+            channels=lambda: ControllerChannels(
+                seams.network, f"controller-{self.broker_id}", self.settings.inter_broker_listener_name
+            ),
             on_elected=on_elected,
         )
 

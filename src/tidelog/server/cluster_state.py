@@ -63,8 +63,8 @@ class ClusterState:
         self._replicas = replicas
         self._tell_brokers()
 
-    def apply(self, image: ClusterImage) -> None:
-        """One step: nobody sees half of a change."""
+    def apply(self, image: ClusterImage, changed_topics: Iterable[str] | None = None) -> None:
+        """One step: nobody sees half of a change. Who knows which topics may differ saves looking at all."""
         earlier, self.image = self.image, image
         if image.broker_configs is not earlier.broker_configs:
             self.settings = effective_broker_settings(self.static_settings, self.dynamic_configs)
@@ -73,7 +73,8 @@ class ClusterState:
                 take_settings(self.settings)
             self._configure(image.topics.values())
         elif image.topics is not earlier.topics:
-            self._configure(_with_other_configs(image, earlier))
+            names = image.topics if changed_topics is None else changed_topics
+            self._configure(_with_other_configs(image, earlier, names))
         if image.brokers is not earlier.brokers:
             self._tell_brokers()
         for name in [name for name in self._early_configs if name in image.topics]:
@@ -91,7 +92,7 @@ class ClusterState:
             if name in topics and topics[name].configs != found
         ]
         if changed:
-            self.apply(self.image.with_topics(*changed))
+            self.apply(self.image.with_topics(*changed), [topic.name for topic in changed])
 
     def apply_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """All dynamic settings of these brokers, by id or CLUSTER_WIDE; they act at once."""
@@ -126,8 +127,8 @@ class ClusterState:
             self._waiters.remove(look)
 
 
-def _with_other_configs(image: ClusterImage, earlier: ClusterImage) -> Iterator[Topic]:
-    for name, topic in image.topics.items():
-        known = earlier.topics.get(name)
-        if topic is not known and (known is None or topic.configs != known.configs):
+def _with_other_configs(image: ClusterImage, earlier: ClusterImage, names: Iterable[str]) -> Iterator[Topic]:
+    for name in names:
+        topic, known = image.topics.get(name), earlier.topics.get(name)
+        if topic is not None and topic is not known and (known is None or topic.configs != known.configs):
             yield topic

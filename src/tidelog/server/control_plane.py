@@ -71,7 +71,7 @@ class ControlPlane:
     async def update_image(
         self,
         sender: Sender,
-        topics: Iterable[tuple[str, Uuid]],
+        topics: Sequence[tuple[str, Uuid]],
         updated: Callable[[ClusterImage, Callable[[str], Mapping[str, str]]], ClusterImage],
     ) -> None:
         """`updated` makes the new image of the old one and of the settings of `topics`, those that the change names.
@@ -83,7 +83,8 @@ class ControlPlane:
             await self._prepare(topics)
             self._check(sender)
             self._replicas.controller_epoch = sender.controller_epoch
-            self._cluster.apply(updated(self._cluster.image, self._cluster.topic_configs))
+            image = updated(self._cluster.image, self._cluster.topic_configs)
+            self._cluster.apply(image, [name for name, _ in topics])
             self._forget_prepared()
 
     def _check(self, sender: Sender) -> None:
