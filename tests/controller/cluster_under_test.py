@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage, Topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
@@ -11,7 +12,7 @@ from tidelog.controller.registration import claim_controller, find_cluster_id, p
 from tidelog.controller.topics import TopicAdministration, TopicOutcome
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.store.interface import Store
+from tidelog.store.interface import Delete, Store
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 
 
@@ -54,8 +55,10 @@ class Cluster:
         changed = [outcome.topic for outcome in outcomes if outcome.topic is not None]
         self.image = self.image.with_topics(*changed)
 
-    def apply_deletions(self, outcomes: list[TopicOutcome]) -> None:
-        self.image = self.image.without_topics(*(outcome.name for outcome in outcomes if outcome.error is None))
+    async def remove_topic(self, name: str) -> None:
+        """What is left of a topic when it was deleted everywhere: nothing."""
+        await self.store.multi([Delete(znodes.topic_path(name)), Delete(znodes.topic_config_path(name))])
+        self.image = self.image.without_topics(name)
 
     def apply_configs(self, outcomes: list[ConfigOutcome]) -> None:
         for outcome in outcomes:

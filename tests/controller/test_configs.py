@@ -142,7 +142,7 @@ def test_a_topic_that_is_gone_from_the_store_gets_no_settings() -> None:
     async def scenario() -> None:
         cluster = await cluster_with_topic()
         stale = cluster.image
-        await cluster.topics.delete_topics(["orders"])
+        await cluster.remove_topic("orders")
         before = cluster.nodes()
         cluster.image = dataclasses.replace(stale)
         (outcome,) = await cluster.configs.alter([topic_change(("segment.ms", "7", SET))])

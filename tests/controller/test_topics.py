@@ -38,9 +38,8 @@ def test_a_new_topic_is_in_the_store_and_loads_again_as_it_was_told() -> None:
         orders = cluster.topic("orders")
         assert [partition.index for partition in orders.partitions] == [0, 1, 2, 3]
         assert all(len(partition.replicas) == 2 for partition in orders.partitions)
-        assert all(partition.leader == partition.replicas[0] for partition in orders.partitions)
-        assert all(partition.in_sync_replicas == partition.replicas for partition in orders.partitions)
-        assert all((partition.leader_epoch, partition.controller_epoch) == (0, 1) for partition in orders.partitions)
+        assert all(partition.leader == -1 for partition in orders.partitions), "electing is the controller's next event"
+        assert [path for path in cluster.nodes() if path.endswith("/state")] == []
         assert orders.configs == {"retention.ms": "5"}
         assert cluster.image.topic_by_id(outcomes[0].topic_id) == orders
 
@@ -165,16 +164,22 @@ def test_settings_left_behind_by_another_topic_of_the_name_do_not_count() -> Non
     asyncio.run(scenario())
 
 
-def test_a_deleted_topic_leaves_nothing_behind() -> None:
+def test_a_deletion_is_asked_for_by_a_node_and_asking_twice_is_asking_once() -> None:
     async def scenario() -> None:
         cluster = await Cluster.start()
-        before = cluster.nodes()
         created = await cluster.topics.create_topics([NewTopic("by-name", 3), NewTopic("by-id")])
         cluster.apply(created)
-        outcomes = await cluster.topics.delete_topics(["by-name", created[1].topic_id])
-        assert [(outcome.name, outcome.error) for outcome in outcomes] == [("by-name", None), ("by-id", None)]
-        assert [outcome.topic_id for outcome in outcomes] == [outcome.topic_id for outcome in created]
-        assert cluster.nodes() == before
+        before = cluster.nodes()
+        for _ in range(2):
+            outcomes = await cluster.topics.delete_topics(["by-name", created[1].topic_id])
+            assert [(outcome.name, outcome.error) for outcome in outcomes] == [("by-name", None), ("by-id", None)]
+            assert [outcome.topic_id for outcome in outcomes] == [outcome.topic_id for outcome in created]
+        asked = {"/admin/delete_topics/by-name": b"", "/admin/delete_topics/by-id": b""}
+        assert cluster.nodes() == {**before, **asked}
+        (refused,) = await cluster.topics.create_partitions([MorePartitions("by-name", 4)])
+        assert isinstance(refused.error, InvalidTopic)
+        (exists,) = await cluster.topics.create_topics([NewTopic("by-id")])
+        assert isinstance(exists.error, TopicAlreadyExists)
 
     asyncio.run(scenario())
 
@@ -204,12 +209,12 @@ def test_a_topic_created_again_under_its_name_is_not_deleted_by_its_old_id() -> 
         cluster = await Cluster.start()
         cluster.apply(await cluster.topics.create_topics([NewTopic("orders")]))
         stale = cluster.image
-        cluster.apply_deletions(await cluster.topics.delete_topics(["orders"]))
+        await cluster.remove_topic("orders")
         cluster.apply(await cluster.topics.create_topics([NewTopic("orders")]))
         cluster.image = stale
         (outcome,) = await cluster.topics.delete_topics([stale.topics["orders"].topic_id])
         assert isinstance(outcome.error, UnknownTopicOrPartition)
-        assert "orders" in (await load_image(cluster.store)).topics
+        assert "/admin/delete_topics/orders" not in cluster.nodes()
 
     asyncio.run(scenario())
 
