@@ -1,0 +1,139 @@
+"""Which session gives way to which when all slots are taken: Kafka's rules."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+from tidelog.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, UnknownTopicOrPartition
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.runtime.clock import ManualClock
+from tidelog.runtime.deadlines import Deadlines
+from tidelog.runtime.purgatory import Purgatory
+from tidelog.runtime.randomness import SeededRandomness
+from tidelog.server.dispatch import Call
+from tidelog.server.fetch_sessions import FetchSessions, SessionFetch
+from tidelog.server.fetching import Reader
+
+FOLLOWER, CONSUMER = 5, -1
+PAST_EVICTION_MS = 120_001
+
+
+class NothingHosted:
+    def get(self, topic: str, index: int) -> object:
+        raise UnknownTopicOrPartition
+
+
+SERVICES = SimpleNamespace(settings=SimpleNamespace(fetch_max_bytes=1000), replicas=NothingHosted(), is_fenced=False)
+
+
+class Cache:
+    """A cache with a clock of its own, and readers that are only counted."""
+
+    def __init__(self, slots: int) -> None:
+        loop = asyncio.new_event_loop()
+        loop.close()
+        self.clock = ManualClock()
+        self.sessions = FetchSessions(Purgatory(loop, Deadlines(loop)), SeededRandomness(1), self.clock, lambda: slots)
+
+    def open(self, size: int, replica_id: int = CONSUMER) -> int:
+        """The id of the new session; 0 if there was no room."""
+        return self._begin(FetchRequest(session_epoch=0, topics=[topic_of(size)]), replica_id)
+
+    def use(self, session_id: int, epoch: int, *, grow_to: int = 0, replica_id: int = CONSUMER) -> None:
+        topics = [topic_of(grow_to)] if grow_to else []
+        self._begin(FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics), replica_id)
+
+    def knows(self, session_id: int) -> bool:
+        try:
+            self.sessions.begin(FetchRequest(session_id=session_id, session_epoch=-5), reader_of(CONSUMER))
+        except FetchSessionIdNotFound:
+            return False
+        except InvalidFetchSessionEpoch:
+            return True
+        raise AssertionError
+
+    def _begin(self, request: FetchRequest, replica_id: int) -> int:
+        request.replica_id = replica_id
+        fetch = self.sessions.begin(request, reader_of(replica_id))
+        return fetch._session.id if isinstance(fetch, SessionFetch) else 0
+
+
+def reader_of(replica_id: int) -> Reader:
+    call = cast("Call", SimpleNamespace(version=12, services=SERVICES))
+    return Reader(FetchRequest(replica_id=replica_id), call)
+
+
+def topic_of(size: int) -> FetchTopic:
+    return FetchTopic(topic="t", partitions=[FetchPartition(partition=index) for index in range(size)])
+
+
+def test_a_full_cache_keeps_young_sessions_and_refuses_new_ones() -> None:
+    cache = Cache(slots=2)
+    first, second = cache.open(1), cache.open(1)
+    assert first
+    assert second
+    assert first != second
+    assert cache.open(100) == 0
+    assert cache.knows(first)
+    assert cache.knows(second)
+
+
+def test_a_session_that_nobody_uses_gives_way_to_any_other() -> None:
+    cache = Cache(slots=2)
+    unused, used = cache.open(10), cache.open(10)
+    cache.clock.advance(PAST_EVICTION_MS)
+    cache.use(used, 1)
+    assert cache.open(1)
+    assert not cache.knows(unused)
+    assert cache.knows(used)
+    assert cache.sessions.statistics().evictions == 1
+
+
+def test_a_session_that_is_used_gives_way_only_to_a_larger_one() -> None:
+    cache = Cache(slots=2)
+    small, large = cache.open(2), cache.open(5)
+    cache.clock.advance(PAST_EVICTION_MS)
+    cache.use(small, 1)
+    cache.use(large, 1)
+    assert cache.open(1) == 0
+    assert cache.open(3)
+    assert not cache.knows(small)
+    assert cache.knows(large)
+
+
+def test_a_session_is_as_large_as_it_has_become() -> None:
+    cache = Cache(slots=2)
+    growing, middle = cache.open(1), cache.open(3)
+    cache.clock.advance(PAST_EVICTION_MS)
+    cache.use(growing, 1, grow_to=10)
+    cache.use(middle, 1)
+    assert cache.open(5)
+    assert cache.knows(growing)
+    assert not cache.knows(middle)
+
+
+def test_a_follower_takes_the_place_of_a_consumer_however_young_and_large() -> None:
+    cache = Cache(slots=2)
+    small, large = cache.open(10), cache.open(20)
+    assert cache.open(1, FOLLOWER)
+    assert not cache.knows(small)
+    assert cache.knows(large)
+
+
+def test_a_consumer_does_not_take_the_place_of_a_follower_in_use() -> None:
+    cache = Cache(slots=1)
+    follower = cache.open(1, FOLLOWER)
+    cache.clock.advance(PAST_EVICTION_MS)
+    cache.use(follower, 1, replica_id=FOLLOWER)
+    assert cache.open(1000) == 0
+    assert cache.knows(follower)
+
+
+def test_a_follower_takes_the_place_of_a_smaller_follower_only_when_that_is_old() -> None:
+    cache = Cache(slots=1)
+    follower = cache.open(1, FOLLOWER)
+    assert cache.open(10, FOLLOWER) == 0
+    cache.clock.advance(PAST_EVICTION_MS)
+    cache.use(follower, 1, replica_id=FOLLOWER)
+    assert cache.open(10, FOLLOWER)
+    assert not cache.knows(follower)
