@@ -237,3 +237,15 @@ def test_a_broker_that_stops_leaves_no_partition_without_a_leader() -> None:
             assert min(seen) > 0
 
     with_cluster(scenario)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 3, 1)])
+def test_brokers_that_stop_together_do_not_wait_for_each_other(order: tuple[int, ...]) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(await cluster.connect(1), "a", partitions=6)
+        await asyncio.sleep(5)
+        began = cluster.clock.monotonic()
+        await asyncio.gather(*(cluster.stop(broker_id) for broker_id in order))
+        assert cluster.clock.monotonic() - began < 2
+
+    with_cluster(scenario)
