@@ -146,6 +146,21 @@ def test_what_the_replica_that_left_held_back_is_committed() -> None:
     assert (leader.high_watermark, set(leader.in_sync_replicas), leader.version) == (5, {1}, 1)
 
 
+def test_who_left_in_silence_does_not_come_back_without_a_fetch() -> None:
+    leader = leader_of(1, 2, 3)
+    leader.on_append(5, START_MS)
+    later_ms = START_MS + LAG_MS + 1
+    fetch(leader, 3, 0, later_ms)
+    leader.followers[3].caught_up_ms = later_ms
+    proposal = leader.on_check(later_ms)
+    assert proposal is not None
+    assert leader.on_written(proposal.in_sync_replicas, 1, later_ms) is None
+    assert leader.high_watermark == 0
+    assert leader.on_check(later_ms) is None
+    assert leader.on_peers_changed(later_ms) is None
+    assert fetch(leader, 2, 0, later_ms) is not None
+
+
 def test_an_idle_replica_stays_in_sync() -> None:
     """KAFKA-7152: nothing is written, and nothing fetched of the partition, for hours."""
     leader = leader_of(1, 2, log_end=5)

@@ -1,6 +1,6 @@
 """The leader's core: who is in sync with this partition, and what is therefore committed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import NotEnoughReplicas
@@ -109,7 +109,7 @@ class PartitionLeader:
             self._at_end.append(follower)
         proposal = None
         if replica not in self.in_sync_replicas:
-            proposal = self._propose_joining()
+            proposal = self._propose_joining([follower])
         elif follower.has_restarted and fetch_offset < self.high_watermark:
             proposal = self._propose_leaving([replica], "came back without records that it had")
         self._advance(now_ms)
@@ -117,14 +117,12 @@ class PartitionLeader:
 
     def on_check(self, now_ms: int) -> ProposeInSyncReplicas | None:
         """R19: who has not caught up for too long leaves."""
+        self._advance(now_ms)
         lagging = [replica for replica in self.in_sync_replicas if not self._is_keeping_up(replica, now_ms)]
         if lagging:
             reason = f"not caught up for {self.lag_time_max_ms} ms (replica.lag.time.max.ms)"
-            proposal = self._propose_leaving(lagging, reason)
-        else:
-            proposal = self._propose_joining()
-        self._advance(now_ms)
-        return proposal
+            return self._propose_leaving(lagging, reason)
+        return self._propose_waiting(now_ms)
 
     def on_written(
         self, in_sync_replicas: Sequence[BrokerId], version: int, now_ms: int
@@ -138,9 +136,8 @@ class PartitionLeader:
             if replica in self.followers:
                 self.followers[replica].leave(reason, now_ms)
         self._take_stock()
-        proposal = self._propose_joining()
         self._advance(now_ms)  # KAFKA-13091: a shrink may commit what the replica that left held back
-        return proposal
+        return self._propose_waiting(now_ms)
 
     def on_lost(self) -> None:
         """The state in the store is not the one this leader knows: a newer truth is on its way (R20)."""
@@ -149,9 +146,8 @@ class PartitionLeader:
 
     def on_peers_changed(self, now_ms: int) -> ProposeInSyncReplicas | None:
         """A broker came, went or came back: who may join is another question now (KAFKA-15021)."""
-        proposal = self._propose_joining()
         self._advance(now_ms)
-        return proposal
+        return self._propose_waiting(now_ms)
 
     def on_settings(self, min_in_sync_replicas: int, now_ms: int) -> None:
         self.min_in_sync_replicas = min_in_sync_replicas
@@ -239,13 +235,24 @@ class PartitionLeader:
     def _may_join(self, follower: RemoteReplica) -> bool:
         return follower.has_fetched and follower.log_end_offset >= self._joining_offset and self._is_eligible(follower)
 
-    def _propose_joining(self) -> ProposeInSyncReplicas | None:
+    def _propose_joining(self, followers: Iterable[RemoteReplica]) -> ProposeInSyncReplicas | None:
         joining = tuple(
-            replica
-            for replica, follower in self.followers.items()
-            if replica not in self.in_sync_replicas and self._may_join(follower)
+            follower.broker_id
+            for follower in followers
+            if follower.broker_id not in self.in_sync_replicas and self._may_join(follower)
         )
         return self._propose(joining, (), "caught up") if joining else None
+
+    def _propose_waiting(self, now_ms: int) -> ProposeInSyncReplicas | None:
+        """Those who could not join when they fetched, and may not fetch again since nothing moves.
+
+        Not those who have fallen silent: who has just left may still be at the high watermark.
+        """
+        return self._propose_joining(
+            follower
+            for follower in self.followers.values()
+            if follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms)
+        )
 
     def _propose_leaving(self, leaving: list[BrokerId], reason: str) -> ProposeInSyncReplicas | None:
         return self._propose((), tuple(sorted(leaving)), reason)
