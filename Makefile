@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= data
-PORT ?= 9092
+PORT ?= 29092
 ONLY ?= tests
 QUICK ?=
 
@@ -17,8 +17,8 @@ DEV := $(VENV)/.dev-installed
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
 
-run: $(RUNTIME) ## Start a broker on 127.0.0.1:9092 with its data in ./data (PORT=9093 DATA=elsewhere)
-	@$(BIN)/tidelog broker --set broker.id=0 --set log.dirs=$(DATA)/broker-0 --set listeners=PLAINTEXT://127.0.0.1:$(PORT)
+run: $(RUNTIME) ## Start three brokers on 127.0.0.1:29092 to 29094 with their data in ./data (PORT=9092 DATA=elsewhere)
+	@$(BIN)/tidelog up --data $(DATA) --port $(PORT)
 
 install: $(RUNTIME) ## Install what the broker needs into .venv
 	@echo "Installed: $(BIN)/tidelog"

@@ -73,9 +73,10 @@ class Findings(NamedTuple):
 
 async def ask_cluster(connections: Connections, addresses: Iterable[Address]) -> Findings:
     """The cluster of the brokers at these addresses, and of those which they name."""
-    answers = await _metadata(connections, addresses)
+    asked = set(addresses)
+    answers = await _metadata(connections, asked)
     named = {Address(broker.host, broker.port) for answer in answers.values() for broker in answer.brokers}
-    answers |= await _metadata(connections, named - answers.keys())
+    answers |= await _metadata(connections, named - asked)
     truth = _best(answers)
     if truth is None:
         return Findings(answers, None, None, {}, [])
@@ -90,9 +91,9 @@ async def ask_cluster(connections: Connections, addresses: Iterable[Address]) ->
     )
 
 
-async def _metadata(connections: Connections, addresses: Iterable[Address]) -> dict[Address, MetadataResponse]:
+async def _metadata(connections: Connections, addresses: set[Address]) -> dict[Address, MetadataResponse]:
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    asked = list(dict.fromkeys(addresses))
+    asked = list(addresses)
     answers = await asyncio.gather(*(connections.ask(address, request, MetadataResponse) for address in asked))
     return {address: answer for address, answer in zip(asked, answers, strict=True) if answer is not None}
 
