@@ -182,7 +182,7 @@ class ScriptedLeader:
         names = {topic_id_of(topic): topic for topic, _ in self.partitions}
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
-                session.wanted.pop((names.get(forgotten.topic_id, ""), index), None)
+                session.wanted.pop((names.get(forgotten.topic_id, forgotten.topic_id.decode()), index), None)
         for topic in request.topics:
             for wanted in topic.partitions:
                 session.wanted[names.get(topic.topic_id, topic.topic_id.decode()), wanted.partition] = wanted

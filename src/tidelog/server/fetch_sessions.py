@@ -177,7 +177,7 @@ class Session:
         self.epoch = 1 if self.epoch == LAST_EPOCH else self.epoch + 1
 
     def give_up_waiting(self) -> None:
-        """Whoever waits with an earlier request is answered, be it that it is out of step."""
+        """Whoever waits with an earlier request is answered with what there is."""
         for operation in list(self.watchers.operations):
             operation.complete()
 
@@ -310,8 +310,9 @@ class FetchSessions:
             raise InvalidFetchSessionEpoch
         if reader.uses_topic_ids != session.uses_topic_ids:
             raise FetchSessionTopicIdError
-        session.advance()
+        # Whoever asks again has something new to ask, and gets the answer to this only after the one that waits.
         session.give_up_waiting()
+        session.advance()
         session.update(request)
         if not session.entries:
             self._remove(session)
