@@ -335,6 +335,7 @@ def test_a_later_request_ends_the_wait_of_the_one_before() -> None:
 
     with_broker(scenario)
 
+
 def test_what_max_bytes_left_out_comes_first_the_next_time() -> None:
     async def scenario(world: World, client: Client) -> None:
         await client.create_topic("t", 4)
