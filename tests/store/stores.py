@@ -22,7 +22,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SESSION_TIMEOUT_MS = 9000
-ZOOKEEPER_SESSION_TIMEOUT_MS = 1500
+ZOOKEEPER_SESSION_TIMEOUT_MS = 15_000
+ZOOKEEPER_SHORT_SESSION_TIMEOUT_MS = 1500
+"""For tests that wait for the end of a session. kazoo gives up a connection if a ping takes a sixth of this."""
 LONG_ENOUGH_TO_BE_SUSPENDED = 0.95
 """Of a session timeout: more than the lease, less than the session."""
 
@@ -167,8 +169,11 @@ class SqliteStores:
 
 
 class ZooKeeperStores:
-    def __init__(self, server: ZooKeeper) -> None:
+    def __init__(self, server: ZooKeeper, *, has_short_sessions: bool) -> None:
         self._server = server
+        self._session_timeout_ms = (
+            ZOOKEEPER_SHORT_SESSION_TIMEOUT_MS if has_short_sessions else ZOOKEEPER_SESSION_TIMEOUT_MS
+        )
         self._chroot = f"/tests/number-{next(_chroot_numbers)}"
         self._workers = ThreadWorkers("store", 2)
         self._proxies: dict[Store, Proxy] = {}
@@ -181,7 +186,7 @@ class ZooKeeperStores:
             f"127.0.0.1:{proxy.port}{self._chroot}",
             SystemClock(),
             self._workers,
-            session_timeout_ms=ZOOKEEPER_SESSION_TIMEOUT_MS,
+            session_timeout_ms=self._session_timeout_ms,
             connection_timeout_ms=20_000,
         )
         self._proxies[store] = proxy
@@ -217,7 +222,7 @@ class ZooKeeperStores:
         await asyncio.sleep(0.25)
 
     async def outlast_session(self) -> None:
-        await asyncio.sleep(1.6 * ZOOKEEPER_SESSION_TIMEOUT_MS / 1000)
+        await asyncio.sleep(1.6 * self._session_timeout_ms / 1000)
 
     async def close(self) -> None:
         for proxy in self._proxies.values():

@@ -43,7 +43,8 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
             case "sqlite":
                 return SqliteStores(tmp_path)
             case _:
-                return ZooKeeperStores(request.getfixturevalue("zookeeper"))
+                server = request.getfixturevalue("zookeeper")
+                return ZooKeeperStores(server, has_short_sessions="short_sessions" in request.fixturenames)
 
     def runner(scenario: Callable[[Stores], Awaitable[None]]) -> None:
         async def main() -> None:
@@ -334,6 +335,11 @@ def is_alive(store: Store) -> bool:
     return store.is_session_alive
 
 
+@pytest.fixture
+def short_sessions() -> None:
+    """Asked for by tests that wait for a session to end."""
+
+
 class Story:
     """What a store has told of its session, in order."""
 
@@ -344,6 +350,7 @@ class Story:
         store.on_session_end(lambda: self.events.append("ended"))
 
 
+@pytest.mark.usefixtures("short_sessions")
 def test_a_session_that_is_cut_off_is_suspended_before_others_see_its_end(run: Run) -> None:
     async def scenario(stores: Stores) -> None:
         owner, other = await stores.open(), await stores.open()
@@ -396,6 +403,7 @@ def test_a_session_that_was_suspended_and_lives_on_resumes_and_hears_what_it_mis
     run(scenario)
 
 
+@pytest.mark.usefixtures("short_sessions")
 def test_a_session_that_was_cut_off_for_too_long_has_ended_and_its_owner_hears_it_once(run: Run) -> None:
     async def scenario(stores: Stores) -> None:
         owner, other = await stores.open(), await stores.open()
@@ -417,6 +425,7 @@ def test_a_session_that_was_cut_off_for_too_long_has_ended_and_its_owner_hears_i
     run(scenario)
 
 
+@pytest.mark.usefixtures("short_sessions")
 def test_a_write_that_does_not_reach_the_store_fails_as_unavailable(run: Run) -> None:
     async def scenario(stores: Stores) -> None:
         owner, other = await stores.open(), await stores.open()
@@ -428,6 +437,7 @@ def test_a_write_that_does_not_reach_the_store_fails_as_unavailable(run: Run) ->
     run(scenario)
 
 
+@pytest.mark.usefixtures("short_sessions")
 def test_the_lease_lies_ahead_while_the_session_is_held(run: Run) -> None:
     async def scenario(stores: Stores) -> None:
         owner, story = await stores.open(), []

@@ -6,7 +6,7 @@ the wire: a watch never overtakes the answer that set it.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +14,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, WatchedEvent
+
+from tidelog.store.kazoo_multi_read import MultiRead
 
 T = TypeVar("T")
 
@@ -82,6 +84,14 @@ class KazooSession:
 
         request().rawlink(settle)
         return future
+
+    def ask_for_many(self, paths: Sequence[str], on_answer: Callable[[Any], T]) -> asyncio.Future[T]:
+        def request() -> Any:
+            result = self.client.handler.async_result()
+            self.client._call(MultiRead(paths), result)
+            return result
+
+        return self.ask(request, on_answer)
 
     def on_watch(self, event: WatchedEvent) -> None:
         """The one watch function, so that kazoo keeps one per node."""

@@ -56,9 +56,13 @@ class Lease:
     def _set_timer(self) -> None:
         if self.is_suspended or self.end == inf:
             self._stop_timer()
-        elif self._timer is None:
-            delay_s = max(0.0, self.end - self._now())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(0.0, self.end - self._now())
+        if self._timer is not None and self._timer.when() > due:
+            self._stop_timer()
+        if self._timer is None:
+            self._timer = loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
         """The lease may have been renewed meanwhile: then the timer is set for the rest."""

@@ -46,6 +46,7 @@ SHORTEST_WAIT_SECONDS = 0.1
 MAX_REQUEST_BYTES = 1_048_575
 """ZooKeeper's default of jute.maxbuffer; a larger request would cost the connection."""
 OPERATION_OVERHEAD_BYTES = 64
+NODES_PER_READ = 1000
 
 ERRORS: dict[type[Exception], type[StoreError]] = {
     kazoo_errors.NoNodeError: NoNode,
@@ -125,12 +126,11 @@ class ZooKeeperStore(BaseStore):
         for path in paths:
             check_path(path)
 
-        async def ask() -> list[Node | None]:
-            asking = [self._ask_for_node(path, None) for path in paths]
-            found: list[Node | BaseException] = await asyncio.gather(*asking, return_exceptions=True)
-            return [_node_or_none(each) for each in found]
-
-        return await self._read("", ask)
+        found: list[Node | None] = []
+        for first in range(0, len(paths), NODES_PER_READ):
+            some = [self._full(path) for path in paths[first : first + NODES_PER_READ]]
+            found += await self._read(some[0], lambda: self._session.ask_for_many(some, _nodes))  # noqa: B023
+        return found
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
         check_path(path)
@@ -178,9 +178,9 @@ class ZooKeeperStore(BaseStore):
 
     async def _keep_up(self) -> None:
         try:
+            await self.heartbeat()
             if self._must_catch_up:
                 await self._catch_up()
-            await self.heartbeat()
         except StoreError as error:
             logger.info("no answer from ZooKeeper session_id=%x reason=%s", self._session_id, error)
 
@@ -367,6 +367,10 @@ def deliver_nothing(_: WatchEvent) -> None:
 
 def _stored(data: bytes, stat: ZnodeStat) -> StoredNode:
     return StoredNode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.cversion)
+
+
+def _nodes(found: list[tuple[bytes, ZnodeStat] | None]) -> list[Node | None]:
+    return [None if each is None else _stored(*each).as_node() for each in found]
 
 
 def _node_or_none(found: Node | BaseException) -> Node | None:
