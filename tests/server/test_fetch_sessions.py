@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from tidelog.errors import (
     FencedLeaderEpoch,
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
+    InconsistentTopicId,
     InvalidFetchSessionEpoch,
     OffsetOutOfRange,
     UnknownTopicId,
@@ -414,6 +416,40 @@ def test_a_topic_made_anew_is_another_topic_by_its_id_and_the_same_by_its_name()
     run_virtually(scenario())
 
 
+def test_a_topic_made_anew_between_two_fetches_is_found_by_its_name() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        await client.produce("t", b"old")
+        reader = await reader_of(client, 1)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+        assert (await client.ask(request, 6, DeleteTopicsResponse)).responses[0].error_code == 0
+        await asyncio.sleep(1)
+        await client.create_topic("t")
+        answers = await reader.fetch()
+        assert (answers[0].error_code, answers[0].high_watermark) == (0, 0)
+        waiting = reader.start(max_wait_ms=30_000)
+        await (await world.connect()).produce("t", b"new")
+        await asyncio.sleep(0.1)
+        assert waiting.done()
+
+    with_broker(scenario)
+
+
+def test_a_partition_of_another_topic_of_the_same_name_is_not_served_by_id() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.broker() as broker:
+            client = await world.connect()
+            await client.create_topic("t")
+            cluster = broker._services.cluster
+            cluster.apply(cluster.image.with_topics(replace(cluster.image.topics["t"], topic_id=b"another" + bytes(9))))
+            reader = SessionReader(client, version=IDS_VERSION)
+            reader.wants("t", 0, 0, topic_id_of(broker, "t"))
+            assert errors(await reader.fetch()) == {0: InconsistentTopicId.code}
+
+    run_virtually(scenario())
+
+
 def test_cold_records_of_a_session_are_read_by_a_worker_and_changes_meanwhile_are_not_missed() -> None:
     async def scenario() -> None:
         world = World()
@@ -456,6 +492,7 @@ def test_an_evicted_session_is_answered_and_not_known_any_more() -> None:
             waiting = client.start(reader.request(max_wait_ms=200_000), 12)
             await asyncio.sleep(1)
             larger = await reader_of(await world.connect(), 3)
+            assert waiting.done()
             assert (await waiting).error_code == FetchSessionIdNotFound.code  # type: ignore[attr-defined]
             assert await larger.fetch() == {}
             statistics = broker._services.fetch_sessions.statistics()

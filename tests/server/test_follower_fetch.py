@@ -158,6 +158,8 @@ def test_a_follower_waits_for_the_end_of_the_log_and_not_for_the_high_watermark(
         assert led.partition().log.high_watermark == 1
         assert not waiting.done()
         await other.client.produce("t", b"y", acks=1)
+        await asyncio.sleep(0.1)
+        assert waiting.done()
         assert (await waiting).responses[0].partitions[0].records  # type: ignore[attr-defined]
 
     with_leader(scenario)
@@ -235,7 +237,10 @@ def test_a_log_may_start_in_the_middle_of_a_batch() -> None:
         for data in (await led.fetch_as(FOLLOWER, 1), await led.client.fetch("t", 1)):
             assert data.log_start_offset == 1
             assert read_header(bytes(data.records or b"")).base_offset == 0  # type: ignore[arg-type]
+        follower = led.partition().require_leader().followers[FOLLOWER]
+        assert follower.log_end_offset == 1
         assert (await led.fetch_as(FOLLOWER, 0)).error_code == OffsetOutOfRange.code
+        assert follower.log_end_offset == 1, "a fetch out of range does not count"
         await led.client.ask(with_log_start(follower_request(FOLLOWER, 3), 1), 12, FetchResponse)
         await deleting
 
@@ -387,6 +392,8 @@ def test_too_few_replicas_in_sync_refuse_a_write_before_and_after_the_append() -
         await asyncio.sleep(1)
         leader = led.partition().require_leader()
         led.partition().on_in_sync_written(leader, (HERE,), 2)
+        await asyncio.sleep(0.1)
+        assert waiting.done()
         answer = (await waiting).responses[0].partition_responses[0]  # type: ignore[attr-defined]
         assert answer.error_code == NotEnoughReplicasAfterAppend.code
         assert (await led.client.produce("t", b"y")).error_code == NotEnoughReplicas.code

@@ -122,11 +122,7 @@ class Reader:
             self.check(request, partition)
         except KafkaError:
             return True
-        offset = request.fetch_offset
-        return offset < partition.log.log_start_offset or self.is_more_than(offset, partition)
-
-    def is_more_than(self, offset: int, partition: Partition) -> bool:
-        return offset < partition.readable_end(self.isolation_level, is_follower=self.is_follower)
+        return request.fetch_offset < partition.readable_end(self.isolation_level, is_follower=self.is_follower)
 
 
 def _aborted(partition: Partition, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
