@@ -1,10 +1,6 @@
 """What only the SQLite store must do: leases, files, other processes."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +10,7 @@ from tests.store.stores import SqliteStores
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.workers import ThreadWorkers
-from tidelog.store.interface import Create, SessionExpired, StoreUnavailable, WatchEvent, WatchKind
+from tidelog.store.interface import Create, SessionExpired, StoreUnavailable
 from tidelog.store.sqlite import SqliteStore
 
 
@@ -128,47 +124,6 @@ def test_a_new_start_finds_the_nodes_of_its_dead_predecessor_gone(tmp_path: Path
         await stores.close()
 
     asyncio.run(scenario())
-
-
-CHILD = """
-import asyncio, sys
-from tidelog.runtime.clock import SystemClock
-from tidelog.runtime.disk import SystemDisk
-from tidelog.runtime.workers import InlineWorkers
-from tidelog.store.sqlite import SqliteStore
-
-async def main():
-    store = await SqliteStore.open(sys.argv[1], SystemDisk(), SystemClock(), InlineWorkers())
-    await store.create("/alive", ephemeral=True)
-    print("ready", flush=True)
-    await store.run()
-
-asyncio.run(main())
-"""
-
-
-def test_a_killed_process_is_noticed_by_another_that_runs(tmp_path: Path) -> None:
-    path = str(tmp_path / "coordination.sqlite")
-
-    async def scenario() -> WatchEvent:
-        workers = ThreadWorkers("store", 1)
-        store = await SqliteStore.open(path, SystemDisk(), SystemClock(), workers)
-        heard: asyncio.Future[WatchEvent] = asyncio.get_running_loop().create_future()
-        await store.get("/alive", heard.set_result)
-        running = asyncio.create_task(store.run())
-        os.kill(child.pid, signal.SIGKILL)
-        try:
-            return await asyncio.wait_for(heard, 5)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await store.close()
-            workers.close()
-
-    with subprocess.Popen([sys.executable, "-c", CHILD, path], stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
-        assert asyncio.run(scenario()) == WatchEvent(WatchKind.DELETED, "/alive")
 
 
 def test_calls_at_the_same_time_take_turns(tmp_path: Path) -> None:
