@@ -178,7 +178,9 @@ def test_an_error_that_may_pass_delays_and_then_goes_on_where_it_was(error: type
 
 def test_a_fenced_follower_waits_for_the_controller() -> None:
     follower = fetching(ModelLog(1), leader_epoch=4)
-    assert follower.on_fetched(FencedLeaderEpoch.code, None) == GiveUp("the leader is in a later epoch than 4")
+    assert follower.on_fetched(FencedLeaderEpoch.code, None) == GiveUp(
+        "the leader is in a later epoch than 4", is_failure=False
+    )
     assert follower.state is FollowerState.FAILED
     assert follower.on_fetched(0, None) is None
 

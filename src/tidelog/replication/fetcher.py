@@ -385,8 +385,8 @@ class Fetcher:
                     followed.partition.truncate_fully_and_start_at(offset, leader_epoch=followed.core.leader_epoch)
                 case AskAgainLater(reason):
                     self._delay(followed, reason)
-                case GiveUp(reason):
-                    self._give_up(followed, reason)
+                case GiveUp():
+                    self._give_up(followed, effect)
                     return
                 case _:
                     pass
@@ -395,18 +395,19 @@ class Fetcher:
         else:
             self._file(followed)
 
-    def _give_up(self, followed: Followed, reason: str) -> None:
+    def _give_up(self, followed: Followed, end: GiveUp) -> None:
         topic_partition = followed.partition.topic_partition
         if self._followed.get(topic_partition) is followed:
             self.remove(topic_partition)
-            logger.warning(
+            logger.log(
+                logging.WARNING if end.is_failure else logging.INFO,
                 "no longer fetched until its leader changes partition=%s leader=%d leader_epoch=%d reason=%s",
                 topic_partition,
                 self.leader.broker_id,
                 followed.core.leader_epoch,
-                reason,
+                end.reason,
             )
-            self._on_given_up(topic_partition, reason)
+            self._on_given_up(topic_partition, end.reason)
 
     # ---- delays
 

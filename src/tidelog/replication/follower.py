@@ -77,6 +77,8 @@ class AskAgainLater(NamedTuple):
 
 class GiveUp(NamedTuple):
     reason: str
+    is_failure: bool = True
+    """False: the controller has decided anew, and will say so in a moment."""
 
 
 Effect: TypeAlias = Take | CutTo | StartOverAt | AskAgainLater | GiveUp
@@ -203,7 +205,7 @@ class PartitionFollower:
         if isinstance(error, CorruptMessage | InvalidRecord | FencedLeaderEpoch):
             return self._delay(f"refused what the leader sent: {error}")
         if isinstance(error, NotLeaderOrFollower):
-            return self._give_up(f"no longer follows in leader epoch {self.leader_epoch}: {error}")
+            return self._give_up(f"no longer follows in leader epoch {self.leader_epoch}", is_failure=False)
         return self._give_up(str(error) or type(error).__name__)
 
     def _cut(self, offset: int) -> Effect:
@@ -215,7 +217,7 @@ class PartitionFollower:
             self._move(FollowerState.LOCATING)
             return None
         if error_code == FencedLeaderEpoch.code:
-            return self._give_up(f"the leader is in a later epoch than {self.leader_epoch}")
+            return self._give_up(f"the leader is in a later epoch than {self.leader_epoch}", is_failure=False)
         return self._delay(_name(error_code))
 
     def _delay(self, reason: str) -> AskAgainLater:
@@ -224,9 +226,9 @@ class PartitionFollower:
         self._move(FollowerState.DELAYED)
         return AskAgainLater(reason)
 
-    def _give_up(self, reason: str) -> GiveUp:
+    def _give_up(self, reason: str, *, is_failure: bool = True) -> GiveUp:
         self._move(FollowerState.FAILED)
-        return GiveUp(reason)
+        return GiveUp(reason, is_failure)
 
     def resume(self) -> None:
         """The delay is over."""
