@@ -259,14 +259,15 @@ def test_a_request_waits_for_a_store_that_cannot_be_asked_now() -> None:
     with_broker(scenario)
 
 
-def test_a_newer_controller_is_not_overtaken_by_a_request_that_waited_for_the_store() -> None:
+@pytest.mark.parametrize("request_", [leadership(), metadata(("orders", ORDERS, partition()))])
+def test_a_newer_controller_is_not_overtaken_by_a_request_that_waited_for_the_store(request_: Request) -> None:
     async def scenario(told: ToldBroker) -> None:
         told.store.delay_s = 10
-        late = asyncio.ensure_future(told.tell(leadership()))
+        late = asyncio.ensure_future(told.tell(request_))
         await asyncio.sleep(1)
         told.replicas.controller_epoch = CONTROLLER_EPOCH + 1
         assert (await late).error_code == StaleControllerEpoch.code
-        assert told.replicas.assignments == []
+        assert (told.replicas.assignments, told.cluster.image.topics) == ([], {})
 
     with_broker(scenario)
 
