@@ -91,10 +91,23 @@ class Consumer:
         while True:
             for record in self._current:
                 return record
-            fetched = await self._fetched.get()
-            if isinstance(fetched, Exception):
-                raise fetched
-            self._current = fetched.records()
+            self._current = self._records_of(await self._fetched.get())
+
+    def _records_of(self, fetched: FetchedBatches | Exception) -> Iterator[ConsumedRecord]:
+        if isinstance(fetched, Exception):
+            raise fetched
+        return fetched.records()
+
+    async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
+        """All records that came together next; none if nothing comes in time."""
+        records = list(self._current)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not records:
+                    records = list(self._records_of(await self._fetched.get()))
+        except TimeoutError:
+            return []
+        return records
 
     # -- finding leaders
 

@@ -143,6 +143,10 @@ class Producer:
             writer.hurry()
         while self._unfinished_bytes:
             await self._next_progress()
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raises the first failure since the last time this was asked."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

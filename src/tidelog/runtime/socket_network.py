@@ -450,7 +450,7 @@ class SocketNetwork:
                 return connection
             except OSError as error:
                 connection.close()
-                failure = failure or error
+                failure = failure or OSError(error.errno, os.strerror(error.errno or errno.EIO))  # asyncio's is terse
             except BaseException:
                 connection.close()
                 raise

@@ -1,0 +1,130 @@
+"""What the commands that talk to a cluster have in common: finding it, and ending well."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.client.bootstrap import Address
+    from tidelog.client.cluster import Cluster
+
+DEFAULT_BOOTSTRAP = "localhost:29092"
+BOOTSTRAP_VARIABLE = "TIDELOG_BOOTSTRAP"
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+
+
+class Refused(Exception):
+    """What the user asked for cannot be done; the message says why and what to do, in one sentence."""
+
+
+def add_client_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT,...",
+        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
+        help=f"one or more brokers of the cluster (%(default)s; the variable {BOOTSTRAP_VARIABLE} changes that)",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="tell on standard error what the client does")
+
+
+def settings_option(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
+    return key, value
+
+
+def count_option(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, found {text!r}")
+    return int(text)
+
+
+def seconds_option(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"expected seconds, found {text!r}")
+    return seconds
+
+
+Work = Callable[["Cluster", argparse.Namespace], Awaitable[None]]
+
+
+def carry_out(command: str, work: Work, options: argparse.Namespace) -> int:
+    """Runs a command against its cluster; every failure ends in one sentence and exit code 1."""
+    logging.basicConfig(
+        stream=sys.stderr, level="INFO" if options.verbose else "WARNING", format=f"tidelog {command}: %(message)s"
+    )
+    try:
+        return asyncio.run(_carry_out(command, work, options))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 130
+    except BrokenPipeError:
+        # Nobody reads any more. Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+async def _carry_out(command: str, work: Work, options: argparse.Namespace) -> int:
+    from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.pipeline import ConnectionLost
+    from tidelog.client.retries import GaveUp, reason_of
+    from tidelog.errors import KafkaError
+    from tidelog.runtime.randomness import SystemRandomness
+    from tidelog.runtime.socket_network import SocketNetwork
+
+    try:
+        bootstrap = parse_bootstrap(options.bootstrap)
+        async with Cluster(SocketNetwork(MAX_FRAME_BYTES), bootstrap, SystemRandomness()) as cluster:
+            await _find(cluster, bootstrap)
+            await work(cluster, options)
+        return 0
+    except BadBootstrap as error:
+        return _complain(command, f"--bootstrap: {error}")
+    except (Refused, GaveUp, ConnectionLost, KafkaError) as error:
+        return _complain(command, reason_of(error))
+
+
+def _complain(command: str, sentence: str) -> int:
+    print(f"tidelog {command}: {sentence}", file=sys.stderr)
+    return 1
+
+
+async def _find(cluster: "Cluster", bootstrap: "list[Address]") -> None:
+    """Somebody must answer at once: retrying is for clusters that are known to be there."""
+    from tidelog.client.pipeline import ConnectionLost
+
+    try:
+        await cluster.refresh()
+    except ConnectionLost as lost:
+        hint = "start a cluster with `tidelog up`, or name yours with --bootstrap HOST:PORT"
+        where = ", ".join(map(str, bootstrap))
+        reason = str(lost).removeprefix(f"cannot connect to {where}: ") if len(bootstrap) == 1 else str(lost)
+        raise Refused(f"no broker answers at {where} ({reason}); {hint}") from lost
+
+
+def cancel_on_interrupt() -> None:
+    """From now on Ctrl-C cancels the calling task, which may then end in order."""
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+
+
+def note(text: str) -> None:
+    """To the person at the terminal; never into what the command prints for programs."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

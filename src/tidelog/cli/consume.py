@@ -1,0 +1,147 @@
+"""`tidelog consume`: print the records of a topic as they come."""
+
+import argparse
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from tidelog.cli.client_session import (
+    Refused,
+    add_client_options,
+    cancel_on_interrupt,
+    carry_out,
+    count_option,
+    counted,
+    note,
+    seconds_option,
+)
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.consumer import Consumer
+    from tidelog.types import TopicPartition
+
+DESCRIPTION = """\
+Print the records of a topic, one per line, and wait for more until Ctrl-C. Without further options only records that
+are written from now on are shown.
+"""
+FORMAT_HELP = """\
+what to print of each record: %%t topic, %%p partition, %%o offset, %%T timestamp in milliseconds, %%k key, %%v value,
+%%h headers, \\t a tab, \\n a new line ('%%v')
+"""
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("consume", help="print the records of a topic", description=DESCRIPTION)
+    parser.add_argument("topic", metavar="TOPIC")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--from-beginning", action="store_true", help="start with the oldest record there is")
+    start.add_argument(
+        "--offset",
+        metavar="N",
+        type=_offset_option,
+        help="start at this offset; -N starts N records before the end of each partition",
+    )
+    parser.add_argument(
+        "--partition", metavar="N", type=int, action="append", help="read this partition only; may be repeated"
+    )
+    parser.add_argument("--max-messages", metavar="N", type=count_option, help="end after so many records")
+    parser.add_argument("--timeout", metavar="SECONDS", type=seconds_option, help="end when nothing came for so long")
+    look = parser.add_mutually_exclusive_group()
+    look.add_argument("--format", metavar="TEXT", type=_format_option, default="%v", help=FORMAT_HELP)
+    look.add_argument("--json", action="store_true", help="print each record as a line of JSON")
+    add_client_options(parser)
+    parser.set_defaults(run=lambda options: carry_out("consume", _consume, options))
+
+
+def _offset_option(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, found {text!r}") from None
+
+
+def _format_option(text: str) -> str:
+    from tidelog.cli.record_format import BadFormat, check_format
+
+    try:
+        return check_format(text)
+    except BadFormat as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+async def _consume(cluster: "Cluster", options: argparse.Namespace) -> None:
+    from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
+
+    partitions = await _partitions(cluster, options)
+    printer = _Printer(options)
+    try:
+        cancel_on_interrupt()
+        async with Consumer(cluster, ConsumerSettings(reset_to=BEGINNING)) as consumer:
+            await consumer.assign(await _starts(cluster, partitions, options))
+            if sys.stderr.isatty():
+                note(_greeting(options, len(partitions)))
+            await printer.print_all(consumer)
+    except asyncio.CancelledError:
+        pass  # Ctrl-C is the ordinary end
+    note(f"{counted(printer.printed, 'record')} read from {options.topic}")
+
+
+async def _partitions(cluster: "Cluster", options: argparse.Namespace) -> "list[TopicPartition]":
+    from tidelog.client.admin import Admin
+    from tidelog.errors import UnknownTopicOrPartition
+    from tidelog.types import TopicPartition
+
+    try:
+        topic = await Admin(cluster).describe_topic(options.topic)
+    except UnknownTopicOrPartition:
+        hint = f"`tidelog topic create {options.topic}` makes it"
+        raise Refused(f"topic {options.topic} does not exist; {hint}") from None
+    for number in options.partition or ():
+        if number not in topic.partitions:
+            count = counted(len(topic.partitions), "partition")
+            raise Refused(f"topic {topic.name} has {count}, counted from 0; there is no partition {number}")
+    return [TopicPartition(topic.name, number) for number in sorted(options.partition or topic.partitions)]
+
+
+async def _starts(
+    cluster: "Cluster", partitions: "list[TopicPartition]", options: argparse.Namespace
+) -> "dict[TopicPartition, int]":
+    from tidelog.client.offsets import BEGINNING, END, list_offsets
+
+    if options.offset is None:
+        return dict.fromkeys(partitions, BEGINNING if options.from_beginning else END)
+    if options.offset >= 0:
+        return dict.fromkeys(partitions, options.offset)
+    starts, ends = [await list_offsets(cluster, dict.fromkeys(partitions, where)) for where in (BEGINNING, END)]
+    return {key: max(starts[key].offset, ends[key].offset + options.offset) for key in partitions}
+
+
+def _greeting(options: argparse.Namespace, count: int) -> str:
+    what = "records" if options.from_beginning or options.offset is not None else "new records"
+    hint = "" if what == "records" else "; --from-beginning shows those that are there"
+    return f"waiting for {what} of {options.topic} ({counted(count, 'partition')}){hint}; Ctrl-C ends"
+
+
+class _Printer:
+    def __init__(self, options: argparse.Namespace) -> None:
+        from tidelog.cli.record_format import formatter, json_line
+
+        self._format = json_line if options.json else formatter(options.format)
+        self._max_records: int | None = options.max_messages
+        self._timeout_s: float | None = options.timeout
+        self.printed = 0
+
+    async def print_all(self, consumer: "Consumer") -> None:
+        """Until there are enough, or nothing comes any more."""
+        output = sys.stdout.buffer
+        while self._max_records is None or self.printed < self._max_records:
+            records = await consumer.poll(self._timeout_s)
+            if not records:
+                return
+            if self._max_records is not None:
+                del records[self._max_records - self.printed :]
+            for record in records:
+                output.write(self._format(record))
+            output.flush()
+            self.printed += len(records)

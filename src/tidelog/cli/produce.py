@@ -1,0 +1,107 @@
+"""`tidelog produce`: write the lines of standard input to a topic."""
+
+import argparse
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from tidelog.cli.client_session import (
+    Refused,
+    add_client_options,
+    cancel_on_interrupt,
+    carry_out,
+    counted,
+    note,
+    settings_option,
+)
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.producer import Producer
+
+DESCRIPTION = """\
+Write each line of standard input to a topic, as one record. A topic that does not exist is created if the cluster
+allows that. The command returns when all records are acknowledged.
+"""
+ACKS = {"all": -1, "1": 1, "0": 0}
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+DELIVERY_TIMEOUT_S = 60.0
+METADATA_TIMEOUT_S = 10.0
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("produce", help="write lines to a topic", description=DESCRIPTION)
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--key-separator", metavar="TEXT", help="what stands between key and value in each line")
+    parser.add_argument("--partition", metavar="N", type=int, help="write to this partition only")
+    parser.add_argument(
+        "--header",
+        metavar="KEY=VALUE",
+        action="append",
+        type=settings_option,
+        default=[],
+        dest="headers",
+        help="a header for every record; may be repeated",
+    )
+    parser.add_argument("--acks", choices=ACKS, default="all", help="who must have a record (all in-sync replicas)")
+    parser.add_argument("--compression", choices=COMPRESSIONS, default="none", help="of batches (none)")
+    add_client_options(parser)
+    parser.set_defaults(run=lambda options: carry_out("produce", _produce, options))
+
+
+async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:
+    from tidelog.client.producer import Producer, ProducerSettings
+    from tidelog.protocol.compression import Codec
+    from tidelog.runtime.clock import SystemClock
+
+    settings = ProducerSettings(
+        acks=ACKS[options.acks],
+        compression=Codec[options.compression.upper()],
+        delivery_timeout_s=DELIVERY_TIMEOUT_S,
+        metadata_timeout_s=METADATA_TIMEOUT_S,
+    )
+    if sys.stdin.isatty():
+        note(f"each line becomes a record of {options.topic}; Ctrl-D ends")
+    producer = Producer(cluster, SystemClock(), settings)
+    try:
+        async with producer:
+            await _write_lines(producer, options)
+            await producer.flush()
+    finally:
+        how = "sent" if settings.acks == 0 else "written"
+        note(f"{counted(producer.acknowledged_records, 'record')} {how} to {options.topic}")
+
+
+async def _write_lines(producer: "Producer", options: argparse.Namespace) -> None:
+    """Until the end of the input; Ctrl-C is taken as its end."""
+    reading = asyncio.current_task()
+    assert reading is not None
+    cancel_on_interrupt()
+    try:
+        await _enqueue_lines(producer, options)
+    except asyncio.CancelledError:
+        reading.uncancel()
+    except Refused:
+        await producer.flush()
+        raise
+
+
+async def _enqueue_lines(producer: "Producer", options: argparse.Namespace) -> None:
+    from tidelog.cli.input_lines import input_lines
+
+    headers = tuple((key, value.encode()) for key, value in options.headers)
+    number = 0
+    async for line in input_lines(sys.stdin.fileno()):
+        number += 1
+        key, value = _split(line, number, options.key_separator)
+        await producer.enqueue(options.topic, value, key=key, partition=options.partition, headers=headers)
+        producer.raise_failure()
+
+
+def _split(line: bytes, number: int, separator: str | None) -> tuple[bytes | None, bytes]:
+    if not separator:
+        return None, line
+    key, found, value = line.partition(separator.encode())
+    if not found:
+        raise Refused(f"line {number} has no {separator!r} between key and value; the lines before it were written")
+    return key, value

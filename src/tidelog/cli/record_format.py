@@ -1,0 +1,76 @@
+"""How `tidelog consume` prints a record: by a format with %-signs, or as JSON."""
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.client.fetched_records import ConsumedRecord
+
+NULL = b"null"
+
+_FIELDS: "dict[str, Callable[[ConsumedRecord], bytes]]" = {
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "T": lambda record: b"%d" % record.timestamp_ms,
+    "k": lambda record: NULL if record.key is None else record.key,
+    "v": lambda record: NULL if record.value is None else record.value,
+    "h": lambda record: b",".join(
+        name.encode() + b"=" + (NULL if value is None else value) for name, value in record.headers
+    ),
+}
+_ESCAPES = {"\\t": b"\t", "\\n": b"\n", "\\r": b"\r", "\\0": b"\0", "\\\\": b"\\", "%%": b"%"}
+_TOKEN = re.compile(r"%.?|\\[tnr0\\]|[^%\\]+|\\", re.DOTALL)
+
+
+class BadFormat(ValueError):
+    """The message names what is not understood."""
+
+
+def check_format(text: str) -> str:
+    for token in _TOKEN.findall(text):
+        if token.startswith("%") and token not in _ESCAPES and token[1:] not in _FIELDS:
+            known = " ".join(f"%{name}" for name in _FIELDS)
+            raise BadFormat(f"{token} is not known; there are {known} %%")
+    return text
+
+
+def formatter(text: str) -> "Callable[[ConsumedRecord], bytes]":
+    parts = [_part(token) for token in _TOKEN.findall(text)]
+
+    def line(record: "ConsumedRecord") -> bytes:
+        return b"".join([part if isinstance(part, bytes) else part(record) for part in parts]) + b"\n"
+
+    return line
+
+
+def _part(token: str) -> "bytes | Callable[[ConsumedRecord], bytes]":
+    if token in _ESCAPES:
+        return _ESCAPES[token]
+    return _FIELDS[token[1:]] if token.startswith("%") else token.encode()
+
+
+def json_line(record: "ConsumedRecord") -> bytes:
+    """Text as text; bytes that are none in base64, under a name that says so."""
+    described = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        **_readable("key", record.key),
+        **_readable("value", record.value),
+        "headers": [{"key": name, **_readable("value", value)} for name, value in record.headers],
+    }
+    return json.dumps(described, ensure_ascii=False).encode() + b"\n"
+
+
+def _readable(name: str, value: bytes | None) -> dict[str, str | None]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}

@@ -1,0 +1,46 @@
+"""How a record looks when it is printed."""
+
+import json
+
+import pytest
+
+from tidelog.cli.record_format import BadFormat, check_format, formatter, json_line
+from tidelog.cli.tables import table
+from tidelog.client.fetched_records import ConsumedRecord
+
+RECORD = ConsumedRecord("t", 2, 7, 1_700_000_000_000, b"k\xff", b"v", (("h", b"x"), ("none", None)))
+TOMBSTONE = ConsumedRecord("t", 0, 0, 0, None, None)
+
+
+def test_format_fields_and_escapes() -> None:
+    assert formatter(r"%t-%p@%o %T %h\t%v\\%%")(RECORD) == b"t-2@7 1700000000000 h=x,none=null\tv\\%\n"
+    assert formatter("%k")(RECORD) == b"k\xff\n"
+    assert formatter("%k %v")(TOMBSTONE) == b"null null\n"
+    assert formatter(r"C:\dir é")(RECORD) == "C:\\dir é\n".encode()
+
+
+@pytest.mark.parametrize("text", ["%q", "100%", "% v"])
+def test_unknown_fields_are_refused(text: str) -> None:
+    with pytest.raises(BadFormat, match="is not known; there are %t"):
+        check_format(text)
+
+
+def test_json_has_text_as_text_and_other_bytes_as_base64() -> None:
+    assert json.loads(json_line(RECORD)) == {
+        "topic": "t",
+        "partition": 2,
+        "offset": 7,
+        "timestamp": 1_700_000_000_000,
+        "key_base64": "a/8=",
+        "value": "v",
+        "headers": [{"key": "h", "value": "x"}, {"key": "none", "value": None}],
+    }
+    assert json.loads(json_line(TOMBSTONE))["value"] is None
+
+
+def test_tables_align_numbers_to_the_right() -> None:
+    assert table(["NAME", "COUNT", ""], [("a", 1, ""), ("long name", 1000, "odd")]) == [
+        "NAME       COUNT",
+        "a              1",
+        "long name   1000  odd",
+    ]

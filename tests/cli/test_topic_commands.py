@@ -1,0 +1,185 @@
+"""`tidelog topic`, `produce` and `consume` as a newcomer meets them: real processes, their output and exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.process import TIME_LIMIT_SECONDS, RunningBroker, running_broker, settings
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    directory = tmp_path_factory.mktemp("broker")
+    with running_broker(directory / "log", *settings(directory / "data", broker_id="1")) as running:
+        yield running
+
+
+def run(broker: RunningBroker, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """A command that finds its cluster by the environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "tidelog", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_SECONDS,
+        env=os.environ | {"TIDELOG_BOOTSTRAP": broker.address},
+        check=False,
+    )
+
+
+def good(broker: RunningBroker, *arguments: str, given: str = "") -> str:
+    ended = run(broker, *arguments, given=given)
+    assert ended.returncode == 0, ended
+    return ended.stdout
+
+
+def refusal(broker: RunningBroker, *arguments: str, given: str = "") -> str:
+    """The last line on standard error of a command that must fail."""
+    ended = run(broker, *arguments, given=given)
+    assert ended.returncode == 1, ended
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+    return ended.stderr.splitlines()[-1]
+
+
+def test_topic_from_creation_to_deletion(broker: RunningBroker) -> None:
+    created = good(broker, "topic", "create", "orders", "--partitions", "2", "--set", "retention.ms=60000")
+    assert created == "created topic orders: 2 partitions, replication factor 1\n"
+    listed = good(broker, "topic", "list").splitlines()
+    assert listed[0].split() == ["TOPIC", "PARTITIONS", "REPLICAS", "STATE"]
+    assert ["orders", "2", "1", "healthy"] in [line.split() for line in listed]
+    good(broker, "produce", "orders", "--partition", "1", given="a\nb\n")
+    described = good(broker, "topic", "describe", "orders").splitlines()
+    assert described[0].split() == ["topic", "orders"]
+    assert described[3] == "settings  retention.ms=60000"
+    assert [line.split() for line in described[-2:]] == [["0", "1", "1", "1", "0", "0"], ["1", "1", "1", "1", "0", "2"]]
+    assert good(broker, "topic", "delete", "orders") == "deleted topic orders\n"
+    assert "orders" not in good(broker, "topic", "list")
+
+
+def test_lines_that_were_produced_are_consumed(broker: RunningBroker) -> None:
+    written = run(broker, "produce", "greetings", given="hello, tide\nhello again")
+    assert (written.returncode, written.stdout, written.stderr) == (0, "", "2 records written to greetings\n")
+    ended = run(broker, "consume", "greetings", "--from-beginning", "--max-messages", "2")
+    assert (ended.returncode, ended.stdout) == (0, "hello, tide\nhello again\n")
+    assert ended.stderr == "2 records read from greetings\n"
+
+
+def test_keys_headers_compression_and_formats(broker: RunningBroker) -> None:
+    lines = "".join(f"customer-{number}:order {number}\n" for number in range(100))
+    flags = ["--key-separator", ":", "--header", "source=web", "--compression", "zstd"]
+    good(broker, "topic", "create", "keyed", "--partitions", "3")
+    good(broker, "produce", "keyed", *flags, given=lines)
+    look = ["--from-beginning", "--max-messages", "100"]
+    shown = good(broker, "consume", "keyed", *look, "--format", r"%k\t%v %h %t %%").splitlines()
+    expected = [f"customer-{number}\torder {number} source=web keyed %" for number in range(100)]
+    assert sorted(shown) == sorted(expected)
+    records = [json.loads(line) for line in good(broker, "consume", "keyed", *look, "--json").splitlines()]
+    assert {record["partition"] for record in records} == {0, 1, 2}
+    first = next(record for record in records if record["key"] == "customer-7")
+    assert first["value"] == "order 7"
+    assert first["headers"] == [{"key": "source", "value": "web"}]
+
+
+def test_reading_starts_at_an_offset_or_near_the_end(broker: RunningBroker) -> None:
+    good(broker, "produce", "numbers", given="".join(f"{number}\n" for number in range(10)))
+    assert good(broker, "consume", "numbers", "--offset", "7", "--max-messages", "3") == "7\n8\n9\n"
+    assert good(broker, "consume", "numbers", "--offset", "-2", "--timeout", "1") == "8\n9\n"
+    assert good(broker, "consume", "numbers", "--timeout", "0.2") == ""
+
+
+def test_consume_follows_until_interrupted(broker: RunningBroker) -> None:
+    good(broker, "topic", "create", "followed", "--partitions", "1")
+    command = [
+        sys.executable,
+        "-m",
+        "tidelog",
+        "consume",
+        "followed",
+        "--from-beginning",
+        "--bootstrap",
+        broker.address,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for value in ("one", "two"):
+            good(broker, "produce", "followed", given=f"{value}\n")
+            assert process.stdout.readline() == f"{value}\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIME_LIMIT_SECONDS) == 0
+        assert process.stderr.read() == "2 records read from followed\n"
+
+
+def test_produce_that_is_interrupted_writes_what_it_has_read(broker: RunningBroker) -> None:
+    good(broker, "topic", "create", "interrupted", "--partitions", "1")
+    command = [sys.executable, "-m", "tidelog", "produce", "interrupted", "--bootstrap", broker.address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write("early\n")
+        process.stdin.flush()
+        assert good(broker, "consume", "interrupted", "--from-beginning", "--max-messages", "1") == "early\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIME_LIMIT_SECONDS) == 0
+        assert process.stderr.read() == "1 record written to interrupted\n"
+
+
+def test_reader_that_leaves_is_met_with_silence(broker: RunningBroker) -> None:
+    good(broker, "produce", "long", given="".join(f"{number:0200d}\n" for number in range(20_000)))
+    tidelog = f"{sys.executable} -m tidelog consume long --from-beginning --bootstrap {broker.address}"
+    ended = subprocess.run(
+        f"{tidelog} | head -1", shell=True, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False
+    )
+    assert ended.stdout == f"{0:0200d}\n"
+    assert ended.stderr == ""
+
+
+def test_what_cannot_be_done_is_told_in_one_sentence(broker: RunningBroker) -> None:
+    good(broker, "topic", "create", "taken", "--partitions", "2")
+    assert "already exists" in refusal(broker, "topic", "create", "taken")
+    assert "foo" in refusal(broker, "topic", "create", "t", "--set", "foo=bar")
+    for command in (["topic", "describe"], ["topic", "delete"], ["consume"]):
+        assert f"tidelog {' '.join(command)}: topic nowhere does not exist; `tidelog" in refusal(
+            broker, *command, "nowhere"
+        )
+    said = "topic taken has 2 partitions, counted from 0; there is no partition 2"
+    assert refusal(broker, "consume", "taken", "--partition", "2") == f"tidelog consume: {said}"
+    assert "there is no partition 2" in refusal(broker, "produce", "taken", "--partition", "2", given="x\n")
+    assert "expected HOST:PORT" in refusal(broker, "topic", "list", "--bootstrap", "nonsense")
+    assert refusal(broker, "topic", "list", "--bootstrap", NOBODY) == (
+        f"tidelog topic list: no broker answers at {NOBODY} (Connection refused);"
+        " start a cluster with `tidelog up`, or name yours with --bootstrap HOST:PORT"
+    )
+
+
+def test_line_without_key_ends_the_writing_after_those_before_it(broker: RunningBroker) -> None:
+    said = refusal(broker, "produce", "half", "--key-separator", ":", given="a:1\nb:2\nc3\n")
+    assert said == "tidelog produce: line 3 has no ':' between key and value; the lines before it were written"
+    assert good(broker, "consume", "half", "--from-beginning", "--max-messages", "2") == "1\n2\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["consume", "t", "--format", "%q"],
+        ["consume", "t", "--max-messages", "0"],
+        ["consume", "t", "--timeout", "soon"],
+        ["produce", "t", "--header", "nothing"],
+        ["produce", "t", "--acks", "2"],
+        ["topic", "create", "t", "--partitions", "many"],
+        ["topic"],
+    ],
+)
+def test_mistake_in_a_flag_is_refused_before_anybody_is_asked(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "tidelog", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False)
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
