@@ -16,12 +16,15 @@ class Leadership(RuleBasedStateMachine):
     """One leader epoch of broker 1 with two followers."""
 
     kind: type[PartitionLeader] = PartitionLeader
+    in_sync: tuple[int, ...] = (1, 2, 3)
 
     def __init__(self) -> None:
         super().__init__()
-        self.leader = leader_of(1, 2, 3, min_in_sync=2, kind=self.kind)
-        self.held = dict.fromkeys(FOLLOWERS, 0)
-        self.stored = {1, 2, 3}
+        self.leader = leader_of(
+            1, 2, 3, in_sync=self.in_sync, log_end=5, high_watermark=5, min_in_sync=2, kind=self.kind
+        )
+        self.held = {follower: 5 if follower in self.in_sync else 0 for follower in FOLLOWERS}
+        self.stored = set(self.in_sync)
         self.version = 0
         self.now_ms = START_MS
         self.in_flight: ProposeInSyncReplicas | None = None
@@ -123,9 +126,16 @@ class CommitsBeforeTheShrinkIsWritten(PartitionLeader):
             self._maximal = frozenset(self.pending.in_sync_replicas)
 
 
-@pytest.mark.parametrize("kind", [CountsThePlainInSyncReplicas, LetsAnybodyJoin, CommitsBeforeTheShrinkIsWritten])
-def test_the_model_notices_when_a_rule_is_broken(kind: type[PartitionLeader]) -> None:
-    broken = type(kind.__name__, (Leadership,), {"kind": kind})
+@pytest.mark.parametrize(
+    ("kind", "in_sync"),
+    [
+        (CountsThePlainInSyncReplicas, (1, 2)),
+        (LetsAnybodyJoin, (1, 2)),
+        (CommitsBeforeTheShrinkIsWritten, (1, 2, 3)),
+    ],
+)
+def test_the_model_notices_when_a_rule_is_broken(kind: type[PartitionLeader], in_sync: tuple[int, ...]) -> None:
+    broken = type(kind.__name__, (Leadership,), {"kind": kind, "in_sync": in_sync})
     with pytest.raises(AssertionError):
         run_state_machine_as_test(
             broken,
