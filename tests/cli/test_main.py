@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.process import tidelog
 from tidelog import __version__
 from tidelog.config.listeners import host_and_port
@@ -12,7 +14,8 @@ from tidelog.config.listeners import host_and_port
 def test_help_names_the_commands() -> None:
     shown = tidelog("--help")
     assert shown.returncode == 0
-    assert "broker" in shown.stdout
+    for command in ("up", "status", "kill", "start", "down", "topic", "produce", "consume", "broker"):
+        assert f"\n    {command} " in shown.stdout
     assert tidelog().stdout == shown.stdout
 
 
@@ -21,6 +24,14 @@ def test_help_of_the_broker_explains_its_flags() -> None:
     assert shown.returncode == 0
     for flag in ("--config FILE", "--set KEY=VALUE", "--log-level"):
         assert flag in shown.stdout
+
+
+@pytest.mark.parametrize("command", ["up", "status", "kill", "start", "down"])
+def test_help_of_the_cluster_commands_says_where_the_data_is(command: str) -> None:
+    shown = tidelog(command, "--help")
+    assert shown.returncode == 0
+    assert "--data DIR" in shown.stdout
+    assert "TIDELOG_DATA" in shown.stdout
 
 
 def test_version_is_printed() -> None:

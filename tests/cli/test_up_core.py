@@ -164,8 +164,10 @@ def test_changes_tell_of_brokers_controller_leaders_and_in_sync_replicas() -> No
 def test_picture_fits_and_shows_trouble_first() -> None:
     partitions = [partition(index) for index in range(100)]
     partitions[90] = partition(90, leader=None, in_sync=())
-    shown = picture(cluster_of(*partitions), rows=20)
-    assert len(shown) <= 20
+    shown = picture(cluster_of(*partitions), columns=60, rows=24)
+    assert len(shown) <= 24
+    assert max(map(len, shown)) <= 80
+    assert sum(line.startswith("      ") for line in shown) == 3, "a reason that is too long goes on in the next line"
     assert any(line.startswith("tides-90 ") for line in shown)
     assert shown[-1].startswith("... and ")
 

@@ -1,5 +1,6 @@
 """Processes of a local cluster: found again, never confused, signalled, waited for."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.cli.local_cluster.data_directory import BrokerProcess
+from tidelog.cli.local_cluster.foreground import EndOfWatch, stop_brokers
 from tidelog.cli.local_cluster.processes import (
     ProcessIdentity,
     identity_of,
@@ -21,6 +24,7 @@ from tidelog.cli.local_cluster.processes import (
 )
 
 SLEEP = ["-c", "import time; time.sleep(60)"]
+DEAF = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print('deaf', file=sys.stderr); time.sleep(60)"
 LIMIT_S = 30.0
 
 
@@ -81,3 +85,21 @@ def test_exit_codes_of_ended_children_are_told_once(tmp_path: Path) -> None:
     os.waitid(os.P_PID, identity.pid, os.WEXITED | os.WNOWAIT)
     assert reap()[identity.pid] == 3
     assert identity.pid not in reap()
+
+
+def test_broker_that_does_not_stop_is_killed_when_somebody_insists(tmp_path: Path) -> None:
+    identity = start_detached(["-u", "-c", DEAF], tmp_path / "log")
+    said: list[str] = []
+
+    async def stop_and_insist() -> None:
+        while "deaf" not in (tmp_path / "log").read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        end = EndOfWatch()
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0)
+        await stop_brokers({7: BrokerProcess(7, identity, "127.0.0.1", 9092, [])}, None, said.append, end)
+
+    asyncio.run(stop_and_insist())
+    assert not is_running(identity)
+    assert said == ["killing what has not stopped yet", "broker 7 stopped"]

@@ -36,7 +36,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--zookeeper", metavar="HOST:PORT[/PATH]", help="keep the metadata in ZooKeeper instead of a file in DIR"
     )
     parser.add_argument("--detach", action="store_true", help="return when the cluster is ready and leave it running")
-    parser.add_argument("--restart", action="store_true", help="start brokers that die again")
+    parser.add_argument("--restart", action="store_true", help="keep all brokers up: one that dies is started again")
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
 from tidelog.cli.local_cluster.view import (
@@ -13,6 +13,7 @@ from tidelog.cli.local_cluster.view import (
     broker_lines,
     changes,
     partition_lines,
+    reason_lines,
     summary_lines,
 )
 
@@ -55,7 +56,7 @@ class TerminalScreen:
 
     def show(self, view: ClusterView) -> None:
         columns, rows = shutil.get_terminal_size()
-        self._draw(fitted(["", *picture(view, rows - 3), "", self._footer], columns, rows - 1))
+        self._draw(fitted(["", *picture(view, columns - 1, rows - 3), "", self._footer], columns, rows - 1))
 
     def say(self, line: str) -> None:
         self._draw([])
@@ -75,23 +76,25 @@ def _write(output: TextIO, text: str) -> None:
         output.flush()
 
 
-def picture(view: ClusterView, rows: int) -> list[str]:
+def picture(view: ClusterView, columns: int, rows: int) -> list[str]:
     """As much as fits: brokers always; of the partitions first those that are not whole."""
     head = [*broker_lines(view), "", *summary_lines(view)]
     room = max(FEWEST_PARTITION_LINES, rows - len(head) - 2)
     ordered = sorted(view.partitions, key=lambda partition: partition.is_healthy)
-    shown = _that_fit(ordered, room)
-    lines = head + partition_lines(sorted(shown, key=lambda partition: partition.topic_partition), view.at_ms)
+    shown = _that_fit(ordered, room, lambda partition: 1 + len(reason_lines(partition, view.at_ms, columns)))
+    lines = head + partition_lines(sorted(shown, key=lambda partition: partition.topic_partition), view.at_ms, columns)
     if len(shown) < len(ordered):
         lines.append(f"... and {len(ordered) - len(shown)} more partitions: `tidelog status` lists all")
     return lines
 
 
-def _that_fit(partitions: Sequence[PartitionView], room: int) -> list[PartitionView]:
+def _that_fit(
+    partitions: Sequence[PartitionView], room: int, lines_of: Callable[[PartitionView], int]
+) -> list[PartitionView]:
     shown: list[PartitionView] = []
     used = 1
     for partition in partitions:
-        used += 1 + len(partition.out_of_sync)
+        used += lines_of(partition)
         if used > room and shown:
             break
         shown.append(partition)

@@ -1,10 +1,15 @@
 """The state of a cluster as people want to see it. No I/O: answers of brokers go in, text and JSON come out."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from tidelog.cli.tables import table
 from tidelog.types import BrokerId, TopicPartition
+
+UNLIMITED = 10_000
+"""Columns of an output that nobody draws over."""
 
 
 class BrokerState(StrEnum):
@@ -131,8 +136,8 @@ def broker_lines(view: ClusterView) -> list[str]:
     for partition in view.partitions:
         if partition.leader is not None:
             led[partition.leader] = led.get(partition.leader, 0) + 1
-    heading = ["BROKER", "STATE", "ADDRESS", "PID", "LEADS", ""]
-    return aligned([heading, *(_broker_row(broker, view, led) for broker in view.brokers)])
+    titles = ["BROKER", "STATE", "ADDRESS", "PID", "LEADS", ""]
+    return table(titles, [_broker_row(broker, view, led) for broker in view.brokers])
 
 
 def _broker_row(broker: BrokerView, view: ClusterView, led: Mapping[BrokerId, int]) -> list[str]:
@@ -161,18 +166,25 @@ def summary_lines(view: ClusterView) -> list[str]:
     return [f"{_plural(counts.topics, 'topic')}, {_plural(counts.partitions, 'partition')}: {state}"]
 
 
-def partition_lines(partitions: Sequence[PartitionView], at_ms: int) -> list[str]:
+def partition_lines(partitions: Sequence[PartitionView], at_ms: int, columns: int = UNLIMITED) -> list[str]:
     """A table, and below each partition that is not whole the reason."""
     if not partitions:
         return []
-    rows = [["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "HIGH WATERMARK", "LAG"]]
-    rows += [_partition_row(partition) for partition in partitions]
-    lines = aligned(rows)
+    titles = ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "HIGH WATERMARK", "LAG"]
+    lines = table(titles, [_partition_row(partition) for partition in partitions])
     shown = [lines[0]]
     for partition, line in zip(partitions, lines[1:], strict=True):
         shown.append(line)
-        shown += [f"    {found.text(at_ms)}" for found in partition.out_of_sync]
+        shown += reason_lines(partition, at_ms, columns)
     return shown
+
+
+def reason_lines(partition: PartitionView, at_ms: int, columns: int) -> list[str]:
+    return [
+        line
+        for found in partition.out_of_sync
+        for line in textwrap.wrap(found.text(at_ms), columns, initial_indent="    ", subsequent_indent="      ")
+    ]
 
 
 def _partition_row(partition: PartitionView) -> list[str]:
@@ -201,11 +213,6 @@ def _ids(broker_ids: Sequence[BrokerId]) -> str:
 
 def _plural(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 # -- what happened between two looks
