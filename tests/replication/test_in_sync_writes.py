@@ -115,6 +115,25 @@ def test_a_silent_follower_is_dropped_in_the_store_and_the_controller_is_told() 
     with_world(scenario)
 
 
+def test_the_log_tells_why_a_replica_left_and_that_it_joined(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        caplog.set_level(logging.INFO, "tidelog.replication.in_sync_writes")
+        await world.create(1)
+        world.orders.append_as_leader(batch_of(b"x"), 1)
+        await asyncio.sleep(1.6 * LAG_S)
+        world.fetch(1)
+        await asyncio.sleep(1)
+        assert [record.message for record in caplog.records] == [
+            "replica left the in-sync replicas partition=orders-0 in_sync=[1] log_end=1 high_watermark=1 replica=2"
+            " behind=1 reason=not caught up for 30000 ms (replica.lag.time.max.ms)"
+            " remedy=broker 2 has not fetched from this leader yet",
+            "replica joined the in-sync replicas partition=orders-0 in_sync=[1, 2] log_end=1 high_watermark=1"
+            " replica=2",
+        ]
+
+    with_world(scenario)
+
+
 def test_a_follower_that_catches_up_is_added_in_the_store() -> None:
     async def scenario(world: World) -> None:
         await world.create(1, in_sync=(1,))

@@ -157,8 +157,8 @@ class InSyncWriter:
             proposal = write.proposal
             self.shrinks += bool(proposal.leaving)
             self.expands += bool(proposal.joining)
-            _tell(write, logging.INFO if len(written) <= TOLD_ONE_BY_ONE else logging.DEBUG)
             write.partition.on_in_sync_written(write.leader, found or proposal.in_sync_replicas, version)
+            _tell(write, logging.INFO if len(written) <= TOLD_ONE_BY_ONE else logging.DEBUG)
         if len(written) > TOLD_ONE_BY_ONE:
             _tell_together([write for write, _ in written])
         self._on_changed([write.partition.topic_partition for write, _ in written])
@@ -171,29 +171,29 @@ def _tell_failure(write: _Write, error: StoreError) -> None:
 
 
 def _tell(write: _Write, level: int) -> None:
-    """Before the leader takes it in: while it still knows why a replica was out."""
+    """What an operator needs to follow it: who, why, how far behind, and what lets a replica back."""
     if not logger.isEnabledFor(level):
         return
     partition, leader, proposal = write
-    verb = "left" if proposal.leaving else "joined"
-    replicas = proposal.leaving or proposal.joining
-    ends = {
-        replica: leader.followers[replica].log_end_offset if replica in leader.followers else -1 for replica in replicas
-    }
-    logger.log(
-        level,
-        "in-sync replicas changed partition=%s in_sync=%s %s=%s reason=%s replica_ends=%s log_end=%d high_watermark=%d"
-        " leader_epoch=%d",
-        partition.topic_partition,
-        list(proposal.in_sync_replicas),
-        verb,
-        list(replicas),
-        proposal.reason,
-        ends,
-        leader.log_end_offset,
-        leader.high_watermark,
-        leader.leader_epoch,
-    )
+    known = (partition.topic_partition, list(proposal.in_sync_replicas), leader.log_end_offset, leader.high_watermark)
+    for replica in proposal.joining:
+        logger.log(
+            level,
+            "replica joined the in-sync replicas partition=%s in_sync=%s log_end=%d high_watermark=%d replica=%d",
+            *known,
+            replica,
+        )
+    for told in [each for each in leader.out_of_sync() if each.replica in proposal.leaving]:
+        logger.log(
+            level,
+            "replica left the in-sync replicas partition=%s in_sync=%s log_end=%d high_watermark=%d replica=%d"
+            " behind=%d reason=%s remedy=%s",
+            *known,
+            told.replica,
+            told.behind,
+            told.rule,
+            told.remedy,
+        )
 
 
 def _tell_together(writes: list[_Write]) -> None:

@@ -22,10 +22,6 @@ class OutOfSync(NamedTuple):
     remedy: str
     """What lets it back."""
 
-    def text(self, now_ms: int) -> str:
-        age_s = max(now_ms - self.since_ms, 0) / 1000
-        return f"replica {self.replica} out of sync for {age_s:.1f} s: {self.rule}; behind={self.behind}; {self.remedy}"
-
 
 class Peers:
     """What this broker knows of the others, whatever the partition; shared by all its leaders."""

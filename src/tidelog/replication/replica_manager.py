@@ -365,10 +365,12 @@ def _tell(leading: list[Partition], following: list[Partition], controller_epoch
     for partition in leading:
         logger.log(
             level,
-            "became leader partition=%s leader_epoch=%d in_sync=%s log_end=%d high_watermark=%d controller_epoch=%d",
+            "became leader partition=%s leader_epoch=%d in_sync=%s replicas=%s log_end=%d high_watermark=%d"
+            " controller_epoch=%d",
             partition.topic_partition,
             partition.leader_epoch,
             partition.in_sync_replicas,
+            list(partition.replicas),
             partition.log.log_end_offset,
             partition.log.high_watermark,
             controller_epoch,
