@@ -62,9 +62,9 @@ def _start(data: DataDirectory, wish: Wish, settings: Mapping[str, str]) -> tupl
 
 def _up_detached(data: DataDirectory, wish: Wish, settings: Mapping[str, str], began: float, *, restart: bool) -> int:
     plan, started = _start(data, wish, settings)
-    from tidelog.cli.local_cluster.foreground import wait_in_foreground
+    from tidelog.cli.local_cluster.foreground import wait_for_cluster
 
-    if not wait_in_foreground(data, started, print, data.running_brokers(plan)):
+    if not wait_for_cluster(data, plan, started, print):
         return 1
     if restart and data.supervisor() is None:
         _start_keeper(data)

@@ -22,6 +22,7 @@ from tidelog.cli.local_cluster.refusal import Refused
 
 LOCK_WAIT_S = 30.0
 LOCK_POLL_S = 0.02
+MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 IGNORED_ENTRIES = frozenset({"lost+found"})
 
 
@@ -115,6 +116,11 @@ class DataDirectory:
         from tidelog.config.properties import parse_properties
 
         return {found.key: found.value for found in parse_properties(self.settings_file.read_text(encoding="utf-8"))}
+
+    def min_in_sync_replicas(self) -> int:
+        """Of topics that do not say otherwise."""
+        value = self.stored_settings().get(MIN_IN_SYNC_REPLICAS, "1")
+        return int(value) if value.isdecimal() else 1
 
     def keep(self, plan: Plan, settings: Mapping[str, str]) -> None:
         """Write down what is new; a settings file that somebody edited is left alone if nothing changes."""

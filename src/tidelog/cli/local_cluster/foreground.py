@@ -2,7 +2,9 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
 
 from tidelog.cli.local_cluster.bringing_up import ready_line
 from tidelog.cli.local_cluster.collecting import Connections
@@ -10,7 +12,7 @@ from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirector
 from tidelog.cli.local_cluster.hints import bootstrap_flag, hint, program
 from tidelog.cli.local_cluster.looking import look_at_local_cluster
 from tidelog.cli.local_cluster.plan import Plan
-from tidelog.cli.local_cluster.readiness import BrokerEnded, wait_until_ready
+from tidelog.cli.local_cluster.readiness import BrokerEnded, wait_until_ready, wait_until_writable
 from tidelog.cli.local_cluster.screen import Screen, make_screen
 from tidelog.cli.local_cluster.stopping import kill, stop, stop_order
 from tidelog.cli.local_cluster.supervisor import Supervisor
@@ -40,19 +42,16 @@ class EndOfWatch:
         (self.insisted if self.asked.is_set() else self.asked).set()
 
 
-def wait_in_foreground(
-    data: DataDirectory,
-    started: Mapping[int, BrokerProcess],
-    say: Callable[[str], None],
-    running: Mapping[int, BrokerProcess] | None = None,
+def wait_for_cluster(
+    data: DataDirectory, plan: Plan, started: Mapping[int, BrokerProcess], say: Callable[[str], None]
 ) -> bool:
-    """Until the cluster takes writes; False if it was interrupted. What was started is stopped again if it fails."""
+    """Until it takes writes; False if somebody interrupted that. What was started is stopped again if it fails."""
 
     async def wait() -> bool:
         end = EndOfWatch()
         connections = new_connections()
         try:
-            return await _become_ready(connections, data, started, running or {}, say, end)
+            return await _or_stop_again(_take_writes(connections, data, plan, started, say), started, say, end)
         finally:
             connections.close()
 
@@ -61,22 +60,44 @@ def wait_in_foreground(
 
 def wait_for_one(data: DataDirectory, process: BrokerProcess, say: Callable[[str], None]) -> bool:
     """Until one broker is back in its cluster, whoever else is missing."""
-    return wait_in_foreground(data, {process.broker_id: process}, say)
+    alone = {process.broker_id: process}
+
+    async def wait() -> bool:
+        end = EndOfWatch()
+        connections = new_connections()
+        try:
+            return await _or_stop_again(
+                wait_until_ready(connections, data, alone, partial(_say_ready, say)), alone, say, end
+            )
+        finally:
+            connections.close()
+
+    return asyncio.run(wait())
 
 
-async def _become_ready(
+async def _take_writes(
     connections: Connections,
     data: DataDirectory,
+    plan: Plan,
     started: Mapping[int, BrokerProcess],
-    running: Mapping[int, BrokerProcess],
+    say: Callable[[str], None],
+) -> None:
+    processes = {**data.running_brokers(plan), **started}
+    await wait_until_ready(connections, data, processes, partial(_say_ready, say))
+    await wait_until_writable(connections, processes, data.min_in_sync_replicas())
+
+
+def _say_ready(say: Callable[[str], None], process: BrokerProcess) -> None:
+    say(f"broker {process.broker_id} is ready: {process.host}:{process.port} (pid {process.identity.pid})")
+
+
+async def _or_stop_again(
+    work: Coroutine[Any, Any, None],
+    started: Mapping[int, BrokerProcess],
     say: Callable[[str], None],
     end: EndOfWatch,
 ) -> bool:
-    def on_ready(process: BrokerProcess) -> None:
-        address = f"{process.host}:{process.port}"
-        say(f"broker {process.broker_id} is ready: {address} (pid {process.identity.pid})")
-
-    waiting = asyncio.ensure_future(wait_until_ready(connections, data, {**running, **started}, on_ready))
+    waiting = asyncio.ensure_future(work)
     asked = asyncio.ensure_future(end.asked.wait())
     try:
         await asyncio.wait([waiting, asked], return_when=asyncio.FIRST_COMPLETED)
@@ -119,7 +140,9 @@ async def _watch(
     connections = new_connections()
     screen = make_screen(f"Ctrl-C stops the cluster; its data stays in {data.name}")
     try:
-        if not await _become_ready(connections, data, started, data.running_brokers(plan), screen.say, end):
+        if not await _or_stop_again(
+            _take_writes(connections, data, plan, started, screen.say), started, screen.say, end
+        ):
             return 1
         for line in [ready_line(plan, started, began), f"bootstrap: {plan.bootstrap}", *_first_steps(data, plan)]:
             screen.say(line)

@@ -10,6 +10,7 @@ from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.starting import last_words
 from tidelog.client.bootstrap import Address
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tidelog.types import NO_BROKER
 
 FIRST_POLL_S = 0.01
 LONGEST_POLL_S = 0.1
@@ -29,16 +30,12 @@ async def wait_until_ready(
     processes: Mapping[int, BrokerProcess],
     on_ready: Callable[[BrokerProcess], None],
 ) -> None:
-    """Every broker answers and counts on every other, one is controller, and partitions have their leaders.
-
-    Then a topic that is made has its replicas on brokers that take it, and the leaders of the others are in office.
-    """
+    """Every broker answers and counts on every other, and one is controller."""
     deadline = time.monotonic() + LONGEST_START_S
     try:
         async with asyncio.TaskGroup() as group:
             for process in processes.values():
                 group.create_task(_wait_for_one(connections, data, process, processes, on_ready, deadline))
-        await _wait_for_leaders(connections, processes)
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
 
@@ -78,15 +75,26 @@ def _counts_on_all(answer: MetadataResponse | None, processes: Mapping[int, Brok
     return controller_is_there and members >= {(each.broker_id, each.port) for each in processes.values()}
 
 
-async def _wait_for_leaders(connections: Connections, processes: Mapping[int, BrokerProcess]) -> None:
+async def wait_until_writable(
+    connections: Connections, processes: Mapping[int, BrokerProcess], min_in_sync_replicas: int
+) -> None:
+    """In the eyes of every broker all others are there, and the partitions have leaders and enough replicas in sync.
+
+    A topic that is made then has its replicas on brokers that are ready for it, and the others take writes.
+    """
     deadline = time.monotonic() + LONGEST_ELECTION_S
     for process in processes.values():
         while time.monotonic() < deadline:
             answer = await _ask(connections, process)
-            if answer is not None and _have_leaders(answer):
+            if _counts_on_all(answer, processes) and _takes_writes(answer, min_in_sync_replicas):
                 break
             await asyncio.sleep(FIRST_POLL_S)
 
 
-def _have_leaders(answer: MetadataResponse) -> bool:
-    return all(partition.leader_id >= 0 for topic in answer.topics for partition in topic.partitions)
+def _takes_writes(answer: MetadataResponse | None, min_in_sync_replicas: int) -> bool:
+    return answer is not None and all(
+        partition.leader_id != NO_BROKER
+        and len(partition.isr_nodes) >= min(min_in_sync_replicas, len(partition.replica_nodes))
+        for topic in answer.topics
+        for partition in topic.partitions
+    )
