@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from tests.controller.cluster_under_test import broker
@@ -44,15 +45,14 @@ class Sent:
 
 @dataclass
 class FakeBrokers:
-    """What brokers would answer. A broker in `silent` answers nothing."""
+    """What brokers would answer. The answers of a broker in `silent` are held back."""
 
     sent: list[Sent] = field(default_factory=list)
     silent: set[int] = field(default_factory=set)
+    held_back: list[Callable[[], None]] = field(default_factory=list)
     failed_replicas: set[tuple[int, TopicPartition]] = field(default_factory=set)
 
-    def answer(self, broker_id: int, request: Request) -> Response | None:
-        if broker_id in self.silent:
-            return None
+    def answer(self, broker_id: int, request: Request) -> Response:
         if isinstance(request, LeaderAndIsrRequest):
             return LeaderAndIsrResponse(
                 topics=[
@@ -104,9 +104,13 @@ class FakeChannels:
         if broker_id not in self.open:
             return
         self._brokers.sent.append(Sent(broker_id, request))
-        answer = self._brokers.answer(broker_id, request)
-        if answer is not None and on_answer is not None:
-            asyncio.get_running_loop().call_soon(on_answer, answer)
+        if on_answer is None:
+            return
+        deliver = partial(on_answer, self._brokers.answer(broker_id, request))
+        if broker_id in self._brokers.silent:
+            self._brokers.held_back.append(deliver)
+        else:
+            asyncio.get_running_loop().call_soon(deliver)
 
     async def settle(self, timeout_s: float) -> None: ...
 

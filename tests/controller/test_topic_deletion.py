@@ -1,7 +1,9 @@
 from tests.controller.controlled_cluster import ControlledCluster, on_virtual_time
 from tidelog.cluster import znodes
+from tidelog.cluster.image import Partition
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest
+from tidelog.store.interface import Create
 from tidelog.types import TopicPartition
 
 
@@ -118,12 +120,17 @@ def test_a_late_answer_to_a_plain_stop_is_not_taken_for_a_deletion() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         await cluster.create_topic("orders", [(1, 2)])
-        await cluster.controllers[1].controlled_shutdown(2, -1)
         cluster.brokers.silent = {2}
+        await cluster.controllers[1].controlled_shutdown(2, -1)
         await ask_to_delete(cluster, "orders")
-        assert ("orders", 0, False) in cluster.stops(2)
-        assert ("orders", 0, True) in cluster.stops(2)
+        assert cluster.stops(2) == [("orders", 0, False), ("orders", 0, True)]
+        *_, to_the_stop, to_the_deletion = cluster.brokers.held_back
+        to_the_stop()
+        await cluster.settle()
         assert not is_gone(cluster, "orders")
+        to_the_deletion()
+        await cluster.settle()
+        assert is_gone(cluster, "orders")
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -146,6 +153,20 @@ def test_a_request_to_delete_an_unknown_topic_is_removed() -> None:
         cluster = await ControlledCluster.start()
         await ask_to_delete(cluster, "nobody")
         assert cluster.paths(znodes.DELETE_TOPICS) == []
+        await cluster.stop()
+
+    on_virtual_time(scenario)
+
+
+def test_a_topic_that_is_created_and_deleted_at_once_is_not_forgotten() -> None:
+    async def scenario() -> None:
+        cluster = await ControlledCluster.start()
+        topic = znodes.encode_topic(b"o" * 16, [Partition(0, (1, 2), -1, 0, (), version=-1)])
+        await cluster.store.multi(
+            [Create(znodes.delete_topic_path("orders")), Create(znodes.topic_path("orders"), topic)]
+        )
+        await cluster.settle()
+        assert is_gone(cluster, "orders")
         await cluster.stop()
 
     on_virtual_time(scenario)

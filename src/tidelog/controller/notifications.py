@@ -10,7 +10,6 @@ from tidelog.controller.partition_machine import reload, repair
 from tidelog.controller.replica_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
 from tidelog.controller.term_store import MAX_OPERATIONS, TermStore
-from tidelog.controller.topic_deletion import suspend_deletions
 from tidelog.store.interface import Delete, NoNode
 from tidelog.types import BrokerId, TopicPartition
 
@@ -71,7 +70,6 @@ async def on_leader_and_isr_answered(office: Office, event: LeaderAndIsrAnswered
     context.failed_replicas -= recovered
     if not failed:
         return None
-    suspend_deletions(office, failed)
     affected = [each for each in failed if not context.is_being_deleted(each.topic_partition)]
     changes = await repair(office, [each.topic_partition for each in affected])
     move_replicas(office, affected, ReplicaState.OFFLINE)

@@ -40,8 +40,8 @@ class Changes:
 
     def __str__(self) -> str:
         return (
-            f"elected={self.elected} unclean={self.unclean} without_leader={self.left_without_leader}"
-            f" in_sync_changed={self.in_sync_changed}"
+            f"elected={self.elected} created={self.created} unclean={self.unclean}"
+            f" without_leader={self.left_without_leader} in_sync_changed={self.in_sync_changed}"
         )
 
 
