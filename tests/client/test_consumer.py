@@ -16,9 +16,10 @@ from tidelog.client.fetched_records import FetchedBatches
 from tidelog.client.producer import Producer
 from tidelog.client.retries import GaveUp
 from tidelog.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
-from tidelog.protocol.messages.fetch import AbortedTransaction, FetchRequest
+from tidelog.protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest
 from tidelog.protocol.messages.metadata import MetadataRequest
 from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker
+from tidelog.protocol.structs import Request
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import EPOCH_MS, run_virtually
@@ -68,6 +69,11 @@ async def take(consumer: Consumer, count: int) -> list[ConsumedRecord]:
 
 async def values(consumer: Consumer, count: int) -> list[bytes | None]:
     return [record.value for record in await take(consumer, count)]
+
+
+def fetched_partitions(request: Request) -> list[FetchPartition]:
+    assert isinstance(request, FetchRequest)
+    return [wanted for topic in request.topics for wanted in topic.partitions]
 
 
 async def send_all(producer: Producer, *sent: bytes) -> None:
@@ -170,6 +176,9 @@ def test_reading_follows_the_leader_without_loss_or_repetition() -> None:
             if number % 20 == 10:
                 partition.move(3 - partition.leader)
         assert await reading == [b"%02d" % number for number in range(60)]
+        requests = [request for broker in fakes.brokers.values() for request in broker.seen(FetchRequest)]
+        epochs = {wanted.current_leader_epoch for request in requests for wanted in fetched_partitions(request)}
+        assert epochs == {0, 1, 2, 3}  # a deposed leader is told that it is
 
     with_fakes(scenario)
 

@@ -27,6 +27,7 @@ ACKS = {"all": -1, "1": 1, "0": 0}
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 DELIVERY_TIMEOUT_S = 60.0
 METADATA_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -59,6 +60,7 @@ async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:
         compression=Codec[options.compression.upper()],
         delivery_timeout_s=DELIVERY_TIMEOUT_S,
         metadata_timeout_s=METADATA_TIMEOUT_S,
+        request_timeout_s=REQUEST_TIMEOUT_S,
     )
     if sys.stdin.isatty():
         note(f"each line becomes a record of {options.topic}; Ctrl-D ends")

@@ -60,6 +60,7 @@ class Batch:
         """From now on every attempt sends the very same bytes, so that brokers recognise them."""
         self.identity = identity
         self.base_sequence = base_sequence
+        self._encoded = None
 
     def encoded(self, compression: Codec) -> bytes:
         if self._encoded is None:
