@@ -350,6 +350,8 @@ class Broker:
         self._services.replicas.take_offline(partitions)
         if self._logs.are_all_directories_offline:
             self._fail(f"all log dirs are offline, the last one: {directory.path}: {directory.error}")
+        else:
+            self._services.spawn(self._membership.tell_log_directory_failed())
 
     # -- stopping
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage
 from tidelog.controller.configs import ConfigAdministration
 from tidelog.controller.controller import Controller
@@ -133,6 +134,17 @@ class Membership:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def tell_log_directory_failed(self) -> None:
+        """R5: the controller then finds others to lead what was there."""
+        event = znodes.encode_log_directory_event(self.broker.id)
+        while not self._is_leaving:
+            try:
+                await self.store.create(znodes.LOG_DIRECTORY_EVENT_PREFIX, event, sequential=True)
+                return
+            except StoreError as error:
+                logger.warning("the controller cannot be told of a failed log dir yet reason=%s", error)
+                await asyncio.sleep(REJOIN_PAUSE_S)
 
     # -- what happens to the session
 
