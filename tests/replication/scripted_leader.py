@@ -16,6 +16,8 @@ from tidelog.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
     PartitionData,
 )
 from tidelog.protocol.messages.list_offsets import (
@@ -75,6 +77,8 @@ class ScriptedLeader:
         """A further fetch of the session ends the wait of the one before, as brokers of ours do."""
         self.answers_epoch_ends = True
         """False: it says that every epoch ends where the follower's does."""
+        self.keeps_sessions = True
+        self.fetch_version = 18
         self.on_request: Callable[[Request], None] | None = None
 
     async def start(self) -> None:
@@ -123,6 +127,7 @@ class ScriptedLeader:
         match request:
             case ApiVersionsRequest():
                 apis = [ApiVersion(api.key, api.versions.first, api.versions.last) for api in API_KEYS.values()]
+                apis[1].max_version = self.fetch_version
                 return ApiVersionsResponse(api_keys=apis)
             case OffsetForLeaderEpochRequest():
                 return OffsetForLeaderEpochResponse(topics=list(self._epoch_ends(request)))
@@ -179,26 +184,31 @@ class ScriptedLeader:
                 return None
             session = found
             session.epoch += 1
-        names = {topic_id_of(topic): topic for topic, _ in self.partitions}
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
-                session.wanted.pop((names.get(forgotten.topic_id, forgotten.topic_id.decode()), index), None)
+                session.wanted.pop((self._name(forgotten), index), None)
         for topic in request.topics:
             for wanted in topic.partitions:
-                session.wanted[names.get(topic.topic_id, topic.topic_id.decode()), wanted.partition] = wanted
+                session.wanted[self._name(topic), wanted.partition] = wanted
         return session
+
+    def _name(self, topic: FetchTopic | ForgottenTopic) -> str:
+        names = {topic_id_of(name): name for name, _ in self.partitions}
+        return topic.topic or names.get(topic.topic_id, topic.topic_id.decode())
 
     def read(self, request: FetchRequest, session: Session) -> FetchResponse:
         topics: dict[str, FetchableTopicResponse] = {}
         for (topic, index), wanted in session.wanted.items():
             data = self._read(topic, index, wanted)
             seen = (data.high_watermark, data.log_start_offset)
-            if data.records or data.error_code or data.diverging_epoch or session.told.get((topic, index)) != seen:
+            is_news = self.keeps_sessions and session.told.get((topic, index)) != seen
+            if data.records or data.error_code or data.diverging_epoch or is_news:
                 session.told[topic, index] = seen
                 topics.setdefault(
-                    topic, FetchableTopicResponse(topic_id=topic_id_of(topic), partitions=[])
+                    topic, FetchableTopicResponse(topic=topic, topic_id=topic_id_of(topic), partitions=[])
                 ).partitions.append(data)
-        return FetchResponse(session_id=request.session_id, responses=list(topics.values()))
+        session_id = request.session_id if self.keeps_sessions else 0
+        return FetchResponse(session_id=session_id, responses=list(topics.values()))
 
     def _read(self, topic: str, index: int, wanted: FetchPartition) -> PartitionData:
         self.partitions_read += 1

@@ -193,34 +193,52 @@ def test_a_leader_that_does_not_answer_is_connected_to_anew() -> None:
 
 
 def test_an_answer_to_an_earlier_epoch_does_not_count() -> None:
-    """KAFKA-18991: the partition gets a new epoch while its fetch is on its way."""
+    """KAFKA-18991: the partition gets a new epoch while an answer with records is on its way."""
 
     async def scenario(world: FetchingWorld) -> None:
         led = world.leader.lead("orders")
         world.leader.append("orders", b"a")
         replica = world.start_following("orders")
         await world.until(lambda: replica.log.high_watermark == 1)
-        renewed: list[int] = []
+        await asyncio.sleep(0.1)
+        renewed: list[Request] = []
 
         def renew(request: Request) -> None:
-            if isinstance(request, FetchRequest) and not renewed:
-                renewed.append(1)
-                led.error_code = NotLeaderOrFollower.code
+            if not renewed:
+                renewed.append(request)
+                append(led.log, b"b", leader_epoch=1)
                 world.follow(replica, leader_epoch=2)
 
-        await asyncio.sleep(0.1)
         world.leader.on_request = renew
-        append(led.log, b"b", leader_epoch=1)
-        world.leader.changed()
-        await asyncio.sleep(0.05)
-        assert renewed
-        assert replica.log.log_end_offset == 1 or led.error_code
-        led.error_code, led.leader_epoch = 0, 2
+        await asyncio.sleep(0.5)
+        assert isinstance(renewed[0], FetchRequest)
+        assert replica.log.log_end_offset == 1
+        led.leader_epoch = 2
         led.log.truncate_to(1)
         led.log.leader_epochs.assign(2, 1)
         world.leader.append("orders", b"c")
         await world.until(lambda: replica.log.high_watermark == 2)
         assert content(replica.log) == content(led.log)
+
+    run_fetching(scenario)
+
+
+def test_nothing_of_a_later_epoch_is_taken_than_the_one_that_was_asked_in() -> None:
+    """KAFKA-18723: the leader has gone on in an epoch that this replica has not reconciled with."""
+
+    async def scenario(world: FetchingWorld) -> None:
+        led = world.leader.lead("orders", leader_epoch=2)
+        world.leader.append("orders", b"a")
+        replica = world.start_following("orders", leader_epoch=2)
+        await world.until(lambda: replica.log.high_watermark == 1)
+        append(led.log, b"b", leader_epoch=3)
+        led.log.raise_high_watermark(2)
+        world.leader.changed()
+        await asyncio.sleep(2)
+        assert (replica.log.log_end_offset, replica.log.high_watermark) == (1, 1)
+        led.leader_epoch = 3
+        world.follow(replica, leader_epoch=3)
+        await world.until(lambda: replica.log.high_watermark == 2)
 
     run_fetching(scenario)
 
@@ -478,6 +496,34 @@ def test_a_leader_that_refuses_every_session_is_not_asked_without_pause() -> Non
         before = len(world.leader.fetches())
         await asyncio.sleep(10)
         assert len(world.leader.fetches()) - before < 25
+
+    run_fetching(scenario)
+
+
+def test_a_leader_without_room_for_a_session_is_fetched_from_by_full_requests_that_wait() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        world.leader.keeps_sessions = False
+        world.leader.lead("orders")
+        replica = world.start_following("orders")
+        await asyncio.sleep(10)
+        fetches = world.leader.fetches()
+        assert len(fetches) < 25
+        assert {fetch.session_epoch for fetch in fetches} == {0}
+        world.leader.append("orders", b"a")
+        assert await world.until(lambda: replica.log.log_end_offset == 1) < 0.01
+
+    run_fetching(scenario)
+
+
+def test_an_older_leader_is_asked_by_topic_name() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        world.leader.fetch_version = 12
+        world.leader.lead("orders")
+        world.leader.append("orders", b"a")
+        replica = world.start_following("orders")
+        await world.until(lambda: replica.log.high_watermark == 1)
+        assert [fetch.topics[0].topic for fetch in world.leader.fetches()] == ["orders", "orders"]
+        assert {fetch.replica_id for fetch in world.leader.fetches()} == {FOLLOWER}
 
     run_fetching(scenario)
 
