@@ -117,8 +117,14 @@ def cancel_on_interrupt() -> None:
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        if sys.stderr.isatty():
+            note("")  # behind the ^C that the terminal shows
+        task.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, interrupt)
 
 
 def note(text: str) -> None:
