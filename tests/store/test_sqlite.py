@@ -1,7 +1,9 @@
 """What only the SQLite store must do: leases, files, other processes."""
 
 import asyncio
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,38 @@ def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         with pytest.raises(StoreUnavailable, match="file is not a database"):
             await stores.open()
+
+    asyncio.run(scenario())
+
+
+def test_a_file_of_the_first_schema_is_taken_over(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path)
+
+    async def scenario() -> None:
+        store = await stores.open()
+        await store.create("/a", b"kept")
+        await store.close()
+        with closing(sqlite3.connect(stores.path, isolation_level=None)) as connection:
+            connection.execute("ALTER TABLE session DROP COLUMN process_id")
+            connection.execute("PRAGMA user_version = 1")
+        assert (await (await stores.open()).get("/a")).data == b"kept"
+        await stores.close()
+
+    asyncio.run(scenario())
+
+
+def test_renewing_a_lease_makes_others_read_no_nodes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stores = SqliteStores(tmp_path)
+        store, other = await stores.open(), await stores.open()
+        await stores.settle()
+        seen = store._seen_transaction_id
+        stores.clock.advance(2000)
+        await other.poll()
+        sight = store._database.look(store.session_id, ["/"], seen)
+        assert sight.nodes is None
+        assert max(session.lease_end_ms for session in sight.sessions) == 11_000
+        await stores.close()
 
     asyncio.run(scenario())
 

@@ -1,17 +1,18 @@
 """The store in an SQLite file, for all brokers of one machine.
 
 Sessions are leases. A session also holds a file lock, which the operating system lets go of the moment the process
-dies: whoever can take the lock ends the session, so that a kill -9 is noticed at the next poll. Changes of other
-processes are noticed by SQLite's data version.
+dies: whoever can take the lock ends the session. The end of a watched process makes the others try at once; the poll
+tries too. Changes of other processes are noticed by SQLite's data version: a poll costs little more than waking up.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ParamSpec, TypeVar
 
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
+from tidelog.runtime.processes import Processes, ProcessWatch, SystemProcesses
 from tidelog.runtime.workers import Workers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import Node, Operation, Result, SessionExpired, StoreUnavailable, Watch
@@ -23,9 +24,13 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-POLL_INTERVAL_SECONDS = 0.05
+BUSY_POLL_INTERVAL_SECONDS = 0.02
+POLL_INTERVAL_SECONDS = 0.1
 LONE_POLL_INTERVAL_SECONDS = 0.25
-"""While no other process has a session, nobody's death must be noticed."""
+"""While no other process has a session."""
+BUSY_AFTER_CHANGE_MS = 1000
+BUSY_AFTER_OPENING_MS = 5000
+"""For so long others are looked at often: one change seldom comes alone."""
 HEARTBEATS_PER_SESSION = 4
 """At least so many within the session timeout, however rarely the settings ask for them."""
 
@@ -34,20 +39,30 @@ class SqliteStore(BaseStore):
     """One session. `run` must be running for watches of other processes' changes and for the lease."""
 
     def __init__(
-        self, disk: Disk, clock: Clock, workers: Workers, session_timeout_ms: int, heartbeat_interval_ms: int
+        self,
+        disk: Disk,
+        clock: Clock,
+        workers: Workers,
+        processes: Processes,
+        session_timeout_ms: int,
+        heartbeat_interval_ms: int,
     ) -> None:
         super().__init__(clock.monotonic)
         self._disk = disk
         self._clock = clock
         self._workers = workers
+        self._processes = processes
         self._session_timeout_ms = session_timeout_ms
         self._heartbeat_interval_ms = min(heartbeat_interval_ms, session_timeout_ms // HEARTBEATS_PER_SESSION)
         self._turn = asyncio.Lock()
+        self._wake = asyncio.Event()
         self._database: Database
         self._detector: ChangeDetector
         self._lock: Lock
         self._session_id = 0
         self._others: list[Session] = []
+        self._process_watches: dict[int, ProcessWatch | None] = {}
+        self._busy_end_ms = 0
         self._renewed_ms = 0
         self._last_poll_ms = 0
         self._seen_data_version = -1
@@ -66,12 +81,15 @@ class SqliteStore(BaseStore):
         *,
         session_timeout_ms: int = 9000,
         heartbeat_interval_ms: int = 2000,
+        processes: Processes | None = None,
     ) -> "SqliteStore":
         """Make the file if it is missing; end the sessions of dead processes; begin a session."""
-        store = cls(disk, clock, workers, session_timeout_ms, heartbeat_interval_ms)
+        processes = processes or SystemProcesses()
+        store = cls(disk, clock, workers, processes, session_timeout_ms, heartbeat_interval_ms)
         opened_ms = store._now_ms()
         await store._call(store._open, path, opened_ms)
         store._renewed(opened_ms)
+        store._busy_end_ms = opened_ms + BUSY_AFTER_OPENING_MS
         return store
 
     @property
@@ -104,9 +122,23 @@ class SqliteStore(BaseStore):
     async def run(self) -> None:
         while not self._is_ended:
             await self.poll()
-            await asyncio.sleep(POLL_INTERVAL_SECONDS if self._others else LONE_POLL_INTERVAL_SECONDS)
+            await self._rest()
         await self.close()
         await asyncio.Event().wait()
+
+    async def _rest(self) -> None:
+        """Until the next poll, or until another process has ended."""
+        timer = asyncio.get_running_loop().call_later(self._poll_interval(), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+            self._wake.clear()
+
+    def _poll_interval(self) -> float:
+        if self._now_ms() < self._busy_end_ms:
+            return BUSY_POLL_INTERVAL_SECONDS
+        return POLL_INTERVAL_SECONDS if self._others else LONE_POLL_INTERVAL_SECONDS
 
     async def poll(self) -> None:
         """One round: renew the lease if due, bury dead sessions, look for changes of other processes."""
@@ -127,6 +159,7 @@ class SqliteStore(BaseStore):
             if not self._is_closed:
                 self._is_ended = self._is_closed = True
                 self.lease.cancel()
+                self._watch_processes(())
                 await self._workers.run(self._close)
 
     async def _poll(self) -> None:
@@ -157,10 +190,22 @@ class SqliteStore(BaseStore):
         self._see(paths, sight)
 
     def _see(self, paths: Sequence[str], sight: Sight) -> None:
-        self._others = [session for session in sight.sessions if session.id != self._session_id]
+        others = [session for session in sight.sessions if session.id != self._session_id]
+        if sight.nodes is not None or len(others) != len(self._others):
+            self._busy_end_ms = max(self._busy_end_ms, self._now_ms() + BUSY_AFTER_CHANGE_MS)
+        self._others = others
+        self._watch_processes({session.process_id for session in others})
         self._seen_transaction_id = sight.transaction_id
         if sight.nodes is not None:
             self.watches.compare(dict(zip(paths, sight.nodes, strict=True)))
+
+    def _watch_processes(self, process_ids: Collection[int]) -> None:
+        for process_id in self._process_watches.keys() - set(process_ids):
+            watch = self._process_watches.pop(process_id)
+            if watch is not None:
+                watch.close()
+        for process_id in set(process_ids) - self._process_watches.keys():
+            self._process_watches[process_id] = self._processes.watch(process_id, self._wake.set)
 
     def _reached(self) -> None:
         if not self._is_reachable:
@@ -228,7 +273,8 @@ class SqliteStore(BaseStore):
         self._bury([session for session in self._database.sessions() if self._is_dead(session)])
         self._detector = ChangeDetector(path)
         self._last_poll_ms = opened_ms
-        self._session_id = self._database.open_session(opened_ms + self._session_timeout_ms, self._take_lock)
+        lease_end_ms = opened_ms + self._session_timeout_ms
+        self._session_id = self._database.open_session(lease_end_ms, self._processes.own_id(), self._take_lock)
 
     def _take_lock(self, session_id: int) -> None:
         self._lock = self._disk.lock(self._lock_path(session_id))

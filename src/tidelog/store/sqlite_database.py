@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tidelog.store.interface import NO_OWNER, Operation, Result, SessionExpired, StoreUnavailable, WatchEvent
 from tidelog.store.tree import ROOT, ROOT_NODE, StoredNode, parent_of, perform, remove_owned
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LOCK_WAIT_SECONDS = 5.0
 
 _SCHEMA = f"""
@@ -24,10 +24,14 @@ CREATE TABLE node (
 ) WITHOUT ROWID;
 CREATE INDEX node_by_parent ON node (parent);
 CREATE INDEX node_by_owner ON node (owner) WHERE owner != {NO_OWNER};
-CREATE TABLE session (id INTEGER PRIMARY KEY, lease_end_ms INTEGER NOT NULL);
+CREATE TABLE session (id INTEGER PRIMARY KEY, lease_end_ms INTEGER NOT NULL, process_id INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counter VALUES ('transaction_id', 0), ('session_id', {NO_OWNER});
 PRAGMA user_version = {SCHEMA_VERSION};
+"""
+_UPGRADE = """
+ALTER TABLE session ADD COLUMN process_id INTEGER NOT NULL DEFAULT 0;
+PRAGMA user_version = 2;
 """
 
 _FIND = "SELECT data, version, created_id, modified_id, owner, child_version FROM node WHERE path = ?"
@@ -37,6 +41,7 @@ _PUT = "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 class Session(NamedTuple):
     id: int
     lease_end_ms: int
+    process_id: int
 
 
 class Sight(NamedTuple):
@@ -110,12 +115,12 @@ class Database:
             outcome = perform(self, operations, session_id, self._next("transaction_id"))
             return Written(outcome.results, outcome.events)
 
-    def open_session(self, lease_end_ms: int, take_lock: Callable[[int], None]) -> int:
+    def open_session(self, lease_end_ms: int, process_id: int, take_lock: Callable[[int], None]) -> int:
         """The lock is taken before anybody can see the session, so that it never looks dead."""
         with self._transaction("IMMEDIATE"):
             session_id = self._next("session_id")
             take_lock(session_id)
-            self._connection.execute("INSERT INTO session VALUES (?, ?)", (session_id, lease_end_ms))
+            self._connection.execute("INSERT INTO session VALUES (?, ?, ?)", (session_id, lease_end_ms, process_id))
             return session_id
 
     def renew_session(self, session_id: int, lease_end_ms: int) -> None:
@@ -147,7 +152,8 @@ class Database:
             return self._sessions()
 
     def _sessions(self) -> list[Session]:
-        return [Session(*row) for row in self._connection.execute("SELECT id, lease_end_ms FROM session")]
+        rows = self._connection.execute("SELECT id, lease_end_ms, process_id FROM session")
+        return [Session(*row) for row in rows]
 
     def _require_session(self, session_id: int) -> None:
         if self._connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is None:
@@ -161,14 +167,19 @@ class Database:
         return int(self._connection.execute(statement, (counter,)).fetchone()[0])
 
     def _make_schema(self) -> None:
-        if self._user_version() == 0:
+        if self._user_version() < SCHEMA_VERSION:
             with self._transaction("IMMEDIATE"):
                 if self._user_version() == 0:
-                    for statement in filter(str.strip, _SCHEMA.split(";")):
-                        self._connection.execute(statement)
+                    self._execute_all(_SCHEMA)
                     self.put(ROOT, ROOT_NODE)
+                elif self._user_version() == 1:
+                    self._execute_all(_UPGRADE)
         if self._user_version() != SCHEMA_VERSION:
             raise StoreUnavailable(self.path, "written by a newer version of this program")
+
+    def _execute_all(self, statements: str) -> None:
+        for statement in filter(str.strip, statements.split(";")):
+            self._connection.execute(statement)
 
     def _user_version(self) -> int:
         return int(self._connection.execute("PRAGMA user_version").fetchone()[0])

@@ -12,17 +12,13 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.workers import Workers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
-    BadVersion,
     Check,
     Create,
     Delete,
-    NoChildrenForEphemerals,
     Node,
     NodeExists,
     NoNode,
-    NotEmpty,
     Operation,
-    RequestTooLarge,
     Result,
     SessionExpired,
     Set,
@@ -30,11 +26,20 @@ from tidelog.store.interface import (
     StoreUnavailable,
     Watch,
     WatchEvent,
-    WatchKind,
 )
 from tidelog.store.kazoo_session import KazooSession
-from tidelog.store.tree import ROOT, StoredNode, check_path
+from tidelog.store.tree import ROOT, check_path
 from tidelog.store.watches import WatchedAspect
+from tidelog.store.zookeeper_terms import (
+    KINDS,
+    NOT_TO_BLAME,
+    check_size,
+    node_or_none,
+    nodes,
+    parse_connect,
+    stored_node,
+    translated,
+)
 
 T = TypeVar("T")
 
@@ -43,31 +48,7 @@ logger = logging.getLogger(__name__)
 HEARTBEATS_PER_SESSION = 6
 SHORTEST_WAIT_SECONDS = 0.1
 """For a connection, even if the lease is over: those who try again do not spin."""
-MAX_REQUEST_BYTES = 1_048_575
-"""ZooKeeper's default of jute.maxbuffer; a larger request would cost the connection."""
-OPERATION_OVERHEAD_BYTES = 64
 NODES_PER_READ = 1000
-
-ERRORS: dict[type[Exception], type[StoreError]] = {
-    kazoo_errors.NoNodeError: NoNode,
-    kazoo_errors.NodeExistsError: NodeExists,
-    kazoo_errors.BadVersionError: BadVersion,
-    kazoo_errors.NotEmptyError: NotEmpty,
-    kazoo_errors.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
-    kazoo_errors.SessionExpiredError: SessionExpired,
-    kazoo_errors.ConnectionLoss: StoreUnavailable,
-    kazoo_errors.ConnectionClosedError: StoreUnavailable,
-    kazoo_errors.OperationTimeoutError: StoreUnavailable,
-}
-NOT_TO_BLAME = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
-"""What ZooKeeper answers for the operations before and after the one that failed."""
-
-KINDS = {
-    "CREATED": WatchKind.CREATED,
-    "CHANGED": WatchKind.CHANGED,
-    "DELETED": WatchKind.DELETED,
-    "CHILD": WatchKind.CHILDREN_CHANGED,
-}
 
 
 class ZooKeeperStore(BaseStore):
@@ -75,7 +56,7 @@ class ZooKeeperStore(BaseStore):
 
     def __init__(self, connect: str, clock: Clock, workers: Workers, session_timeout_ms: int) -> None:
         super().__init__(clock.monotonic)
-        hosts, self._root = _parse_connect(connect)
+        hosts, self._root = parse_connect(connect)
         self._clock = clock
         self._workers = workers
         self._session = KazooSession(hosts, session_timeout_ms, self)
@@ -129,7 +110,7 @@ class ZooKeeperStore(BaseStore):
         found: list[Node | None] = []
         for first in range(0, len(paths), NODES_PER_READ):
             some = [self._full(path) for path in paths[first : first + NODES_PER_READ]]
-            found += await self._read(some[0], lambda: self._session.ask_for_many(some, _nodes))  # noqa: B023
+            found += await self._read(some[0], lambda: self._session.ask_for_many(some, nodes))  # noqa: B023
         return found
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
@@ -144,7 +125,7 @@ class ZooKeeperStore(BaseStore):
 
         def on_answer(answer: tuple[list[str], ZnodeStat]) -> list[str]:
             names, stat = answer
-            self._seen_with_children(path, _stored(b"", stat), watch)
+            self._seen_with_children(path, stored_node(b"", stat), watch)
             return sorted(names)
 
         return await self._read(path, lambda: self._session.ask(lambda: self._request_children(path, watch), on_answer))
@@ -152,7 +133,7 @@ class ZooKeeperStore(BaseStore):
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         for operation in operations:
             check_path(operation.path)
-        _check_size(operations)
+        check_size(operations)
         await self._wait_for_connection()
         transaction = self._client.transaction()
         for operation in operations:
@@ -161,7 +142,7 @@ class ZooKeeperStore(BaseStore):
         answers = await self._answer("", self._session.ask(transaction.commit_async, list))
         for operation, answer in zip(operations, answers, strict=True):
             if isinstance(answer, Exception) and not isinstance(answer, NOT_TO_BLAME):
-                raise _translated(answer, operation.path)
+                raise translated(answer, operation.path)
         return [self._result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
     async def run(self) -> None:
@@ -240,7 +221,7 @@ class ZooKeeperStore(BaseStore):
 
     def _ask_for_node(self, path: str, watch: Watch | None) -> asyncio.Future[Node]:
         def on_answer(answer: tuple[bytes, ZnodeStat]) -> Node:
-            return self._seen_existing(path, _stored(*answer), watch)
+            return self._seen_existing(path, stored_node(*answer), watch)
 
         kazoo_watch = self._session.on_watch if watch else None
         return self._session.ask(lambda: self._client.get_async(self._full(path), watch=kazoo_watch), on_answer)
@@ -261,7 +242,7 @@ class ZooKeeperStore(BaseStore):
         found, stat = await asyncio.gather(getting, asking, return_exceptions=True)
         if isinstance(stat, BaseException):
             raise stat
-        return stat if isinstance(found, kazoo_errors.NoNodeError) else _node_or_none(found)
+        return stat if isinstance(found, kazoo_errors.NoNodeError) else node_or_none(found)
 
     async def _catch_up(self) -> None:
         """Set the watches anew that ended with the last connection, and deliver what they missed."""
@@ -270,7 +251,7 @@ class ZooKeeperStore(BaseStore):
 
     async def _watch_anew(self, aspect: WatchedAspect, path: str) -> None:
         def compare(stat: ZnodeStat | None) -> None:
-            self.watches.compare({path: None if stat is None else _stored(b"", stat)})
+            self.watches.compare({path: None if stat is None else stored_node(b"", stat)})
 
         if aspect is WatchedAspect.DATA:
             asking = self._session.ask(lambda: self._request_stat(path, deliver_nothing), compare)
@@ -313,7 +294,7 @@ class ZooKeeperStore(BaseStore):
             raise StoreUnavailable(path, "no answer from ZooKeeper") from None
         except kazoo_errors.KazooException as error:
             self._require_session()
-            raise _translated(error, path) from error
+            raise translated(error, path) from error
 
     def _require_session(self) -> None:
         if self._is_ended:
@@ -336,7 +317,7 @@ class ZooKeeperStore(BaseStore):
             case Create():
                 return str(answer)[len(self._root) :]
             case Set():
-                return _stored(operation.data, answer).as_node()
+                return stored_node(operation.data, answer).as_node()
             case _:
                 return None
 
@@ -350,50 +331,5 @@ class ZooKeeperStore(BaseStore):
                 continue
 
 
-def _parse_connect(connect: str) -> tuple[str, str]:
-    """Hosts, and the chroot as a prefix of paths."""
-    hosts, slash, chroot = connect.partition("/")
-    root = slash + chroot.rstrip("/") if chroot else ""
-    try:
-        check_path(root or ROOT)
-    except ValueError as error:
-        raise StoreError("", f"zookeeper.connect={connect}: {error}") from error
-    return hosts, root
-
-
 def deliver_nothing(_: WatchEvent) -> None:
     return None
-
-
-def _stored(data: bytes, stat: ZnodeStat) -> StoredNode:
-    return StoredNode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.cversion)
-
-
-def _nodes(found: list[tuple[bytes, ZnodeStat] | None]) -> list[Node | None]:
-    return [None if each is None else _stored(*each).as_node() for each in found]
-
-
-def _node_or_none(found: Node | BaseException) -> Node | None:
-    if isinstance(found, kazoo_errors.NoNodeError):
-        return None
-    if isinstance(found, BaseException):
-        raise found
-    return found
-
-
-def _translated(error: Exception, path: str) -> StoreError:
-    known = ERRORS.get(type(error))
-    return known(path) if known else StoreError(path, f"ZooKeeper answered {error!r}")
-
-
-def _check_size(operations: Sequence[Operation]) -> None:
-    size = sum(
-        OPERATION_OVERHEAD_BYTES + len(each.path) + len(each.data if isinstance(each, Create | Set) else b"")
-        for each in operations
-    )
-    if size > MAX_REQUEST_BYTES:
-        raise RequestTooLarge(
-            operations[0].path,
-            f"{len(operations)} operations are about {size} bytes, and ZooKeeper takes {MAX_REQUEST_BYTES}"
-            " in one request (jute.maxbuffer)",
-        )

@@ -1,0 +1,94 @@
+"""What ZooKeeper says, in the words of the store: errors, nodes, events, addresses, limits."""
+
+from collections.abc import Sequence
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.protocol.states import ZnodeStat
+
+from tidelog.store.interface import (
+    BadVersion,
+    Create,
+    NoChildrenForEphemerals,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    RequestTooLarge,
+    SessionExpired,
+    Set,
+    StoreError,
+    StoreUnavailable,
+    WatchKind,
+)
+from tidelog.store.tree import ROOT, StoredNode, check_path
+
+MAX_REQUEST_BYTES = 1_048_575
+"""ZooKeeper's default of jute.maxbuffer; a larger request would cost the connection."""
+OPERATION_OVERHEAD_BYTES = 64
+
+ERRORS: dict[type[Exception], type[StoreError]] = {
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
+    kazoo_errors.SessionExpiredError: SessionExpired,
+    kazoo_errors.ConnectionLoss: StoreUnavailable,
+    kazoo_errors.ConnectionClosedError: StoreUnavailable,
+    kazoo_errors.OperationTimeoutError: StoreUnavailable,
+}
+NOT_TO_BLAME = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+"""What ZooKeeper answers for the operations before and after the one that failed."""
+
+KINDS = {
+    "CREATED": WatchKind.CREATED,
+    "CHANGED": WatchKind.CHANGED,
+    "DELETED": WatchKind.DELETED,
+    "CHILD": WatchKind.CHILDREN_CHANGED,
+}
+
+
+def parse_connect(connect: str) -> tuple[str, str]:
+    """Hosts, and the chroot as a prefix of paths."""
+    hosts, slash, chroot = connect.partition("/")
+    root = slash + chroot.rstrip("/") if chroot else ""
+    try:
+        check_path(root or ROOT)
+    except ValueError as error:
+        raise StoreError("", f"zookeeper.connect={connect}: {error}") from error
+    return hosts, root
+
+
+def stored_node(data: bytes, stat: ZnodeStat) -> StoredNode:
+    return StoredNode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.cversion)
+
+
+def nodes(found: list[tuple[bytes, ZnodeStat] | None]) -> list[Node | None]:
+    return [None if each is None else stored_node(*each).as_node() for each in found]
+
+
+def node_or_none(found: Node | BaseException) -> Node | None:
+    if isinstance(found, kazoo_errors.NoNodeError):
+        return None
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def translated(error: Exception, path: str) -> StoreError:
+    known = ERRORS.get(type(error))
+    return known(path) if known else StoreError(path, f"ZooKeeper answered {error!r}")
+
+
+def check_size(operations: Sequence[Operation]) -> None:
+    size = sum(
+        OPERATION_OVERHEAD_BYTES + len(each.path) + len(each.data if isinstance(each, Create | Set) else b"")
+        for each in operations
+    )
+    if size > MAX_REQUEST_BYTES:
+        raise RequestTooLarge(
+            operations[0].path,
+            f"{len(operations)} operations are about {size} bytes, and ZooKeeper takes {MAX_REQUEST_BYTES}"
+            " in one request (jute.maxbuffer)",
+        )

@@ -1,0 +1,142 @@
+"""What only the store in ZooKeeper must do: servers that come and go, limits, a client that is loaded when needed."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.store.zookeeper import running_zookeeper
+from tidelog.config.broker import BrokerSettings
+from tidelog.runtime.clock import SystemClock
+from tidelog.runtime.disk import SystemDisk
+from tidelog.runtime.workers import ThreadWorkers
+from tidelog.store.interface import Create, RequestTooLarge, StoreError, StoreUnavailable, WatchEvent, WatchKind
+from tidelog.store.opening import open_store
+from tidelog.store.zookeeper import ZooKeeperStore
+from tools.apache_kafka import free_port
+from tools.zookeeper import ZooKeeper
+
+LONG_SESSION_MS = 20_000
+
+
+@asynccontextmanager
+async def session(connect: str, session_timeout_ms: int = LONG_SESSION_MS) -> AsyncIterator[ZooKeeperStore]:
+    workers = ThreadWorkers("store", 2)
+    store = await ZooKeeperStore.open(connect, SystemClock(), workers, session_timeout_ms=session_timeout_ms)
+    running = asyncio.create_task(store.run())
+    try:
+        yield store
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await store.close()
+        workers.close()
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario())
+
+
+def test_the_chroot_is_made_and_holds_the_nodes(zookeeper: ZooKeeper) -> None:
+    async def scenario() -> None:
+        async with session(f"{zookeeper.connect_string}/over/there/") as inside:
+            assert await inside.children("/") == []
+            await inside.create("/node", b"data")
+            assert await inside.children("/") == ["node"]
+        async with session(zookeeper.connect_string) as outside:
+            assert (await outside.get("/over/there/node")).data == b"data"
+            assert await outside.create("/at-the-root") == "/at-the-root"
+            assert "at-the-root" in await outside.children("/")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("chroot", ["/a//b", "/../b"])
+def test_a_chroot_that_is_no_path_is_named(chroot: str) -> None:
+    async def scenario() -> None:
+        with pytest.raises(StoreError, match=r"zookeeper\.connect=h:1/.*: not a path of a node"):
+            await ZooKeeperStore.open(f"h:1{chroot}", SystemClock(), ThreadWorkers("store", 1))
+
+    run(scenario)
+
+
+def test_a_server_that_is_not_there_is_one_clear_sentence() -> None:
+    connect = f"127.0.0.1:{free_port()}"
+    settings = BrokerSettings(zookeeper_connect=connect, zookeeper_connection_timeout_ms=300)
+
+    async def scenario() -> None:
+        workers = ThreadWorkers("store", 1)
+        with pytest.raises(StoreUnavailable, match=rf"^no ZooKeeper answered within 0\.3 s at {connect}$"):
+            await open_store(settings, SystemDisk(), SystemClock(), workers)
+        workers.close()
+
+    run(scenario)
+
+
+def test_the_lease_follows_the_timeout_that_the_server_grants(zookeeper: ZooKeeper) -> None:
+    async def scenario() -> None:
+        async with session(zookeeper.connect_string, session_timeout_ms=3_600_000) as store:
+            assert store.lease_end < SystemClock().monotonic() + 60
+
+    run(scenario)
+
+
+def test_a_request_that_the_server_would_not_read_is_refused(zookeeper: ZooKeeper) -> None:
+    async def scenario() -> None:
+        async with session(f"{zookeeper.connect_string}/large") as store:
+            with pytest.raises(RequestTooLarge, match=r"1048575 in one request \(jute\.maxbuffer\)"):
+                await store.multi([Create(f"/{number}", bytes(100_000)) for number in range(11)])
+            await store.multi([Create(f"/{number}", bytes(100_000)) for number in range(10)])
+            assert len(await store.get_many([f"/{number}" for number in range(11)])) == 11
+
+    run(scenario)
+
+
+def test_a_session_lives_through_a_crash_of_the_server(tmp_path: Path) -> None:
+    with running_zookeeper(tmp_path) as server:
+
+        async def scenario() -> None:
+            async with session(server.connect_string) as store:
+                heard: asyncio.Future[WatchEvent] = asyncio.get_running_loop().create_future()
+                ended: list[str] = []
+                store.on_session_end(lambda: ended.append("ended"))
+                await store.create("/alive", ephemeral=True)
+                await store.exists("/a", heard.set_result)
+                session_id = store.session_id
+                await asyncio.to_thread(server.kill)
+                reading = asyncio.create_task(store.get("/alive"))
+                await asyncio.sleep(0.1)
+                await asyncio.to_thread(server.start)
+                assert (await reading).ephemeral_owner == session_id == store.session_id
+                async with session(server.connect_string) as other:
+                    await other.create("/a")
+                assert await asyncio.wait_for(heard, 20) == WatchEvent(WatchKind.CREATED, "/a")
+                assert store.is_session_alive
+                assert ended == []
+
+        run(scenario)
+
+
+def test_a_frozen_server_suspends_the_session_though_no_connection_was_lost(tmp_path: Path) -> None:
+    with running_zookeeper(tmp_path) as server:
+
+        async def scenario() -> None:
+            async with session(server.connect_string, session_timeout_ms=1000) as store:
+                suspended = asyncio.Event()
+                store.on_suspended(suspended.set)
+                server.freeze()
+                await asyncio.wait_for(suspended.wait(), 20)
+                assert not store.is_session_alive
+                server.thaw()
+
+        run(scenario)
+
+
+def test_a_broker_without_zookeeper_does_not_load_its_client() -> None:
+    code = "import sys, tidelog.server.broker, tidelog.store.opening; sys.exit('kazoo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
