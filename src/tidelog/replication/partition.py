@@ -149,6 +149,7 @@ class Partition:
     def forget_epoch(self) -> None:
         """The broker joins its cluster anew: the controller may name the epoch of now again."""
         self.leader_id, self.leader_epoch = NO_BROKER, NO_LEADER_EPOCH
+        self._is_suspended = False
         self.resign()
 
     def suspend(self) -> None:
