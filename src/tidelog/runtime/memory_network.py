@@ -87,7 +87,7 @@ class MemoryChannel:
     def abandon(self) -> None:
         """Its process is gone: nobody is told here, the other end learns of it."""
         self.is_closed = True
-        self._hub.channels.discard(self)
+        self._hub.channels.pop(self, None)
         self._hub.carry(self.host, self.other.host, self.other.close_by_peer)
 
     def close_by_peer(self) -> None:
@@ -124,10 +124,11 @@ class _Hub:
 
     def __init__(self) -> None:
         self.listeners: dict[tuple[str, int], MemoryListener] = {}
-        self.channels: set[MemoryChannel] = set()
+        self.channels: dict[MemoryChannel, None] = {}
         self.latency_s = 0.0
         self._next_port = FIRST_FREE_PORT
-        self._cut: set[frozenset[str]] = set()
+        self._cut: dict[frozenset[str], None] = {}
+        self._under_way: dict[tuple[str, str], deque[Callable[[], None]]] = {}
         self._held: dict[frozenset[str], list[Callable[[], None]]] = {}
 
     def free_port(self) -> int:
@@ -135,11 +136,16 @@ class _Hub:
         return self._next_port
 
     def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:
-        """Let it arrive after the latency; while the link is cut, after that."""
+        """Let it arrive after the latency, in the order of sending; while the link is cut, after that."""
         if self.latency_s > 0 and source != target:
-            asyncio.get_running_loop().call_later(self.latency_s, self._pass, source, target, arrive, context=Context())
+            # Timers of one moment come in any order, so they do not say what arrives, only that the next does.
+            self._under_way.setdefault((source, target), deque()).append(arrive)
+            asyncio.get_running_loop().call_later(self.latency_s, self._pass_next, source, target, context=Context())
         else:
             self._pass(source, target, arrive)
+
+    def _pass_next(self, source: str, target: str) -> None:
+        self._pass(source, target, self._under_way[source, target].popleft())
 
     def _pass(self, source: str, target: str, arrive: Callable[[], None]) -> None:
         link = frozenset((source, target))
@@ -152,11 +158,11 @@ class _Hub:
         return frozenset((one, other)) in self._cut
 
     def cut(self, one: str, other: str) -> None:
-        self._cut.add(frozenset((one, other)))
+        self._cut[frozenset((one, other))] = None
 
     def mend(self, one: str, other: str) -> None:
         link = frozenset((one, other))
-        self._cut.discard(link)
+        self._cut.pop(link, None)
         for arrive in self._held.pop(link, []):
             arrive()
 
@@ -206,7 +212,7 @@ class MemoryNetwork:
             loop.call_soon(near.close, "closed by the peer")
         else:
             far.receiver = receiver
-            hub.channels |= {near, far}
+            hub.channels |= {near: None, far: None}
         return near
 
     async def _travel_to(self, host: str) -> None:
