@@ -166,9 +166,12 @@ class ZooKeeperStore(BaseStore):
             logger.info("no answer from ZooKeeper session_id=%x reason=%s", self._session_id, error)
 
     async def heartbeat(self) -> None:
-        """kazoo's own pings cannot be seen; this one tells that the session lived when it was sent."""
+        """kazoo's own pings cannot be seen; this one tells that the session lived when it was sent.
+
+        A sync, because a server that lost its quorum still answers reads for a while.
+        """
         sent_at = self._clock.monotonic()
-        await self._answer(ROOT, self._session.ask(lambda: self._client.exists_async(ROOT), bool))
+        await self._answer(ROOT, self._session.ask(lambda: self._client.sync_async(ROOT), bool))
         if not self._is_ended:
             self.lease.renew(sent_at, self._timeout_s)
 
