@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from tidelog.cluster import znodes
@@ -98,6 +98,7 @@ class Controller:
         self._queue = EventQueue()
         self._office: Office | None = None
         self._has_expired = False
+        self._event_done = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
         self.statistics = ControllerStatistics(lambda: self._office.context if self._office is not None else None)
 
@@ -125,6 +126,7 @@ class Controller:
         try:
             while not self._has_expired:
                 await self._process(await self._queue.next())
+                self._event_done.set()
         finally:
             self._leave_office("the controller stops")
             await asyncio.gather(*self._closing, return_exceptions=True)
@@ -146,6 +148,18 @@ class Controller:
             # Whoever is to lead now should know it before the broker is gone.
             await self._office.channels.settle(SETTLE_S)
         return remaining
+
+    async def settle_deletions(self, topics: Collection[str], timeout_s: float) -> None:
+        """Wait until none of them is under way any more: gone, or held up by brokers that are away."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while any(map(self._is_deleting, topics)):
+                    self._event_done.clear()
+                    await self._event_done.wait()
+
+    def _is_deleting(self, topic: str) -> bool:
+        context = self.context
+        return topic in context.topics_to_delete and topic not in context.suspended_deletions
 
     def elect_offline_partitions(self) -> None:
         """Something may help partitions without a leader: unclean elections were allowed, say."""
