@@ -284,6 +284,14 @@ class Broker:
 
     # -- running
 
+    @property
+    def replicas(self) -> ReplicaManager:
+        return self._services.replicas
+
+    @property
+    def fetchers(self) -> FetcherManager:
+        return self._fetchers
+
     def statistics(self) -> BrokerStatistics:
         return BrokerStatistics(
             connections=len(self._registry),
