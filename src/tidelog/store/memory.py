@@ -1,7 +1,7 @@
 """The store in memory: for tests and the simulator, where several brokers share one state."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
@@ -36,6 +36,8 @@ class MemoryStoreState:
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._last_transaction_id = 0
         self._last_session_id = NO_OWNER
+        self.on_written: list[Callable[[int, Sequence[Operation]], None]] = []
+        """Told of every successful write: by which session, and what."""
 
     def find(self, path: str) -> StoredNode | None:
         return self.nodes.get(path)
@@ -58,6 +60,8 @@ class MemoryStoreState:
         outcome = perform(transaction, operations, session_id, self._last_transaction_id + 1)
         self._last_transaction_id += 1
         transaction.commit()
+        for callback in self.on_written:
+            callback(session_id, operations)
         self._fire(outcome.events)
         return outcome.results
 
