@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.protocol.states import ZnodeStat
 
 from tests.store.zookeeper import running_zookeeper
 from tidelog.config.broker import BrokerSettings
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.workers import ThreadWorkers
-from tidelog.store.interface import Create, RequestTooLarge, StoreError, StoreUnavailable, WatchEvent, WatchKind
+from tidelog.store.interface import Create, Node, RequestTooLarge, StoreError, StoreUnavailable, WatchEvent, WatchKind
 from tidelog.store.opening import open_store
 from tidelog.store.zookeeper import ZooKeeperStore
+from tidelog.store.zookeeper_terms import stored_node
 from tools.apache_kafka import free_port
 from tools.zookeeper import ZooKeeper
 
@@ -140,3 +142,8 @@ def test_a_frozen_server_suspends_the_session_though_no_connection_was_lost(tmp_
 def test_a_broker_without_zookeeper_does_not_load_its_client() -> None:
     code = "import sys, tidelog.server.broker, tidelog.store.opening; sys.exit('kazoo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_node_without_data_reads_as_empty() -> None:
+    stat = ZnodeStat(1, 2, 0, 0, 3, 4, 0, 0, 0, 0, 0)
+    assert stored_node(None, stat).as_node() == Node(b"", 3, 1, 2)

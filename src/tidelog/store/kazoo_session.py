@@ -20,6 +20,10 @@ from tidelog.store.kazoo_multi_read import MultiRead
 T = TypeVar("T")
 
 RECONNECT_POLICY = {"max_tries": -1, "delay": 0.02, "backoff": 2, "max_delay": 0.5, "max_jitter": 0.4}
+HANDSHAKE_TIMEOUT_PART = 1 / 6
+"""Of the session timeout: how long a server may take to answer a new connection. A server that is just starting may
+never answer, and kazoo would wait until the session has ended."""
+SHORTEST_HANDSHAKE_SECONDS = 0.5
 READ_TIMEOUT_PART = 2 / 3
 """Of the negotiated session timeout: what kazoo makes its read timeout."""
 
@@ -52,8 +56,10 @@ class KazooSession:
         )
         self.client.add_listener(self._on_state)
         # kazoo tells nobody which session timeout the server granted, and opens a new session when one has expired.
-        self._kazoo_connect = self.client._connection._connect
-        self.client._connection._connect = self._connect
+        connection = self.client._connection
+        self._kazoo_connect, self._kazoo_invoke = connection._connect, connection._invoke
+        connection._connect, connection._invoke = self._connect, self._invoke
+        self._handshake_s = max(SHORTEST_HANDSHAKE_SECONDS, session_timeout_ms / 1000 * HANDSHAKE_TIMEOUT_PART)
         self._is_over = False
 
     def start(self) -> None:
@@ -107,6 +113,9 @@ class KazooSession:
         session_id = self.client._session_id
         self._queue.put(lambda: self._owner.on_connected(session_id, timeout_s))
         return read_timeout_ms, connect_timeout_ms
+
+    def _invoke(self, timeout_s: float, *request: Any) -> Any:
+        return self._kazoo_invoke(min(timeout_s, self._handshake_s), *request)
 
     def _on_state(self, state: str) -> None:
         if state == KazooState.SUSPENDED:

@@ -60,8 +60,9 @@ def parse_connect(connect: str) -> tuple[str, str]:
     return hosts, root
 
 
-def stored_node(data: bytes, stat: ZnodeStat) -> StoredNode:
-    return StoredNode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.cversion)
+def stored_node(data: bytes | None, stat: ZnodeStat) -> StoredNode:
+    """Apache Kafka leaves nodes without data, which is not the same as empty data to ZooKeeper."""
+    return StoredNode(data or b"", stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.cversion)
 
 
 def nodes(found: list[tuple[bytes, ZnodeStat] | None]) -> list[Node | None]:
