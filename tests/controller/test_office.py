@@ -355,13 +355,19 @@ def test_an_event_that_fails_is_logged_and_the_next_one_goes_on(caplog: pytest.L
     on_virtual_time(scenario)
 
 
-def test_a_malformed_topic_does_not_keep_the_others_from_being_led() -> None:
+def test_malformed_nodes_do_not_keep_the_others_from_being_led() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start(controller=False)
         await cluster.store.create(znodes.topic_path("broken"), b"?")
-        await cluster.create_topic("orders", [(2, 3)])
+        await cluster.store.create(znodes.broker_path(7), b"?")
+        await cluster.create_topic("orders", [(2, 3)] * 2)
         await cluster.start_controller(1)
         assert (await cluster.partition("orders")).leader == 2
+        await cluster.store.set(znodes.state_path("orders", 0), b"?")
+        await cluster.kill_broker(2)
+        (node,) = await cluster.store.get_many([znodes.state_path("orders", 1)])
+        assert node is not None
+        assert b'"leader":3' in node.data
         await cluster.stop()
 
     on_virtual_time(scenario)

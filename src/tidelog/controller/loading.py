@@ -46,13 +46,18 @@ async def load_image(store: NodeReader) -> ClusterImage:
 
 async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[BrokerId, Broker]:
     """The watch hears of brokers that come and go."""
-    ids = [int(name) for name in await store.children(znodes.BROKER_IDS, watch)]
+    ids = sorted(int(name) for name in await store.children(znodes.BROKER_IDS, watch))
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
-    return {
-        broker_id: znodes.decode_broker(broker_id, node.data, epoch=node.created_id)
-        for broker_id, node in sorted(zip(ids, nodes, strict=True))
-        if node is not None
-    }
+    found = [_decode_broker(broker_id, node) for broker_id, node in zip(ids, nodes, strict=True) if node is not None]
+    return {broker.id: broker for broker in found if broker is not None}
+
+
+def _decode_broker(broker_id: BrokerId, node: Node) -> Broker | None:
+    try:
+        return znodes.decode_broker(broker_id, node.data, epoch=node.created_id)
+    except znodes.MalformedNode:
+        logger.exception("broker passed over: its registration is malformed broker_id=%d", broker_id)
+        return None
 
 
 async def load_broker_configs(store: NodeReader) -> dict[str, dict[str, str]]:

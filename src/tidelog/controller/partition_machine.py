@@ -97,6 +97,7 @@ async def change(
             break
     else:
         logger.error("partitions kept changing, left as they are partitions=%s", _named(pending))
+    _settle_states(office, changes.changed)
     office.tell_brokers(changes.changed)
 
 
@@ -108,7 +109,11 @@ async def reload(office: Office, partitions: Sequence[TopicPartition]) -> list[T
         known = office.context.find(topic_partition)
         if known is None or node is None or node.version == known.version:
             continue
-        found = znodes.decode_state(topic_partition.topic, known, node.data, node.version)
+        try:
+            found = znodes.decode_state(topic_partition.topic, known, node.data, node.version)
+        except znodes.MalformedNode:
+            logger.exception("partition passed over: its state in the store is malformed partition=%s", topic_partition)
+            continue
         office.context.put(topic_partition, found)
         changed.append(topic_partition)
     return changed
