@@ -54,8 +54,7 @@ class Process:
         self.state = ProcessState.RUNNING
         held, self._held = self._held, []
         for guarded in held:
-            if not guarded.handle.cancelled():
-                guarded.again()
+            guarded.again()
 
     def hold(self, guarded: "_Guarded") -> None:
         self._held.append(guarded)
@@ -83,7 +82,11 @@ class _Guarded:
             self._process.hold(self)
 
     def again(self) -> None:
-        asyncio.get_running_loop().call_soon(self._callback, *self._arguments, context=self._context)
+        asyncio.get_running_loop().call_soon(self._run_late, context=self._context)
+
+    def _run_late(self) -> None:
+        if not self.handle.cancelled():  # what ran before it may have made it pointless
+            self._callback(*self._arguments)
 
 
 class SimulationLoop(VirtualTimeLoop):

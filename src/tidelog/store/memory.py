@@ -99,6 +99,8 @@ class MemoryStoreState:
         store = self.sessions[session_id]
         self._cut_off[session_id] = store
         store.lease.cancel()
+        if session_id in self._expiries:
+            self._expiries.pop(session_id).cancel()
         self._expiries[session_id] = asyncio.get_running_loop().call_later(noticed_after_s, self.expire, session_id)
 
     def end_session(self, session_id: int) -> None:

@@ -1,0 +1,169 @@
+"""One seed, one story: clients that write and read, accidents, repair, and the verdict whether all held."""
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, field
+
+from tidelog.client.admin import Admin
+from tidelog.runtime.randomness import SeededRandomness
+from tidelog.simulation.accidents import Accidents
+from tidelog.simulation.clients import ClientErrors, Reader, Writer, client_cluster, start
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.history import History
+from tidelog.simulation.invariants import Invariants, InvariantViolated
+from tidelog.simulation.looking import content, replica
+from tidelog.simulation.processes import run_simulation
+from tidelog.types import TopicPartition
+
+TOPIC = "orders"
+PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
+WRITERS = 2
+TROUBLED_S = 40.0
+PATIENCE_S = 180.0
+"""After the repair: sessions, back-offs and timeouts of the clients end one after the other."""
+CHECK_S = 0.1
+LONGEST_PAUSE_MS = 2500
+CREATE_ONE_IN = 12
+SETTINGS: dict[str, object] = {"replica_lag_time_max_ms": 3000, "default_replication_factor": 3}
+
+
+@dataclass(slots=True)
+class Verdict:
+    seed: int
+    violations: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    reads: int = 0
+    checks: int = 0
+    fingerprint: str = ""
+    """Of the story and of all records: equal if two runs were equal."""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.violations
+
+
+class Chaos:
+    def __init__(self, seed: int) -> None:
+        self.verdict = Verdict(seed)
+        self._seed = seed
+        self._randomness = SeededRandomness(seed)
+        self._cluster = SimulatedCluster(3, seed=seed, **SETTINGS)
+        self._history = History()
+        self._invariants = Invariants(self._cluster, self._history)
+        self._accidents = Accidents(self._cluster, self._randomness, self._tell)
+        self._writers = [Writer(self._cluster, self._history, f"w{n}", seed * 100 + n) for n in range(WRITERS)]
+        self._reader = Reader(self._cluster, self._history, "reader", seed * 100 + 50)
+        self._admin = Admin(client_cluster(self._cluster, seed * 100 + 60, "admin"))
+        self._is_over = False
+        self._topics = 0
+
+    def _tell(self, line: str) -> None:
+        self.verdict.story.append(f"{self._cluster.clock.monotonic():8.3f} {line}")
+
+    async def run(self) -> Verdict:
+        checking = start(self._check_on_and_on())
+        living = start(self._live())
+        await asyncio.wait([checking, living], return_when=asyncio.FIRST_COMPLETED)
+        for task in (checking, living):
+            if task.done() and (error := task.exception()) is not None:
+                if not isinstance(error, InvariantViolated):
+                    raise error
+                self._tell("an invariant is violated")
+                self.verdict.violations += str(error).splitlines()
+        self._close()
+        return self.verdict
+
+    def _close(self) -> None:
+        verdict = self.verdict
+        verdict.acknowledged = sum(map(len, self._history.acknowledged.values()))
+        verdict.reads, verdict.checks = self._history.reads, self._invariants.checks
+        digest = hashlib.sha256("\n".join(verdict.story).encode())
+        for topic_partition in PARTITIONS:
+            for broker_id in self._cluster.machines:
+                found = replica(self._cluster, broker_id, topic_partition)
+                if found is not None:
+                    digest.update(content(found.log, found.log.log_start_offset, found.log.log_end_offset))
+        verdict.fingerprint = digest.hexdigest()[:16]
+
+    async def _check_on_and_on(self) -> None:
+        while True:
+            self._check()
+            await asyncio.sleep(CHECK_S)
+
+    def _check(self) -> None:
+        self._invariants.check()
+        failures = [line for writer in self._writers for line in writer.failures] + self._accidents.failures
+        if failures:
+            raise InvariantViolated("\n".join(failures))
+
+    # -- the story
+
+    async def _live(self) -> None:
+        await self._cluster.start_all()
+        await self._admin.create_topic(
+            TOPIC, partitions=len(PARTITIONS), replication_factor=3, settings={"min.insync.replicas": "2"}
+        )
+        writing = [start(writer.run(PARTITIONS, lambda: self._is_over)) for writer in self._writers]
+        reading = start(self._reader.run(PARTITIONS))
+        await self._suffer()
+        self._accidents.repair_all()
+        self._is_over = True
+        await self._settle(writing)
+        self._invariants.check_settled()
+        reading.cancel()
+
+    async def _suffer(self) -> None:
+        now = self._cluster.clock.monotonic
+        end = now() + TROUBLED_S
+        while now() < end:
+            await asyncio.sleep(self._randomness.below(LONGEST_PAUSE_MS) / 1000)
+            if self._randomness.below(CREATE_ONE_IN) == 0:
+                self._creating = start(self._create_topic())
+            await self._accidents.next()
+
+    async def _create_topic(self) -> None:
+        self._topics += 1
+        name = f"extra-{self._topics}"
+        self._tell(f"create topic {name}")
+        try:
+            await self._admin.create_topic(
+                name, partitions=1, replication_factor=3, settings={"min.insync.replicas": "2"}
+            )
+        except ClientErrors as error:
+            self._tell(f"topic {name} could not be created in time: {error}")
+
+    async def _settle(self, writing: list["asyncio.Task[None]"]) -> None:
+        now = self._cluster.clock.monotonic
+        deadline = now() + PATIENCE_S
+        while not self._is_settled(writing):
+            if now() > deadline:
+                self._report_unsettled(writing)
+            await asyncio.sleep(CHECK_S)
+            self._accidents.repair_late()
+        self._tell("settled")
+
+    def _is_settled(self, writing: list["asyncio.Task[None]"]) -> bool:
+        return (
+            self._accidents.is_all_well
+            and all(task.done() for task in writing)
+            and self._invariants.is_settled()
+            and self._has_read_all()
+        )
+
+    def _has_read_all(self) -> bool:
+        return all(self._reader.positions.get(each, 0) >= self._history.ends[each] for each in PARTITIONS)
+
+    def _report_unsettled(self, writing: list["asyncio.Task[None]"]) -> None:
+        self._invariants.check_settled()
+        waiting = [f"I7 a writer still waits: {task}" for task in writing if not task.done()]
+        if not self._has_read_all():
+            waiting.append(f"I7 the reader stands at {self._reader.positions} of {dict(self._history.ends)}")
+        raise InvariantViolated("\n".join(waiting or [f"I7 troubles last: {self._accidents.troubles}"]))
+
+
+def run_seed(seed: int) -> Verdict:
+    async def main() -> Verdict:
+        return await Chaos(seed).run()
+
+    return run_simulation(main())

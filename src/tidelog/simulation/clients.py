@@ -1,0 +1,124 @@
+"""Clients of a simulated cluster that write and read on and on, and note down what they are told."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from tidelog.client.bootstrap import Address
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import BEGINNING, Consumer
+from tidelog.client.pipeline import ConnectionLost
+from tidelog.client.producer import Delivery, Producer, ProducerSettings
+from tidelog.client.retries import GaveUp
+from tidelog.errors import KafkaError
+from tidelog.runtime.randomness import SeededRandomness
+from tidelog.simulation.cluster import PORT, SimulatedCluster, host_of
+from tidelog.simulation.history import History
+from tidelog.types import TopicPartition
+
+ClientErrors = (KafkaError, ConnectionLost, GaveUp)
+
+REQUEST_TIMEOUT_S = 5.0
+PATIENCE_S = 3600.0
+"""Longer than any trouble: a write that is given up shows that something never recovered."""
+LONGEST_PAUSE_MS = 200
+RECORDS_PER_BURST = 5
+RESTART_ONE_IN = 400
+"""So often a consumer begins again from the start, and reads a second time what it has read."""
+
+
+def client_cluster(cluster: SimulatedCluster, seed: int, client_id: str) -> Cluster:
+    bootstrap = [Address(host_of(broker_id), PORT) for broker_id in cluster.machines]
+    return Cluster(
+        cluster.network,
+        bootstrap,
+        SeededRandomness(seed),
+        client_id=client_id,
+        request_timeout_s=REQUEST_TIMEOUT_S,
+    )
+
+
+class Writer:
+    """An idempotent producer with acks=all: what it is acknowledged is there once, in its order."""
+
+    def __init__(self, cluster: SimulatedCluster, history: History, name: str, seed: int) -> None:
+        self._clock = cluster.clock
+        self._client = client_cluster(cluster, seed, name)
+        self._randomness = SeededRandomness(seed)
+        self._history = history
+        self._name = name
+        self._last_offsets: dict[TopicPartition, int] = {}
+        self._waiting: dict[asyncio.Task[None], None] = {}
+        self._sent = 0
+        self.failures: list[str] = []
+
+    async def run(self, partitions: Sequence[TopicPartition], is_over: Callable[[], bool]) -> None:
+        """Write until it is over, and wait until all is acknowledged."""
+        settings = ProducerSettings(
+            request_timeout_s=REQUEST_TIMEOUT_S,
+            delivery_timeout_s=PATIENCE_S,
+            metadata_timeout_s=PATIENCE_S,
+            may_create_topics=False,
+        )
+        async with Producer(self._client, self._clock, settings) as producer:
+            while not is_over():
+                await asyncio.sleep(self._randomness.below(LONGEST_PAUSE_MS) / 1000)
+                target = partitions[self._randomness.below(len(partitions))]
+                for _ in range(1 + self._randomness.below(RECORDS_PER_BURST)):
+                    await self._write(producer, target)
+            while self._waiting:
+                await asyncio.wait(list(self._waiting))
+        self._client.close()
+
+    async def _write(self, producer: Producer, target: TopicPartition) -> None:
+        value = f"{self._name}-{self._sent}".encode()
+        self._sent += 1
+        delivery = await producer.enqueue(target.topic, value, partition=target.partition)
+        task = asyncio.get_running_loop().create_task(self._follow(delivery, target, value))
+        self._waiting[task] = None
+        task.add_done_callback(self._waiting.pop)
+
+    async def _follow(self, delivery: Delivery, target: TopicPartition, value: bytes) -> None:
+        try:
+            offset = (await delivery).offset
+        except ClientErrors as error:
+            self.failures.append(f"I7 {target} never took {value!r}: {error!r}")
+            return
+        self._history.on_acknowledged(target, offset, value)
+        if offset <= self._last_offsets.get(target, -1):
+            self.failures.append(f"I5 {target} took {value!r} at {offset}, before what {self._name} wrote earlier")
+        self._last_offsets[target] = offset
+
+
+class Reader:
+    """A consumer of all partitions, which begins again from the start every now and then."""
+
+    def __init__(self, cluster: SimulatedCluster, history: History, name: str, seed: int) -> None:
+        self._client = client_cluster(cluster, seed, name)
+        self._randomness = SeededRandomness(seed)
+        self._history = history
+        self.positions: dict[TopicPartition, int] = {}
+
+    async def run(self, partitions: Sequence[TopicPartition]) -> None:
+        """Until cancelled."""
+        while True:
+            self.positions = dict.fromkeys(partitions, 0)
+            try:
+                await self._read_for_a_while()
+            except ClientErrors:
+                await asyncio.sleep(1)
+
+    async def _read_for_a_while(self) -> None:
+        async with Consumer(self._client) as consumer:
+            await consumer.assign(dict.fromkeys(self.positions, BEGINNING))
+            async for record in consumer:
+                topic_partition = TopicPartition(record.topic, record.partition)
+                assert record.value is not None
+                self._history.on_read(topic_partition, record.offset, record.value)
+                self.positions[topic_partition] = record.offset + 1
+                if self._randomness.below(RESTART_ONE_IN) == 0:
+                    return
+
+
+def start(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    return asyncio.get_running_loop().create_task(work)

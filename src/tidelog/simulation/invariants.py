@@ -1,0 +1,166 @@
+"""What must always hold in a cluster, whatever happens to it (I1 to I7), checked on the cluster as it is now."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from tidelog.protocol.record_batch import BatchHeader
+from tidelog.replication.partition import Partition
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.history import History
+from tidelog.simulation.looking import Stored, batches, content, registered_epoch, replica, stored_partitions
+from tidelog.simulation.store_audit import StoreAudit
+from tidelog.storage.log import Log
+from tidelog.types import BrokerId, TopicPartition
+
+
+class InvariantViolated(AssertionError):
+    """The message has one line for each violation."""
+
+
+class Invariants:
+    """Made before the first broker starts; `check` as often as possible, `check_settled` when nothing is broken."""
+
+    def __init__(self, cluster: SimulatedCluster, history: History | None = None) -> None:
+        self._cluster = cluster
+        self.history = History() if history is None else history
+        self._audit = StoreAudit(cluster.store_state)
+        self._high_watermarks: dict[tuple[BrokerId, int, TopicPartition, int], int] = {}
+        self.checks = 0
+
+    def check(self) -> None:
+        """I1 to I6, as far as one moment can show them."""
+        self.checks += 1
+        _raise([*self._audit.violations, *self.history.contradictions, *self._of_all_partitions()])
+
+    def _of_all_partitions(self) -> Iterator[str]:
+        for topic_partition, stored in stored_partitions(self._cluster.store_state):
+            replicas = self._replicas(topic_partition, stored)
+            yield from self._diverged(topic_partition, replicas)
+            leader = replicas.get(stored.state.leader)
+            if leader is not None and leader.is_leader and leader.leader_epoch == stored.state.leader_epoch:
+                yield from self._of_leader(topic_partition, stored, leader, replicas)
+
+    def _replicas(self, topic_partition: TopicPartition, stored: Stored) -> dict[BrokerId, Partition]:
+        found = {each: replica(self._cluster, each, topic_partition) for each in stored.state.replicas}
+        return {broker_id: partition for broker_id, partition in found.items() if partition is not None}
+
+    def _diverged(self, topic_partition: TopicPartition, replicas: dict[BrokerId, Partition]) -> Iterator[str]:
+        """I3"""
+        for one, other in combinations(sorted(replicas), 2):
+            found = mismatch(replicas[one].log, replicas[other].log)
+            if found is not None:
+                yield f"I3 {topic_partition} on brokers {one} and {other}: {found}"
+
+    def _of_leader(
+        self, topic_partition: TopicPartition, stored: Stored, leader: Partition, replicas: dict[BrokerId, Partition]
+    ) -> Iterator[str]:
+        log, broker_id = leader.log, stored.state.leader
+        if log.log_end_offset < self.history.ends[topic_partition]:
+            yield (
+                f"I4 {topic_partition} leader {broker_id} in epoch {leader.leader_epoch} ends at {log.log_end_offset},"
+                f" and {self.history.ends[topic_partition]} was acknowledged"
+            )
+        key = (broker_id, self._cluster.machines[broker_id].starts, topic_partition, leader.leader_epoch)
+        known = self._high_watermarks.get(key, 0)
+        self._high_watermarks[key] = max(known, log.high_watermark)
+        if log.high_watermark < known:
+            yield f"I5 {topic_partition} high watermark of leader {broker_id} fell from {known} to {log.high_watermark}"
+        for member in stored.state.in_sync_replicas:
+            if member != broker_id and self._may_be_elected(member, stored):
+                yield from self._short_of(topic_partition, leader, member, replicas.get(member))
+
+    def _may_be_elected(self, broker_id: BrokerId, stored: Stored) -> bool:
+        """Whoever registered after the state was written is known to have been away, and not elected for it (R39)."""
+        epoch = registered_epoch(self._cluster.store_state, broker_id)
+        return self._cluster.machines[broker_id].broker is not None and epoch is not None and epoch < stored.modified_id
+
+    def _short_of(
+        self, topic_partition: TopicPartition, leader: Partition, member: BrokerId, partition: Partition | None
+    ) -> Iterator[str]:
+        """I2"""
+        end_offset, start_offset = leader.log.high_watermark, leader.log.log_start_offset
+        if start_offset == end_offset:
+            return
+        what = f"I2 {topic_partition} in-sync replica {member} of leader {leader.leader_id} in {leader.leader_epoch}"
+        if partition is None or partition.log.log_end_offset < end_offset:
+            held = "nothing" if partition is None else f"up to {partition.log.log_end_offset}"
+            yield f"{what} holds {held}, and {end_offset} is committed"
+            return
+        start_offset = max(start_offset, partition.log.log_start_offset)
+        if content(leader.log, start_offset, end_offset) != content(partition.log, start_offset, end_offset):
+            yield f"{what} holds other records below {end_offset}"
+
+    # -- in the end
+
+    def check_settled(self) -> None:
+        """I4 and I7: all is up and whole, and had time."""
+        self.check()
+        _raise([line for found in stored_partitions(self._cluster.store_state) for line in self._unsettled(*found)])
+        _raise([*self._gave_up(), *self._lost()])
+
+    def is_settled(self) -> bool:
+        found = stored_partitions(self._cluster.store_state)
+        return not any(line for each in found for line in self._unsettled(*each)) and not any(self._gave_up())
+
+    def _unsettled(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
+        state, replicas = stored.state, self._replicas(topic_partition, stored)
+        leader = replicas.get(state.leader)
+        if leader is None or leader.leader is None or leader.leader_epoch != state.leader_epoch:
+            yield f"I7 {topic_partition} has no leader in office: {state}"
+            return
+        if set(state.in_sync_replicas) != set(state.replicas):
+            yield f"I7 {topic_partition} in-sync replicas are {state.in_sync_replicas} of {state.replicas}"
+        expected = _summary(leader.log)
+        for broker_id, partition in replicas.items():
+            if _summary(partition.log) != expected:
+                yield f"I7 {topic_partition} on broker {broker_id} is {_told(partition.log)}, not {_told(leader.log)}"
+
+    def _gave_up(self) -> Iterator[str]:
+        for machine in self._cluster.machines.values():
+            if machine.broker is None:
+                yield f"I7 broker {machine.broker_id} does not run"
+                continue
+            for topic_partition, reason in machine.broker.fetchers.failed_partitions.items():
+                yield f"I7 broker {machine.broker_id} does not fetch {topic_partition}: {reason}"
+
+    def _lost(self) -> Iterator[str]:
+        """I4: what was acknowledged is there, once, where it was said to be, also if nobody read it."""
+        for topic_partition, stored in stored_partitions(self._cluster.store_state):
+            leader = replica(self._cluster, stored.state.leader, topic_partition)
+            assert leader is not None
+            yield from self.history.losses(topic_partition, leader.log)
+
+
+def mismatch(one: Log, other: Log) -> str | None:
+    """Log matching: where two logs hold the same (offset, epoch), they are the same up to there."""
+    start = max(one.log_start_offset, other.log_start_offset)
+    end = min(one.log_end_offset, other.log_end_offset)
+    if start >= end or content(one, start, end) == content(other, start, end):
+        return None
+    mine, theirs = batches(one, start, one.log_end_offset), batches(other, start, other.log_end_offset)
+    common = next((at for at, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+    if common is None:
+        return None
+    met = _places(mine[common:]) & _places(theirs[common:])
+    if not met:
+        return None
+    return f"both hold {min(met)} (offset, epoch), and differ from offset {mine[common][0].base_offset} on"
+
+
+def _places(found: list[tuple[BatchHeader, bytes]]) -> set[tuple[int, int]]:
+    return {
+        (offset, header.leader_epoch) for header, _ in found for offset in range(header.base_offset, header.end_offset)
+    }
+
+
+def _summary(log: Log) -> tuple[int, int, bytes]:
+    return log.log_end_offset, log.high_watermark, content(log, log.log_start_offset, log.log_end_offset)
+
+
+def _told(log: Log) -> str:
+    return f"[{log.log_start_offset}, {log.high_watermark}, {log.log_end_offset}]"
+
+
+def _raise(violations: list[str]) -> None:
+    if violations:
+        raise InvariantViolated("\n".join(violations))
