@@ -137,7 +137,9 @@ class Broker:
         )
         cluster.start(replicas)
         self._membership = self._make_membership(store, cluster, replicas)
-        config_changes = ConfigChanges(cluster, lambda: self._membership.store, seams.clock)
+        config_changes = ConfigChanges(
+            cluster, lambda: self._membership.store, seams.clock, lambda: self._membership.on_settings_changed()
+        )
         self._services = Services(
             clock=seams.clock,
             workers=seams.workers,

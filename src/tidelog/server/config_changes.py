@@ -25,8 +25,15 @@ TOPICS, BROKERS = "topics", "brokers"
 class ConfigChanges:
     """Reads what a notification names, one reader at a time, so that what is applied never goes back in time."""
 
-    def __init__(self, cluster: ClusterState, store: Callable[[], Store], clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: ClusterState,
+        store: Callable[[], Store],
+        clock: Clock,
+        on_changed: Callable[[], None] | None = None,
+    ) -> None:
         self._cluster = cluster
+        self._on_changed = on_changed
         self._store = store
         self._clock = clock
         self._reading = asyncio.Lock()
@@ -120,6 +127,8 @@ class ConfigChanges:
         )
         self._last_name = names[-1]
         logger.info("settings changed resources=%s", ",".join(entities))
+        if self._on_changed is not None:
+            self._on_changed()
 
     async def _reload(self, store: Store, names: Sequence[str]) -> None:
         """Notifications may have been removed before they were read: look at everything."""

@@ -135,6 +135,11 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def on_settings_changed(self) -> None:
+        """Unclean elections may be allowed now: that may help partitions without a leader."""
+        if self.controller.is_active:
+            self.controller.elect_offline_partitions()
+
     async def tell_log_directory_failed(self) -> None:
         """R5: the controller then finds others to lead what was there."""
         event = znodes.encode_log_directory_event(self.broker.id)
