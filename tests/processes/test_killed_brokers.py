@@ -1,0 +1,59 @@
+"""Brokers die by kill -9 while a producer writes: nothing acknowledged is lost, and who comes back catches up."""
+
+from tests.processes.cluster import BROKERS, Cluster, wait_for
+from tests.processes.load import under_load
+
+
+def test_leader_is_killed(cluster: Cluster) -> None:
+    with under_load(cluster) as load:
+        leader, epoch = load.state().leader, load.state().leader_epoch
+        cluster.brokers[leader].kill()
+        load.wait_until_others_lead(leader)
+        load.wait_until_out_of_sync(leader)
+        assert load.state().leader_epoch > epoch
+        load.writer.wait_for_more()
+        cluster.start([leader])
+        load.wait_until_whole()
+
+
+def test_follower_is_killed(cluster: Cluster) -> None:
+    with under_load(cluster) as load:
+        leader = load.leader()
+        follower = next(broker_id for broker_id in BROKERS if broker_id not in (leader, cluster.controller))
+        cluster.brokers[follower].kill()
+        load.wait_until_out_of_sync(follower)
+        assert load.leader() == leader
+        load.writer.wait_for_more()
+        cluster.start([follower])
+        load.wait_until_whole()
+
+
+def test_controller_is_killed(cluster: Cluster) -> None:
+    with under_load(cluster) as load:
+        controller = cluster.controller
+        assert controller is not None
+        cluster.brokers[controller].kill()
+        wait_for(lambda: cluster.controller not in (None, controller), lambda: "no other broker became controller")
+        load.wait_until_others_lead(controller)
+        load.wait_until_out_of_sync(controller)
+        load.writer.wait_for_more()
+        cluster.start([controller])
+        load.wait_until_whole()
+
+
+def test_all_are_killed_at_once(cluster: Cluster) -> None:
+    with under_load(cluster) as load:
+        for broker in cluster.brokers.values():
+            broker.kill()
+        cluster.start()
+        load.writer.wait_for_more()
+        load.wait_until_whole()
+
+
+def test_one_after_the_other_is_killed(cluster: Cluster) -> None:
+    with under_load(cluster) as load:
+        for broker_id in BROKERS:
+            cluster.brokers[broker_id].kill()
+            load.writer.wait_for_more(5)
+            cluster.start([broker_id])
+            load.wait_until_whole()
