@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.apache_kafka import REPOSITORY, JavaServer, fetch_artefacts, require_java, write_properties
+from tools.apache_kafka import REPOSITORY, JavaServer, NotAvailable, fetch_artefacts, require_java, write_properties
 
 DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
 VERSION = "3.8.4"
@@ -25,7 +25,12 @@ def class_path() -> str:
     """Fetched on first use. NotAvailable says what to install."""
     if DEBIAN_JAR.exists() and shutil.which("java"):
         return str(DEBIAN_JAR)
-    require_java()
+    try:
+        require_java()
+    except NotAvailable:
+        raise NotAvailable(
+            "ZooKeeper needs Java, and Debian's package or Maven: apt-get install default-jre-headless libzookeeper-java"
+        ) from None
     directory = CACHE / VERSION / "libs"
     if not directory.is_dir():
         fetch_artefacts(f"ZooKeeper {VERSION}", ARTEFACTS, directory)
