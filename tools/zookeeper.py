@@ -29,7 +29,7 @@ def class_path() -> str:
         require_java()
     except NotAvailable:
         raise NotAvailable(
-            "ZooKeeper needs Java, and Debian's package or Maven: apt-get install default-jre-headless libzookeeper-java"
+            "ZooKeeper needs Java and Debian's package or Maven: apt-get install default-jre-headless libzookeeper-java"
         ) from None
     directory = CACHE / VERSION / "libs"
     if not directory.is_dir():
