@@ -25,6 +25,7 @@ from tidelog.protocol.messages.produce import PartitionProduceResponse, ProduceR
 from tidelog.protocol.record_batch import split_batches
 from tidelog.protocol.records import records_of
 from tidelog.protocol.structs import Request, Response
+from tidelog.replication.follower import PartitionFollower
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.simulation.cluster import SimulatedCluster
@@ -221,6 +222,16 @@ def leading(
         return replica(cluster, broker_id, topic, partition).leader
     except UnknownTopicOrPartition:
         return None
+
+
+def follower_core(
+    cluster: SimulatedCluster, broker_id: BrokerId, topic: str = TOPIC, partition: int = 0
+) -> PartitionFollower | None:
+    """The follower's core on this broker, if it follows anybody."""
+    found = (
+        fetcher._followed.get((topic, partition)) for fetcher in cluster.broker(broker_id).fetchers._fetchers.values()
+    )
+    return next((followed.core for followed in found if followed is not None), None)
 
 
 def is_leading(cluster: SimulatedCluster, broker_id: BrokerId, topic: str = TOPIC, partition: int = 0) -> bool:

@@ -1,0 +1,208 @@
+"""Rules of replication, each taken out of the product for the length of a block: what scenarios must notice."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from tidelog.errors import NotLeaderOrFollower
+from tidelog.protocol.record_batch import BatchHeader
+from tidelog.replication import follower
+from tidelog.replication.assignment import PartitionAssignment
+from tidelog.replication.fetcher import Fetcher
+from tidelog.replication.follower import (
+    Effect,
+    EpochEnd,
+    FollowedLog,
+    FollowerState,
+    PartingPoint,
+    PartitionFollower,
+    parting_point,
+)
+from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.partition import Partition
+from tidelog.replication.remote_replica import RemoteReplica
+from tidelog.server import fetching
+from tidelog.storage import follower_checks
+from tidelog.storage import log as log_module
+from tidelog.storage.follower_checks import checked_batches
+from tidelog.storage.log import Log
+from tidelog.types import BrokerId, Buffer
+
+
+@contextmanager
+def without_divergence_in_fetches() -> Iterator[None]:
+    """As before KIP-595: a leader does not compare the reader's last epoch with its own log."""
+    with patch.object(fetching, "_divergence", lambda partition, request: None):
+        yield
+
+
+# ---- followers
+
+
+@contextmanager
+def truncating_to_the_high_watermark() -> Iterator[None]:
+    """R27 as it was before KIP-101."""
+    with patch.object(PartitionFollower, "ask_epoch", lambda self: None):
+        yield
+
+
+@contextmanager
+def without_second_question() -> Iterator[None]:
+    """R27 as it was before KIP-279: the first answer is taken for the last."""
+
+    def first_answer(leader: EpochEnd, log: FollowedLog) -> PartingPoint:
+        return PartingPoint(parting_point(leader, log).offset, is_final=True)
+
+    with patch.object(follower, "parting_point", first_answer), without_divergence_in_fetches():
+        yield
+
+
+@contextmanager
+def reconciling_only_with_another_leader() -> Iterator[None]:
+    """R27 without KAFKA-7164: a new epoch of the same leader changes nothing for its followers."""
+    add = Fetcher.add
+    followed_before: dict[Partition, BrokerId] = {}
+
+    def add_without_truncating(self: Fetcher, partition: Partition, leader_epoch: int) -> None:
+        add(self, partition, leader_epoch)
+        if followed_before.get(partition) == self.leader.broker_id:
+            followed = self._followed[partition.topic_partition]
+            followed.core.state = FollowerState.FETCHING
+            self._file(followed)
+        followed_before[partition] = self.leader.broker_id
+
+    with patch.object(Fetcher, "add", add_without_truncating), without_divergence_in_fetches():
+        yield
+
+
+@contextmanager
+def counting_late_answers() -> Iterator[None]:
+    """R26 without KAFKA-18991: whatever arrives counts, whenever and in whichever epoch it was asked for."""
+    on_epoch_end = PartitionFollower.on_epoch_end
+
+    def take_any(self: PartitionFollower, error_code: int, leader: EpochEnd) -> Effect | None:
+        if self.asked is None:
+            self.asked = self.log.leader_epochs.latest_epoch
+        return on_epoch_end(self, error_code, leader)
+
+    with patch.object(PartitionFollower, "on_epoch_end", take_any):
+        yield
+
+
+@contextmanager
+def taking_batches_of_later_epochs() -> Iterator[None]:
+    """R28 without KAFKA-18723."""
+
+    def check_less(
+        batches: Buffer, log_start_offset: int, log_end_offset: int, leader_epoch: int | None = None
+    ) -> list[tuple[BatchHeader, memoryview]]:
+        return checked_batches(batches, log_start_offset, log_end_offset)
+
+    with patch.object(log_module, "checked_batches", check_less):
+        yield
+
+
+@contextmanager
+def refusing_batches_around_the_log_start() -> Iterator[None]:
+    """R15 without KAFKA-6975: an empty log takes only a batch that begins at its start."""
+    with patch.object(follower_checks, "_holds_the_start", lambda *_: False):
+        yield
+
+
+# ---- logs
+
+
+@contextmanager
+def leaders_without_an_epoch_entry() -> Iterator[None]:
+    """R3 without KAFKA-7415: the start of an epoch is noted with its first record."""
+    become_leader = Partition.become_leader
+
+    def forget_the_epoch(self: Partition, assignment: PartitionAssignment) -> None:
+        become_leader(self, assignment)
+        self.log.leader_epochs.truncate_from_end(self.log.log_end_offset)
+
+    with patch.object(Partition, "become_leader", forget_the_epoch):
+        yield
+
+
+@contextmanager
+def keeping_epoch_entries_where_nothing_is_cut() -> Iterator[None]:
+    """R3 without KAFKA-10706."""
+    truncate_to = Log.truncate_to
+
+    def cut_records_only(self: Log, offset: int) -> None:
+        if offset < self.log_end_offset:
+            truncate_to(self, offset)
+
+    with patch.object(Log, "truncate_to", cut_records_only):
+        yield
+
+
+@contextmanager
+def keeping_the_high_watermark_of_a_dropped_log() -> Iterator[None]:
+    """R4 without KAFKA-9491."""
+    truncate_fully_and_start_at = Log.truncate_fully_and_start_at
+
+    def keep_it(self: Log, offset: int) -> None:
+        high_watermark = self.high_watermark
+        truncate_fully_and_start_at(self, offset)
+        self.high_watermark = high_watermark
+
+    with patch.object(Log, "truncate_fully_and_start_at", keep_it):
+        yield
+
+
+# ---- leaders
+
+
+@contextmanager
+def unfenced_fetches() -> Iterator[None]:
+    """R16 as it was before KIP-320: whoever fetches is not asked for the epoch that it knows."""
+
+    def require_any_leader(self: Partition, current_leader_epoch: int = -1) -> PartitionLeader:
+        if self.leader is None:
+            raise NotLeaderOrFollower
+        return self.leader
+
+    with patch.object(Partition, "require_leader", require_any_leader), without_divergence_in_fetches():
+        yield
+
+
+@contextmanager
+def without_a_try_after_the_shrink() -> Iterator[None]:
+    """R20 without KAFKA-13091: the high watermark waits for the next event."""
+    on_written = PartitionLeader.on_written
+
+    def leave_the_high_watermark(
+        self: PartitionLeader, in_sync_replicas: Sequence[BrokerId], version: int, now_ms: int
+    ) -> ProposeInSyncReplicas | None:
+        with patch.object(PartitionLeader, "_advance", lambda self, now_ms: None):
+            return on_written(self, in_sync_replicas, version, now_ms)
+
+    with patch.object(PartitionLeader, "on_written", leave_the_high_watermark):
+        yield
+
+
+@contextmanager
+def waiting_for_replicas_that_may_not_join() -> Iterator[None]:
+    """R18 without KAFKA-15021: who caught up lately counts, be its broker gone or going."""
+    with patch.object(PartitionLeader, "_is_eligible", lambda self, follower: True):
+        yield
+
+
+@contextmanager
+def joining_before_the_epoch_start() -> Iterator[None]:
+    """R19 without KAFKA-7128: the high watermark of a new leader, which may be old, is all that must be reached."""
+    with patch.object(PartitionLeader, "_joining_offset", property(lambda self: self.high_watermark)):
+        yield
+
+
+@contextmanager
+def high_watermark_over_the_plain_isr() -> Iterator[None]:
+    """R18 as it was before KIP-497: who joins counts once the leader knows that it has joined."""
+
+    def is_in_sync(self: PartitionLeader, follower: RemoteReplica, now_ms: int) -> bool:
+        return follower.broker_id in self.in_sync_replicas
+
+    with patch.object(PartitionLeader, "_holds_back", is_in_sync):
+        yield
