@@ -23,8 +23,8 @@ PATIENCE_S = 3600.0
 """Longer than any trouble: a write that is given up shows that something never recovered."""
 LONGEST_PAUSE_MS = 200
 RECORDS_PER_BURST = 5
-RESTART_ONE_IN = 400
-"""So often a consumer begins again from the start, and reads a second time what it has read."""
+LONGEST_READ_MS = 20_000
+"""Then at the latest a consumer begins again from the start, and reads a second time what it has read."""
 
 
 def client_cluster(cluster: SimulatedCluster, seed: int, client_id: str) -> Cluster:
@@ -109,6 +109,8 @@ class Reader:
                 await asyncio.sleep(1)
 
     async def _read_for_a_while(self) -> None:
+        now = asyncio.get_running_loop().time
+        end = now() + self._randomness.below(LONGEST_READ_MS) / 1000
         async with Consumer(self._client) as consumer:
             await consumer.assign(dict.fromkeys(self.positions, BEGINNING))
             async for record in consumer:
@@ -116,7 +118,7 @@ class Reader:
                 assert record.value is not None
                 self._history.on_read(topic_partition, record.offset, record.value)
                 self.positions[topic_partition] = record.offset + 1
-                if self._randomness.below(RESTART_ONE_IN) == 0:
+                if now() > end:
                     return
 
 
