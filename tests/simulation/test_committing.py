@@ -101,6 +101,24 @@ def test_a_dead_replica_holds_the_high_watermark_where_nobody_asks_whether_it_ma
         simulate(die_while_catching_up, controller=2)
 
 
+# ---- a follower dies
+
+
+async def write_while_a_follower_dies(cluster: SimulatedCluster) -> None:
+    """The leader stays, in a new epoch and without that follower."""
+    await create_topic(cluster, [1, 2, 3], min_insync_replicas=2)
+    cluster.kill(3)
+    assert await is_acknowledged(cluster, 1, b"a"), "refused a record that it holds"
+    assert in_sync(cluster) == {1, 2}
+    await all_well_again(cluster)
+    assert await read_all(cluster) == [b"a"]
+
+
+def test_a_write_that_waits_for_a_follower_that_dies_is_acknowledged() -> None:
+    """R14: a producer that was told to try again would write the record twice."""
+    simulate(write_while_a_follower_dies, controller=2)
+
+
 # ---- KAFKA-7128
 
 

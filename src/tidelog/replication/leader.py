@@ -42,6 +42,7 @@ class PartitionLeader:
         "is_superseded",
         "lag_time_max_ms",
         "leader_epoch",
+        "leading_since_epoch",
         "log_end_offset",
         "min_in_sync_replicas",
         "pending",
@@ -65,6 +66,8 @@ class PartitionLeader:
         assert broker_id in assignment.in_sync_replicas, "the leader is in sync with itself (I1)"
         self.broker_id = broker_id
         self.leader_epoch = assignment.leader_epoch
+        self.leading_since_epoch = assignment.leader_epoch
+        """The first of the epochs in which this broker has led without a break."""
         self.replicas = assignment.replicas
         self.in_sync_replicas = frozenset(assignment.in_sync_replicas)
         """As the store has them: committed."""
@@ -196,6 +199,7 @@ class PartitionLeader:
 
     def inherit(self, earlier: "PartitionLeader") -> None:
         """This broker led the partition in the epoch before, too: keep what is known of those out of sync."""
+        self.leading_since_epoch = earlier.leading_since_epoch
         for replica, follower in self.followers.items():
             known = earlier.followers.get(replica)
             if replica in self.in_sync_replicas or known is None:

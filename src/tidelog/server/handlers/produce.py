@@ -30,6 +30,7 @@ from tidelog.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from tidelog.protocol.record_batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
+from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.dispatch import Call
@@ -94,11 +95,11 @@ class _Appends:
 class _Wait:
     """An acks=all append that counts once the high watermark has passed it (R14)."""
 
-    __slots__ = ("answer", "end_offset", "leader_epoch", "partition")
+    __slots__ = ("answer", "end_offset", "leading_since_epoch", "partition")
 
     def __init__(self, partition: Partition, end_offset: int, answer: PartitionProduceResponse) -> None:
         self.partition = partition
-        self.leader_epoch = partition.require_leader().leader_epoch
+        self.leading_since_epoch = partition.require_leader().leading_since_epoch
         self.end_offset = end_offset
         self.answer = answer
 
@@ -106,11 +107,15 @@ class _Wait:
         if self.partition.log.high_watermark >= self.end_offset:
             return True
         leader = self.partition.leader
-        return leader is None or leader.leader_epoch != self.leader_epoch or not leader.has_enough_in_sync
+        return leader is None or not self._is_of(leader) or not leader.has_enough_in_sync
+
+    def _is_of(self, leader: PartitionLeader) -> bool:
+        """A leader that stays while the epoch grows, since a follower died, still holds what was written."""
+        return leader.leading_since_epoch == self.leading_since_epoch
 
     def failure(self) -> KafkaError | None:
         leader = self.partition.leader
-        if leader is None or leader.leader_epoch != self.leader_epoch:
+        if leader is None or not self._is_of(leader):
             return NotLeaderOrFollower(
                 f"the leader of {self.partition.topic_partition} changed before all had the write"
             )
