@@ -18,7 +18,7 @@ class InvariantViolated(AssertionError):
 
 
 class Invariants:
-    """Made before the first broker starts; `check` as often as possible, `check_settled` when nothing is broken."""
+    """`check` as often as possible, `check_settled` when nothing is broken any more."""
 
     def __init__(self, cluster: SimulatedCluster, history: History | None = None) -> None:
         self._cluster = cluster

@@ -4,19 +4,23 @@ from collections.abc import Sequence
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition as PartitionState
-from tidelog.simulation.looking import stored_partition
+from tidelog.simulation.looking import stored_partition, stored_partitions
 from tidelog.store.interface import Create, Operation, Set
 from tidelog.store.memory import MemoryStoreState
 from tidelog.types import NO_BROKER, TopicPartition
 
 
 class StoreAudit:
-    """Made before the first broker starts. Only notes what is wrong: a broker must not notice that it is watched."""
+    """Only notes what is wrong: a broker must not notice that it is watched."""
 
     def __init__(self, store: MemoryStoreState) -> None:
         self._store = store
-        self._known: dict[TopicPartition, PartitionState] = {}
+        self._known = {topic_partition: found.state for topic_partition, found in stored_partitions(store)}
         self._controllers: dict[int, int] = {}
+        """By epoch, the session that claimed it."""
+        epoch, office = store.find(znodes.CONTROLLER_EPOCH), store.find(znodes.CONTROLLER)
+        if epoch is not None and office is not None:
+            self._controllers[znodes.decode_controller_epoch(epoch.data)] = office.owner
         self.violations: list[str] = []
         store.on_written.append(self._on_written)
 

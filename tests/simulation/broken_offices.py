@@ -1,0 +1,162 @@
+"""Rules about who may lead, control and be counted, each taken out for the length of a block."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from tidelog.cluster.image import Broker
+from tidelog.cluster.image import Partition as PartitionState
+from tidelog.controller import broker_changes, elections
+from tidelog.controller.broker_changes import Difference, difference
+from tidelog.controller.elections import Decision, Health
+from tidelog.controller.term_store import TermStore
+from tidelog.errors import OffsetOutOfRange
+from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
+from tidelog.replication.in_sync_writes import InSyncWriter, _Write
+from tidelog.replication.leader import PartitionLeader
+from tidelog.replication.partition import Partition
+from tidelog.replication.remote_replica import NEVER_MS, RemoteReplica
+from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.runtime.purgatory import DelayedOperation, Purgatory
+from tidelog.server.fetching import Reader
+from tidelog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
+from tidelog.store.interface import Operation, Result
+from tidelog.types import NO_BROKER, BrokerId
+
+
+@contextmanager
+def registration_epochs_ignored() -> Iterator[None]:
+    """R39 as it was before KIP-903: a broker that is registered is the broker that was registered."""
+
+    def by_id_only(known: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Broker]) -> Difference:
+        return difference(known, current)._replace(restarted=elections.NOBODY)
+
+    with patch.object(broker_changes, "difference", by_id_only):
+        yield
+
+
+@contextmanager
+def own_writes_taken_for_others() -> Iterator[None]:
+    """R20 without KAFKA-14144: any other version in the store is somebody else's."""
+
+    async def lose(self: InSyncWriter, write: _Write) -> bool:
+        self._on_lost(write, "the version is another")
+        return True
+
+    with patch.object(InSyncWriter, "_look_again", lose):
+        yield
+
+
+@contextmanager
+def caught_up_by_time_only() -> Iterator[None]:
+    """R17 without KAFKA-7152: having everything does not count, only having fetched lately does."""
+
+    def is_caught_up(self: RemoteReplica, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        return now_ms - self.caught_up_ms <= lag_time_max_ms
+
+    with patch.object(RemoteReplica, "is_caught_up", is_caught_up):
+        yield
+
+
+@contextmanager
+def caught_up_never_before_the_first_fetch() -> Iterator[None]:
+    """R8 without the clock that starts with the leader's office."""
+    init = RemoteReplica.__init__
+
+    def start_without_clock(self: RemoteReplica, broker_id: BrokerId, now_ms: int, *, is_in_sync: bool) -> None:
+        init(self, broker_id, now_ms, is_in_sync=is_in_sync)
+        self.caught_up_ms = NEVER_MS
+
+    with patch.object(RemoteReplica, "__init__", start_without_clock):
+        yield
+
+
+@contextmanager
+def joining_at_the_high_watermark_under_min_isr() -> Iterator[None]:
+    """R19 without KAFKA-19996."""
+
+    def joining_offset(self: PartitionLeader) -> int:
+        return max(self.high_watermark, self.epoch_start_offset)
+
+    with patch.object(PartitionLeader, "_joining_offset", property(joining_offset)):
+        yield
+
+
+@contextmanager
+def dead_leaders_stay_leaders() -> Iterator[None]:
+    """R35 without KAFKA-3096: where nobody can be elected, nothing is written and nobody is told."""
+    offline_election = elections._offline_election
+
+    def elect(partition: PartitionState, health: Health, unclean_allowed: bool) -> Decision | None:
+        decision = offline_election(partition, health, unclean_allowed)
+        return None if decision is None or decision.partition.leader == NO_BROKER else decision
+
+    with patch.object(elections, "_offline_election", elect):
+        yield
+
+
+@contextmanager
+def clean_shutdown_marker_left_while_loading() -> Iterator[None]:
+    """R6 without KAFKA-10471: the marker goes when the broker runs."""
+
+    def look_only(self: LogDirectory) -> bool:
+        self.was_clean = self.context.disk.exists(self.file(CLEAN_SHUTDOWN_MARKER))
+        return self.was_clean
+
+    with patch.object(LogDirectory, "take_clean_shutdown_marker", look_only):
+        yield
+
+
+@contextmanager
+def stopping_replicas_of_any_epoch() -> Iterator[None]:
+    """R11 without KIP-570."""
+    with patch.object(ReplicaManager, "_stop_refusal", lambda self, stop: None):
+        yield
+
+
+@contextmanager
+def unfenced_controller_writes() -> Iterator[None]:
+    """R31 without KAFKA-6082: a write does not ask whether its term is over."""
+
+    async def write(self: TermStore, operations: Sequence[Operation]) -> list[Result]:
+        return await self._store.multi(operations)
+
+    with patch.object(TermStore, "write", write):
+        yield
+
+
+@contextmanager
+def operations_completed_again_at_their_deadline() -> Iterator[None]:
+    """R14 without KAFKA-6653: the deadline is not called off, and nobody looks whether the operation has ended."""
+
+    def complete(self: DelayedOperation) -> None:
+        self.is_completed = True
+        for watchers in self._watched:
+            watchers.operations.pop(self, None)
+        self.on_completed()
+
+    with patch.object(DelayedOperation, "complete", complete):
+        yield
+
+
+@contextmanager
+def operations_asked_only_at_their_deadline() -> Iterator[None]:
+    """R14 without the look at those who wait after each change."""
+    with patch.object(Purgatory, "_ask", lambda self: self._changed.clear()):
+        yield
+
+
+@contextmanager
+def uncommitted_offsets_out_of_range() -> Iterator[None]:
+    """R15: what cannot be read yet is taken for what was never written."""
+    read = Reader.read
+
+    def refuse(
+        self: Reader, request: FetchPartition, partition: Partition, room: int, is_first: bool, may_block: bool
+    ) -> PartitionData:
+        if not self.is_follower and request.fetch_offset > partition.log.high_watermark:
+            raise OffsetOutOfRange
+        return read(self, request, partition, room, is_first, may_block)
+
+    with patch.object(Reader, "read", refuse):
+        yield
