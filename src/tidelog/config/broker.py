@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidelog.config.listeners import Endpoint, parse_listeners, parse_protocol_map
+from tidelog.config.listeners import Endpoint, parse_address, parse_listeners, parse_protocol_map
 from tidelog.config.setting import INT_MAX, LONG_MAX, ConfigType, UpdateMode, setting
 from tidelog.config.topic import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
 
@@ -274,6 +274,11 @@ class BrokerSettings:
         update=UpdateMode.CLUSTER_WIDE,
         doc="The largest record batch that topics accept, as it is compressed.",
     )
+    metrics_listener: str | None = setting(
+        default=None,
+        doc="Tidelog's own: the address `host:port` at which the broker shows its metrics to Prometheus, as `/metrics`."
+        " An empty host is every interface; without the setting there is no such page.",
+    )
     min_insync_replicas: int = setting(
         default=1,
         at_least=1,
@@ -393,6 +398,10 @@ class BrokerSettings:
         """Where a host is empty, the broker fills in its machine's name."""
         listeners = self.listeners if self.advertised_listeners is None else self.advertised_listeners
         return parse_listeners(listeners, parse_protocol_map(self.listener_security_protocol_map))
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        return parse_address(self.metrics_listener) if self.metrics_listener else None
 
     @property
     def session_timeout_ms(self) -> int:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from tidelog.config.setting import BadValue
 
-_LISTENER = re.compile(
-    r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<address>[0-9A-Fa-f:%.]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d+)"
-)
+_HOST_AND_PORT = r"(?:\[(?P<address>[0-9A-Fa-f:%.]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d+)"
+_ADDRESS = re.compile(_HOST_AND_PORT)
+_LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://" + _HOST_AND_PORT)
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 PROTOCOL_NUMBERS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """How messages between brokers name them."""
@@ -29,6 +29,14 @@ class Endpoint(NamedTuple):
 def host_and_port(host: str, port: int) -> str:
     """An IPv6 address needs brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, or `[address]:port` for IPv6."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise BadValue(f"expected host:port, found {text!r}")
+    return match["address"] or match["host"], int(match["port"])
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:

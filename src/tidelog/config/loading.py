@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tidelog.config.broker import GENERATED_ID, BrokerSettings
 from tidelog.config.kafka_names import REFUSED, is_known_to_kafka_only
+from tidelog.config.listeners import parse_address
 from tidelog.config.properties import parse_properties
 from tidelog.config.resolution import topic_defaults
 from tidelog.config.setting import BadValue, settings_of
@@ -206,6 +207,11 @@ def _check_inter_broker_listener(settings: BrokerSettings) -> None:
         raise BadValue(f"{name} is not among the listeners that this broker advertises")
 
 
+def _check_metrics_listener(settings: BrokerSettings) -> None:
+    if settings.metrics_listener:
+        parse_address(settings.metrics_listener)
+
+
 _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("node.id", _check_ids),
     ("log.dirs", _check_log_directories),
@@ -217,4 +223,5 @@ _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("listeners", _check_listeners),
     ("advertised.listeners", _check_advertised_listeners),
     ("inter.broker.listener.name", _check_inter_broker_listener),
+    ("metrics.listener", _check_metrics_listener),
 )

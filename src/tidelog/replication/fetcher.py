@@ -54,6 +54,8 @@ class FetcherStatistics:
     leader: LeaderAddress
     client_id: str
     is_connected: bool
+    started_s: float
+    """By the monotonic clock."""
     requests: int
     bytes: int
     lags: dict[TopicPartition, int]
@@ -85,6 +87,7 @@ class Fetcher:
         self._session_failures = 0
         self._is_look_due = False
         self._is_closed = False
+        self._started_s = broker.clock.monotonic()
         self.requests = 0
         self.bytes = 0
         self._link = LeaderLink(
@@ -104,7 +107,9 @@ class Fetcher:
     def statistics(self) -> FetcherStatistics:
         lags = {followed.partition.topic_partition: followed.core.lag for followed in self._followed.values()}
         is_connected = self._link.connection is not None
-        return FetcherStatistics(self.leader, self._link.client_id, is_connected, self.requests, self.bytes, lags)
+        return FetcherStatistics(
+            self.leader, self._link.client_id, is_connected, self._started_s, self.requests, self.bytes, lags
+        )
 
     # ---- what is followed
 

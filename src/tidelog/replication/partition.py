@@ -14,6 +14,7 @@ from tidelog.errors import (
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, Peers
+from tidelog.replication.traffic import Traffic
 from tidelog.runtime.purgatory import Purgatory, Watchers
 from tidelog.storage.log import AppendResult, Log
 from tidelog.storage.validation import AppendOrigin
@@ -28,7 +29,7 @@ ACKS_ALL = -1
 class Host:
     """What all partitions of one broker share."""
 
-    __slots__ = ("broker_id", "lag_time_max_ms", "now_ms", "peers", "propose", "purgatory")
+    __slots__ = ("broker_id", "lag_time_max_ms", "now_ms", "peers", "propose", "purgatory", "traffic")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Host:
         self.lag_time_max_ms = lag_time_max_ms
         self.propose = propose
         self.peers = Peers()
+        self.traffic = Traffic()
 
 
 class Partition:
@@ -65,6 +67,7 @@ class Partition:
         "replicas",
         "topic_id",
         "topic_partition",
+        "traffic",
         "watchers",
     )
 
@@ -89,6 +92,7 @@ class Partition:
         self._is_suspended = False
         self._host = host
         self._purgatory = host.purgatory
+        self.traffic = host.traffic.of(topic_partition.topic)
         log.on_start_moved = self._on_log_start_moved
 
     def __repr__(self) -> str:
@@ -200,6 +204,10 @@ class Partition:
             self._purgatory.changed(self.end_watchers)
         if leader.high_watermark > log.high_watermark:
             self._mirror_high_watermark(leader)
+        traffic = self.traffic
+        traffic.produces += 1
+        traffic.bytes_in += len(batch)
+        traffic.messages_in += result.last_offset - result.first_offset + 1
         return result
 
     def require_follower(self, replica_id: BrokerId, replica_epoch: int = UNKNOWN_BROKER_EPOCH) -> None:
@@ -277,8 +285,11 @@ class Partition:
         """R28: records first, then the high watermark, then the log start."""
         self._require_following(leader_epoch)
         log = self.log
-        if len(records) and log.append_as_follower(records, leader_epoch) is not None and self.end_watchers:
-            self._purgatory.changed(self.end_watchers)
+        if len(records):
+            appended = log.append_as_follower(records, leader_epoch)
+            self._host.traffic.replication_bytes_in += len(records)
+            if appended is not None and self.end_watchers:
+                self._purgatory.changed(self.end_watchers)
         if log.raise_high_watermark(leader_high_watermark) and self.watchers:
             self._purgatory.changed(self.watchers)
         if log.log_start_offset < leader_log_start_offset <= log.high_watermark:

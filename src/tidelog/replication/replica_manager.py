@@ -25,6 +25,7 @@ from tidelog.replication.assignment import (
 from tidelog.replication.in_sync_writes import InSyncWriter
 from tidelog.replication.partition import Host, Partition
 from tidelog.replication.propagation import InSyncAnnouncements
+from tidelog.replication.traffic import Traffic
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.storage.log import Log
@@ -219,6 +220,7 @@ class ReplicaManager:
             if stop.delete:
                 outcomes[stop.topic_partition] = self._delete(stop.topic_partition)
         self._fetchers.stop_idle()
+        self._forget_traffic({stop.topic_partition.topic for stop in accepted if stop.delete})
         _tell_stopped(accepted, controller_epoch)
         self._tell_leadership([], left)
         return outcomes
@@ -242,6 +244,11 @@ class ReplicaManager:
             self._offline.add(topic_partition)
             return error
         return None
+
+    def _forget_traffic(self, topics: set[str]) -> None:
+        if topics:
+            for topic in topics.difference(each.topic for each in self._online):
+                self.traffic.forget(topic)
 
     # ---- what the broker finds out
 
@@ -320,6 +327,10 @@ class ReplicaManager:
                 partition.check_in_sync(now_ms)
 
     # ---- for metrics
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._host.traffic
 
     @property
     def offline_partitions(self) -> frozenset[TopicPartition]:

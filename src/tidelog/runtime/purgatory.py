@@ -7,8 +7,9 @@ fetch once, with all of the burst. Who must know of every change, waiting or not
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from tidelog.runtime.deadlines import DeadlineKey, Deadlines
 
@@ -17,6 +18,9 @@ class DelayedOperation(ABC):
     """Waits until `is_satisfied`, or until its deadline."""
 
     __slots__ = ("_deadline", "_purgatory", "_watched", "is_completed")
+
+    kind: ClassVar[str] = "Other"
+    """What metrics call it."""
 
     def __init__(self) -> None:
         self.is_completed = False
@@ -52,7 +56,7 @@ class DelayedOperation(ABC):
         for watchers in self._watched:
             watchers.operations.pop(self, None)
         if self._purgatory is not None and self._deadline is not None:
-            self._purgatory.forget(self._deadline)
+            self._purgatory.forget(self.kind, self._deadline)
 
 
 class Observer(Protocol):
@@ -82,15 +86,20 @@ class Purgatory:
         self._loop = loop
         self._deadlines = deadlines
         self._changed: dict[Watchers, None] = {}
-        self.size = 0
+        self.sizes: dict[str, int] = defaultdict(int)
+        """How many wait, by their kind."""
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes.values())
 
     def wait(self, operation: DelayedOperation, watched: Iterable[Watchers], timeout_s: float) -> None:
         """The caller has just found the operation unsatisfied, in the same step."""
-        self.size += 1
+        self.sizes[operation.kind] += 1
         operation.start(self, list(watched), self._deadlines.add(timeout_s, operation.complete))
 
-    def forget(self, deadline: DeadlineKey) -> None:
-        self.size -= 1
+    def forget(self, kind: str, deadline: DeadlineKey) -> None:
+        self.sizes[kind] -= 1
         self._deadlines.cancel(deadline)
 
     def changed(self, watchers: Watchers) -> None:

@@ -23,6 +23,7 @@ from tidelog.controller.topics import new_topic_id
 from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.deadlines import Deadlines
+from tidelog.runtime.http_server import HttpServer
 from tidelog.runtime.network import Channel, FrameReceiver, Listener
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.server.cluster_state import ClusterState
@@ -33,6 +34,8 @@ from tidelog.server.controlled_shutdown import ControlledShutdown
 from tidelog.server.controller_link import ControllerLink
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.membership import Membership, World
+from tidelog.server.metrics.page import PATH as METRICS_PATH
+from tidelog.server.metrics.page import MetricsPage
 from tidelog.server.seams import Seams, system_seams
 from tidelog.server.services import Services
 from tidelog.server.takeover import take_over_logs
@@ -70,6 +73,7 @@ class Broker:
         self.settings = settings
         self._seams = seams
         self.listeners: list[Listener] = []
+        self.metrics_server: HttpServer | None = None
         self._registry = ConnectionRegistry(settings)
         self._background: set[asyncio.Task[object]] = set()
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -82,6 +86,7 @@ class Broker:
         self._fetchers: FetcherManager
         self._services: Services
         self._dispatcher: Dispatcher
+        self.metrics: MetricsPage
 
     # -- starting
 
@@ -102,6 +107,7 @@ class Broker:
         """What can be refused comes first, so that a refusal changes nothing."""
         for endpoint in self.settings.endpoints:
             self.listeners.append(await self._bind(endpoint))
+        self.metrics_server = await self._bind_metrics()
         identity = self._find_identity(Identity(None, self.settings.configured_broker_id))
         store = await self._open_store()
         await prepare_store(store)
@@ -114,6 +120,8 @@ class Broker:
         await self._membership.join()
         for listener in self.listeners:
             listener.start()
+        if self.metrics_server is not None:
+            await self.metrics_server.start({METRICS_PATH: self.metrics})
         self._start_background(logs)
         self._membership.begin()
         await self._wait_for_controller(cluster)
@@ -154,6 +162,7 @@ class Broker:
             randomness=seams.randomness,
         )
         self._dispatcher = Dispatcher(self._services)
+        self.metrics = MetricsPage(self._services, self._fetchers, self._registry)
         self._registry.take_settings(cluster.settings)
         cluster.on_settings += [self._registry.take_settings, logs.take_settings, lambda _: self._fetchers.resize()]
         logs.on_directory_offline.append(self._on_directory_offline)
@@ -202,6 +211,18 @@ class Broker:
             raise CannotStart(
                 f"cannot listen on {endpoint.host or '*'}:{endpoint.port}: {error.strerror or error};"
                 " choose another address with --set listeners=PLAINTEXT://HOST:PORT"
+            ) from error
+
+    async def _bind_metrics(self) -> HttpServer | None:
+        address = self.settings.metrics_address
+        if address is None:
+            return None
+        try:
+            return await HttpServer.listen(*address)
+        except OSError as error:
+            raise CannotStart(
+                f"cannot show metrics on {host_and_port(*address)}: {error.strerror or error};"
+                " choose another address with --set metrics.listener=HOST:PORT"
             ) from error
 
     def _find_identity(self, known: Identity) -> Identity:
@@ -379,6 +400,7 @@ class Broker:
         if self._logs is not None:
             await self._logs.close()
         await self._close_store()
+        await self._close_metrics()
         self._seams.workers.close()
         log.info("broker stopped broker_id=%d", self.broker_id)
 
@@ -408,10 +430,15 @@ class Broker:
             except StoreError as error:
                 log.warning("session with the coordination store could not be ended reason=%s", error)
 
+    async def _close_metrics(self) -> None:
+        if self.metrics_server is not None:
+            await self.metrics_server.close()
+
     async def _abandon(self) -> None:
         """Undo a start that failed: nothing of it stays open."""
         for listener in self.listeners:
             listener.close()
+        await self._close_metrics()
         await self._cancel_background()
         if self._logs is not None:
             await self._logs.close()

@@ -6,8 +6,8 @@ therefore appended, and replicated, together.
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
@@ -205,6 +205,9 @@ class ConnectionRegistry:
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
+
+    def count_by_listener(self) -> Mapping[str, int]:
+        return Counter(connection.listener for connection in self._connections)
 
     @property
     def has_unsent_answers(self) -> bool:

@@ -54,10 +54,12 @@ class Reader:
         if self.is_follower and services.is_fenced:
             raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
         if not self.uses_topic_ids:
-            return services.replicas.get(topic, index)
-        partition = services.replicas.get(services.cluster.topic_name(topic_id), index)
-        if partition.topic_id != topic_id:
-            raise InconsistentTopicId
+            partition = services.replicas.get(topic, index)
+        else:
+            partition = services.replicas.get(services.cluster.topic_name(topic_id), index)
+            if partition.topic_id != topic_id:
+                raise InconsistentTopicId
+        partition.traffic.fetches += 1
         return partition
 
     def watchers_of(self, partition: Partition) -> Watchers:
@@ -213,6 +215,7 @@ class Fetch(ABC):
             )
         except KafkaError as error:
             self.has_news = True
+            wanted.partition.traffic.count_failed_fetch(error)
             return failed(wanted.request.partition, error.code)
         if isinstance(data.records, FileSlice):
             self.bytes_read += len(data.records)
@@ -221,6 +224,15 @@ class Fetch(ABC):
         elif data.diverging_epoch is not None:
             self.has_news = True
         return data
+
+    def count_sent(self) -> None:
+        """For metrics; what is read and not answered does not count."""
+        if self.reader.is_follower:
+            self.reader.services.replicas.traffic.replication_bytes_out += self.bytes_read
+            return
+        for wanted, size in self.sizes.items():
+            if wanted.partition is not None:
+                wanted.partition.traffic.bytes_out += size
 
     def readable_bytes(self, wanted: Wanted) -> int:
         """How much one partition has for this request by now. Raises what reading it would raise."""

@@ -89,6 +89,8 @@ class DelayedDeleteRecords(DelayedOperation):
 
     __slots__ = ("_deferred", "_response", "_waits")
 
+    kind = "DeleteRecords"
+
     def __init__(
         self, waits: list[_Wait], response: DeleteRecordsResponse, deferred: Deferred[DeleteRecordsResponse]
     ) -> None:

@@ -69,6 +69,8 @@ class DelayedFetch(DelayedOperation):
 
     __slots__ = ("_available", "_deferred", "_fetch", "_min_bytes", "_seen")
 
+    kind = "Fetch"
+
     def __init__(self, fetch: Fetch, min_bytes: int, deferred: Deferred[FetchResponse]) -> None:
         super().__init__()
         self._fetch = fetch
@@ -134,6 +136,8 @@ async def _read_in_worker(fetch: Fetch) -> FetchResponse:
 
 def _response(fetch: Fetch) -> FetchResponse:
     response = fetch.response()
+    if fetch.sizes and not response.error_code:
+        fetch.count_sent()
     if fetch.has_news:
         add_leaders_to_fetch(response, fetch.reader.call)
     return response

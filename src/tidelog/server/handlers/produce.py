@@ -155,8 +155,11 @@ def _append(
     partition = call.services.replicas.get(name, data.index)
     try:
         result = partition.append_as_leader(batch, acks)
-    except ERRORS_THAT_TELL_THE_LOG_START as error:
-        return _failed(data.index, error, partition.log.log_start_offset)
+    except KafkaError as error:
+        partition.traffic.count_failed_produce(error)
+        if isinstance(error, ERRORS_THAT_TELL_THE_LOG_START):
+            return _failed(data.index, error, partition.log.log_start_offset)
+        raise
     answer = PartitionProduceResponse(
         data.index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
     )
@@ -214,6 +217,8 @@ class DelayedProduce(DelayedOperation):
     """Holds the answer back until every append in it is replicated, or cannot be any more."""
 
     __slots__ = ("_call", "_deferred", "_response", "_waits")
+
+    kind = "Produce"
 
     def __init__(
         self, waits: list[_Wait], response: ProduceResponse, deferred: Deferred[ProduceResponse], call: Call

@@ -1,0 +1,95 @@
+"""What passed through this broker, counted where it passes: plain numbers, added up only when somebody asks."""
+
+from tidelog.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    RecordListTooLarge,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+
+ORDINARY_ERRORS = (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    RecordListTooLarge,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+"""As in Kafka, these do not count as failed requests: clients meet them in ordinary life and try again."""
+
+
+class TopicTraffic:
+    """Of one topic on this broker, since the broker started."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "failed_fetches",
+        "failed_produces",
+        "fetches",
+        "messages_in",
+        "produces",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.messages_in = 0
+        self.produces = 0
+        """Appends to single partitions, as Kafka counts them."""
+        self.failed_produces = 0
+        self.fetches = 0
+        """Reads of single partitions, those of followers too."""
+        self.failed_fetches = 0
+
+    def count_failed_produce(self, error: KafkaError) -> None:
+        self.produces += 1
+        self.failed_produces += not isinstance(error, ORDINARY_ERRORS)
+
+    def count_failed_fetch(self, error: KafkaError) -> None:
+        self.failed_fetches += not isinstance(error, ORDINARY_ERRORS)
+
+    def add(self, other: "TopicTraffic") -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Traffic:
+    """Of one broker. What other brokers send and take is counted apart, and not by topic."""
+
+    __slots__ = ("_past", "replication_bytes_in", "replication_bytes_out", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicTraffic] = {}
+        self._past = TopicTraffic()
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+
+    def of(self, topic: str) -> TopicTraffic:
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicTraffic()
+        return found
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone from this broker; what it added to the totals stays in them."""
+        found = self.topics.pop(topic, None)
+        if found is not None:
+            self._past.add(found)
+
+    def total(self) -> TopicTraffic:
+        total = TopicTraffic()
+        for traffic in (self._past, *self.topics.values()):
+            total.add(traffic)
+        return total

@@ -1,0 +1,22 @@
+"""What this process takes of its machine."""
+
+import os
+import resource
+from typing import NamedTuple
+
+
+class ProcessUsage(NamedTuple):
+    cpu_s: float
+    resident_bytes: int
+    open_files: int
+
+
+def process_usage() -> ProcessUsage:
+    times = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/statm", "rb") as file:
+        resident_pages = int(file.read().split()[1])
+    return ProcessUsage(
+        cpu_s=times.ru_utime + times.ru_stime,
+        resident_bytes=resident_pages * resource.getpagesize(),
+        open_files=len(os.listdir("/proc/self/fd")),
+    )

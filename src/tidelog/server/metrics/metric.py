@@ -1,0 +1,54 @@
+"""One metric: declared once with Kafka's name, from which its name in Prometheus follows."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from tidelog.server.metrics.reading import Reading
+
+PER_SECOND = "PerSec"
+
+Sample: TypeAlias = tuple[tuple[object, ...], float]
+"""The values of the labels, and the value. An empty label is left out, which Prometheus takes for the same."""
+
+Read: TypeAlias = Callable[[Reading], Iterable[Sample]]
+
+
+class Kind(StrEnum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    SUMMARY = "summary"  # two samples: how many, and their sum
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    kind: Kind
+    origin: str
+    """The name of Kafka's object, such as `kafka.server:type=ReplicaManager,name=LeaderCount`; or, without a colon,
+    the name in Prometheus, where Kafka has none."""
+    documentation: str
+    read: Read
+    labels: tuple[str, ...] = ()
+
+    @property
+    def is_kafkas(self) -> bool:
+        return ":" in self.origin
+
+    @property
+    def name(self) -> str:
+        return prometheus_name(self.origin) if self.is_kafkas else self.origin
+
+
+def prometheus_name(object_name: str) -> str:
+    """As the well-known configuration of the JMX exporter maps it: lower case, and a rate becomes its counter.
+
+    >>> prometheus_name("kafka.server:type=ReplicaManager,name=IsrShrinksPerSec")
+    'kafka_server_replicamanager_isrshrinks_total'
+    """
+    domain, _, keys = object_name.partition(":")
+    values = dict(key.split("=", 1) for key in keys.split(","))
+    name = values["name"]
+    if name.endswith(PER_SECOND):
+        name = f"{name.removesuffix(PER_SECOND)}_total"
+    return f"{domain}_{values['type']}_{name}".replace(".", "_").replace("-", "_").lower()

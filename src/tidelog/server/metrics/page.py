@@ -1,0 +1,33 @@
+"""The page `/metrics`. A broker that nobody scrapes does not even load the table of metrics."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.replication.fetcher_manager import FetcherManager
+    from tidelog.server.connection import ConnectionRegistry
+    from tidelog.server.metrics.reading import FetchRates
+    from tidelog.server.services import Services
+
+PATH = "/metrics"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class MetricsPage:
+    content_type = CONTENT_TYPE
+
+    def __init__(self, services: "Services", fetchers: "FetcherManager", connections: "ConnectionRegistry") -> None:
+        self._services = services
+        self._fetchers = fetchers
+        self._connections = connections
+        self._fetch_rates: FetchRates | None = None
+
+    def pieces(self) -> Iterator[bytes]:
+        from tidelog.server.metrics.catalogue import METRICS
+        from tidelog.server.metrics.exposition import pieces
+        from tidelog.server.metrics.reading import FetchRates, Reading
+
+        if self._fetch_rates is None:
+            self._fetch_rates = FetchRates()
+        reading = Reading(self._services, self._fetchers, self._connections, self._fetch_rates)
+        return pieces(METRICS, reading)
