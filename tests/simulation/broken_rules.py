@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from tidelog.errors import NotLeaderOrFollower
+from tidelog.protocol.messages.fetch import PartitionData
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.replication import follower
 from tidelog.replication.assignment import PartitionAssignment
-from tidelog.replication.fetcher import Fetcher
+from tidelog.replication.fetcher import Fetcher, Followed
 from tidelog.replication.follower import (
     Effect,
     EpochEnd,
@@ -58,8 +59,8 @@ def without_second_question() -> Iterator[None]:
 
 
 @contextmanager
-def reconciling_only_with_another_leader() -> Iterator[None]:
-    """R27 without KAFKA-7164: a new epoch of the same leader changes nothing for its followers."""
+def fetching_before_reconciling() -> Iterator[None]:
+    """A new epoch of the same leader changes nothing for its followers, unless their fetches are told."""
     add = Fetcher.add
     followed_before: dict[Partition, BrokerId] = {}
 
@@ -71,7 +72,27 @@ def reconciling_only_with_another_leader() -> Iterator[None]:
             self._file(followed)
         followed_before[partition] = self.leader.broker_id
 
-    with patch.object(Fetcher, "add", add_without_truncating), without_divergence_in_fetches():
+    with patch.object(Fetcher, "add", add_without_truncating):
+        yield
+
+
+@contextmanager
+def reconciling_only_with_another_leader() -> Iterator[None]:
+    """R27 without KAFKA-7164."""
+    with fetching_before_reconciling(), without_divergence_in_fetches():
+        yield
+
+
+@contextmanager
+def high_watermark_before_the_cut() -> Iterator[None]:
+    """R28: the high watermark of an answer counts, though the answer tells that the logs have parted."""
+    take = Fetcher._take
+
+    def raise_first(self: Fetcher, followed: Followed, data: PartitionData) -> None:
+        followed.partition.log.raise_high_watermark(data.high_watermark)
+        take(self, followed, data)
+
+    with patch.object(Fetcher, "_take", raise_first):
         yield
 
 

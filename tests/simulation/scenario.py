@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
@@ -286,6 +287,20 @@ async def all_well_again(
     with suppress(AssertionError):
         await wait_for(lambda: len(set(_watermarks(cluster, topic, partition).values())) == 1, 2.0)
     assert_replicas_identical(cluster, topic, partition)
+
+
+@contextmanager
+def warnings_of(logger_name: str) -> Iterator[list[str]]:
+    """What this logger warns of within the block."""
+    found: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger(logger_name)
+    logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
 
 
 # ---- delays that a network or a store may have

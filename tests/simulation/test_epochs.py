@@ -9,6 +9,8 @@ import pytest
 
 from tests.simulation.broken_rules import (
     counting_late_answers,
+    fetching_before_reconciling,
+    high_watermark_before_the_cut,
     reconciling_only_with_another_leader,
     taking_batches_of_later_epochs,
     unfenced_fetches,
@@ -32,6 +34,7 @@ from tests.simulation.scenario import (
     slow_controller,
     stored,
     wait_for,
+    warnings_of,
 )
 from tidelog.cluster.znodes import encode_state, state_path
 from tidelog.protocol.messages.leader_and_isr import (
@@ -90,6 +93,30 @@ def test_logs_differ_where_only_another_leader_makes_a_follower_reconcile() -> N
         pytest.raises(AssertionError, match="hold different bytes"),
     ):
         simulate(follow_the_same_leader_in_a_later_epoch, controller=2)
+
+
+# ---- KIP-595
+
+
+async def hear_of_the_parting_by_a_fetch(cluster: SimulatedCluster) -> None:
+    """The leader has committed more than the two logs share."""
+    with fetching_before_reconciling(), warnings_of("tidelog.replication.fetcher") as warnings:
+        async with leader_back_unseen(cluster):
+            await wait_for(lambda: in_sync(cluster) == {1})
+            assert replica(cluster, 1).log.high_watermark == 2
+        await all_well_again(cluster)
+    assert await read_all(cluster) == [b"a", b"b"]
+    assert not warnings, "took for committed what it had to cut"
+
+
+def test_a_fetch_that_tells_where_logs_part_commits_nothing_before_the_cut() -> None:
+    """R28"""
+    simulate(hear_of_the_parting_by_a_fetch, controller=2, replica_lag_time_max_ms=5000)
+
+
+def test_records_that_must_go_pass_for_committed_where_the_high_watermark_rises_before_the_cut() -> None:
+    with high_watermark_before_the_cut(), pytest.raises(AssertionError, match="took for committed what it had to cut"):
+        simulate(hear_of_the_parting_by_a_fetch, controller=2, replica_lag_time_max_ms=5000)
 
 
 # ---- KIP-320
