@@ -179,7 +179,13 @@ class Partition:
 
     def require_leader(self, current_leader_epoch: int = -1) -> PartitionLeader:
         """R16: only the leader answers, and only to those who know of no other epoch."""
-        leader = self.leader
+        return self._require(self.leader, current_leader_epoch)
+
+    def require_leader_for_reading(self, current_leader_epoch: int = -1) -> PartitionLeader:
+        """Also while suspended: what was committed stays so, whoever leads now."""
+        return self._require(self._role, current_leader_epoch)
+
+    def _require(self, leader: PartitionLeader | None, current_leader_epoch: int) -> PartitionLeader:
         if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch) and self.leader_epoch >= 0:
             known = f"{self.topic_partition} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}"
             raise (FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch)(known)
