@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Producer, TopicPartition
 
 PACE_S = 0.005
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 
 Logs = dict[int, dict[int, bytes]]
 """By partition and offset."""

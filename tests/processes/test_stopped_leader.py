@@ -1,7 +1,7 @@
 """A leader that is stopped (SIGSTOP) past its session and wakes up: nothing it then does counts."""
 
 from tests.processes.cluster import Cluster, wait_for
-from tests.processes.load import under_load
+from tests.processes.load import PARTITIONS, under_load
 from tests.processes.straight import ACKS, write_straight
 from tidelog.errors import NotLeaderOrFollower
 
@@ -10,11 +10,12 @@ def test_leader_that_wakes_up_too_late_acknowledges_nothing(cluster: Cluster) ->
     with under_load(cluster) as load:
         leader = load.leader()
         broker = cluster.brokers[leader]
+        others = [partition for partition in range(PARTITIONS) if partition not in load.led_by(leader)]
 
         def sleep_too_long() -> None:
             broker.pause()
             load.wait_until_others_lead(leader)
-            load.writer.wait_for_more()
+            load.writer.wait_for_more(partitions=others)
 
         # They stand in the socket when it wakes up: it reads them before any of its timers has run.
         answers = write_straight(cluster.address(leader), 0, before=sleep_too_long, after=broker.wake)

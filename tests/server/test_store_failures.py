@@ -12,6 +12,7 @@ from tests.server.test_create_partitions import grow, more
 from tests.server.test_create_topics import create, topic, topic_names
 from tests.server.test_delete_topics import delete
 from tests.server.test_idempotent_producers import init
+from tests.server.test_list_offsets import EARLIEST, LATEST, look_up
 from tests.server.test_metadata import ask, by_name
 from tidelog.config.resolution import ConfigSource
 from tidelog.errors import (
@@ -139,6 +140,29 @@ def test_a_session_that_ended(request_: Ask, _: int, error: int) -> None:
             world.is_open = True
             await asyncio.sleep(5)
             assert await request_(client) == 0
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_what_is_committed_can_be_read_while_the_session_may_have_ended(returns: bool) -> None:
+    async def main() -> None:
+        world = BreakableWorld()
+        async with world.broker():
+            client = await world.connect()
+            await client.create_topic("t")
+            await client.produce("t", b"x")
+            session_id = world.store.session_id
+            world.store_state.cut_off(session_id)
+            await asyncio.sleep(world.store.session_timeout_s * (0.95 if returns else 2))
+            assert (await client.produce("t", b"y")).error_code == NotLeaderOrFollower.code
+            assert await client.values("t") == [b"x"]
+            assert await look_up(client, EARLIEST) == (0, 0, -1, 0)
+            assert await look_up(client, LATEST) == (0, 1, -1, 0)
+            world.store_state.reconnect(session_id)
+            await asyncio.sleep(5)
+            assert (await client.produce("t", b"z")).error_code == 0
+            assert await client.values("t") == [b"x", b"z"]
 
     run_virtually(main())
 

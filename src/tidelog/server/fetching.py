@@ -67,9 +67,11 @@ class Reader:
 
     def check(self, request: FetchPartition, partition: Partition) -> None:
         """R16, R39. Raises what the reader must be told before anything is read."""
-        partition.require_leader(request.current_leader_epoch)
         if self.is_follower:
+            partition.require_leader(request.current_leader_epoch)
             partition.require_follower(self.replica_id, self.replica_epoch)
+        else:
+            partition.require_leader_for_reading(request.current_leader_epoch)
 
     def count(self, wanted: Wanted, now_ms: int) -> None:
         """R17: tell the leader how far its follower is, unless the follower has something else than the leader."""
@@ -89,9 +91,7 @@ class Reader:
         self, request: FetchPartition, partition: Partition, room: int, is_first: bool, may_block: bool
     ) -> PartitionData:
         """At most `room` bytes, unless nothing was read yet: then one whole batch in any case."""
-        partition.require_leader(request.current_leader_epoch)
-        if self.is_follower:
-            partition.require_follower(self.replica_id, self.replica_epoch)
+        self.check(request, partition)
         log = partition.log
         data = PartitionData(
             partition_index=request.partition,

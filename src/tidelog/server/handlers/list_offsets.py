@@ -69,7 +69,9 @@ async def _answer(
         if wanted.timestamp < 0 and call.version < SUPPORTED_FROM_VERSION.get(wanted.timestamp, NEVER):
             raise UnsupportedVersion
         partition = call.services.replicas.get(topic, wanted.partition_index)
-        if request.replica_id != DEBUGGING_CONSUMER:
+        if request.replica_id == CONSUMER:
+            partition.require_leader_for_reading(wanted.current_leader_epoch)
+        elif request.replica_id != DEBUGGING_CONSUMER:
             partition.require_leader(wanted.current_leader_epoch)
         timestamp, offset, epoch = await _look_up(partition, request, wanted.timestamp, call)
     except KafkaError as error:
@@ -111,6 +113,6 @@ async def _look_up(
 
 def _require_known_end(partition: Partition, call: Call) -> None:
     """KIP-207: a new leader may not know yet what was committed; consumers must not see the end go backwards."""
-    if partition.log.high_watermark < partition.require_leader().epoch_start_offset:
+    if partition.log.high_watermark < partition.require_leader_for_reading().epoch_start_offset:
         is_known = call.version >= OFFSET_NOT_AVAILABLE_FROM_VERSION
         raise OffsetNotAvailable if is_known else LeaderNotAvailable
