@@ -1,6 +1,7 @@
 """The few plain types that every layer shares."""
 
 import base64
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 BrokerId: TypeAlias = int
@@ -27,6 +28,11 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def ids_text(broker_ids: Iterable[BrokerId]) -> str:
+    """As log lines name several brokers: `1,2,3`, and `-` for none."""
+    return ",".join(map(str, broker_ids)) or "-"
 
 
 def uuid_text(value: Uuid) -> str:

@@ -345,7 +345,7 @@ def test_an_event_that_fails_is_logged_and_the_next_one_goes_on(caplog: pytest.L
         with caplog.at_level(logging.ERROR):
             await cluster.store.create(znodes.delete_topic_path("orders"))
             await cluster.settle()
-        assert "event failed: event=TopicDeletion" in caplog.text
+        assert "event failed event=TopicDeletion" in caplog.text
         cluster.settings = original
         await cluster.kill_broker(2)
         assert (await cluster.partition("orders")).leader == 3

@@ -320,7 +320,7 @@ def test_each_replica_out_of_sync_has_a_reason_and_a_remedy() -> None:
     assert told[2].rule == "not caught up for 30000 ms (replica.lag.time.max.ms)"
     assert (told[2].since_ms, told[2].behind) == (START_MS + LAG_MS + 1, 50)
     assert told[3].rule == "not in sync when this leader took office"
-    assert (told[3].behind, told[3].remedy) == (40, "it must reach offset 50, and has 10")
+    assert (told[3].behind, told[3].remedy) == (40, "it must reach the high watermark")
     assert told[4].remedy == "broker 4 has not fetched from this leader yet"
     assert told[5].remedy == "start broker 5, which is not registered"
 
@@ -334,6 +334,23 @@ def test_in_a_new_epoch_the_leader_still_knows_why() -> None:
     told = {each.replica: each.rule for each in now.out_of_sync()}
     assert told[2].startswith("not caught up for")
     assert told[3].startswith("dropped by the controller")
+
+
+def test_the_leader_before_has_a_reason_of_its_own() -> None:
+    leader = leader_of(1, 2, 3, in_sync=(1,))
+    leader.succeed(2)
+    told = {each.replica: each.rule for each in leader.out_of_sync()}
+    assert told[2] == "led until this leader was elected: its broker was gone, or going"
+    assert told[3] == "not in sync when this leader took office"
+
+
+def test_the_remedy_names_what_a_follower_must_reach() -> None:
+    peers = peers_of(1, 2)
+    leader = leader_of(1, 2, in_sync=(1,), log_end=50, high_watermark=40, peers=peers, min_in_sync=2)
+    fetch(leader, 2, 45)
+    assert [each.remedy for each in leader.out_of_sync()] == [
+        "it must reach the end of the log, for fewer than min.insync.replicas are in sync"
+    ]
 
 
 # ---- the low watermark

@@ -108,7 +108,7 @@ def test_a_lease_that_was_renewed_in_the_last_moment_is_respected(tmp_path: Path
         database = store._database
         (seen,) = database.sessions()
         database.renew_session(seen.id, seen.lease_end_ms + 1)
-        assert not database.end_session(seen.id, seen.lease_end_ms)
+        assert database.end_session(seen.id, seen.lease_end_ms) is None
         assert len(database.sessions()) == 1
         await stores.close()
 

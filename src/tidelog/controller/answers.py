@@ -59,7 +59,7 @@ def _deletions(request: StopReplicaRequest) -> Iterator[TopicPartition]:
 
 
 def _log_refusal(api: str, broker_id: BrokerId, code: int) -> None:
-    logger.warning("%s was refused: broker_id=%d error=%s", api, broker_id, _error_name(code))
+    logger.warning("%s was refused broker_id=%d error=%s", api, broker_id, _error_name(code))
 
 
 def _log_errors(api: str, broker_id: BrokerId, errors: dict[TopicPartition, int]) -> None:
@@ -69,7 +69,7 @@ def _log_errors(api: str, broker_id: BrokerId, errors: dict[TopicPartition, int]
     if failed:
         first, code = next(iter(failed.items()))
         logger.warning(
-            "%s failed for some partitions: broker_id=%d partitions=%d first=%s error=%s",
+            "%s failed for some partitions broker_id=%d partitions=%d first=%s error=%s",
             api,
             broker_id,
             len(failed),

@@ -62,7 +62,7 @@ async def on_broker_change(office: Office, event: BrokerChange) -> str | None:
         office.tell_everything(found.started)
         allow_deletions(office, found.started)
     await resume_deletions(office)
-    return f"brokers changed: {found} {changes}"
+    return f"brokers changed {found} {changes}"
 
 
 def _take_brokers(office: Office, current: dict[BrokerId, Broker], found: Difference) -> None:

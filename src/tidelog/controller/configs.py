@@ -151,7 +151,7 @@ class ConfigAdministration:
             await self._store.multi(operations)
         except (BadVersion, NodeExists, NoNode):
             return False
-        logger.info("changed settings: resource=%s settings=%s", entity, ",".join(configs))
+        logger.info("changed settings resource=%s settings=%s", entity, ",".join(configs))
         return True
 
     async def _topic_exists(self, name: str) -> Check:

@@ -186,7 +186,7 @@ class Controller:
         try:
             await self._timed(office, DUTIES[type(event)](office, event))
         except Exception:
-            logger.exception("event failed: event=%s", event.name)
+            logger.exception("event failed event=%s", event.name)
             self.statistics.failed_events += 1
             office.send()
         finally:
@@ -222,7 +222,7 @@ class Controller:
             self._queue.put(Expire())
             return
         except StoreUnavailable as error:
-            logger.debug("no election while the store cannot be reached: reason=%s", error)
+            logger.debug("no election while the store cannot be reached reason=%s", error)
         except Exception:
             logger.exception("the election failed")
             await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
@@ -241,7 +241,7 @@ class Controller:
         if is_own:
             await self._give_up_claim()
         elif node is not None:
-            logger.info("another broker is controller: controller=%d", znodes.decode_controller(node.data))
+            logger.info("another broker is controller controller=%d", znodes.decode_controller(node.data))
             return
         await self._claim()
 
@@ -289,7 +289,7 @@ class Controller:
         if office is None:
             return
         office.close()
-        logger.info("resigned: controller_epoch=%d reason=%s", office.term.epoch, reason)
+        logger.info("resigned as controller controller_epoch=%d reason=%s", office.term.epoch, reason)
         task = asyncio.get_running_loop().create_task(office.close_channels())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

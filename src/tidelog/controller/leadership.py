@@ -37,7 +37,7 @@ async def on_preferred_election(office: Office, event: PreferredElection) -> str
     changes = Changes()
     await change(office, wanted, decide, changes)
     await remove_nodes(office.store, [znodes.PREFERRED_REPLICA_ELECTION])
-    return f"preferred leaders elected: asked={len(named)} elected={changes.elected}"
+    return f"preferred leaders elected asked={len(named)} elected={changes.elected}"
 
 
 async def on_reassignment(office: Office, event: Reassignment) -> str | None:
@@ -77,7 +77,7 @@ async def on_controlled_shutdown(office: Office, event: ControlledShutdown) -> s
     stopped = [Replica(each, event.broker_id) for each in replicated if each not in remaining]
     move_replicas(office, stopped, ReplicaState.OFFLINE)
     _answer(event, remaining)
-    return f"broker is shutting down: broker_id={event.broker_id} remaining={len(remaining)} {changes}"
+    return f"broker is shutting down broker_id={event.broker_id} remaining={len(remaining)} {changes}"
 
 
 def _check_incarnation(office: Office, event: ControlledShutdown) -> None:

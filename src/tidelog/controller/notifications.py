@@ -28,7 +28,7 @@ async def on_in_sync_change(office: Office, event: InSyncChange) -> str | None:
     changed = [each for each in await reload(office, known) if not office.context.is_being_deleted(each)]
     office.tell_brokers(changed)
     await remove_nodes(office.store, paths)
-    return f"in-sync replicas changed: partitions={len(changed)}"
+    return f"in-sync replicas changed partitions={len(changed)}" if changed else None
 
 
 async def on_log_directory_event(office: Office, event: LogDirectoryEvent) -> str | None:
@@ -45,7 +45,7 @@ async def on_log_directory_event(office: Office, event: LogDirectoryEvent) -> st
             logger.warning("passed over a notification reason=%s", error)
     tell_replicas_anew(office, brokers)
     await remove_nodes(office.store, paths)
-    return f"log directories failed: brokers={','.join(map(str, sorted(brokers)))}"
+    return f"log directories failed brokers={','.join(map(str, sorted(brokers)))}"
 
 
 def tell_replicas_anew(office: Office, brokers: set[BrokerId]) -> None:
@@ -73,7 +73,7 @@ async def on_leader_and_isr_answered(office: Office, event: LeaderAndIsrAnswered
     affected = [each for each in failed if not context.is_being_deleted(each.topic_partition)]
     changes = await repair(office, [each.topic_partition for each in affected])
     move_replicas(office, affected, ReplicaState.OFFLINE)
-    return f"replicas lost their log directories: replicas={len(failed)} {changes}"
+    return f"replicas lost their log directories replicas={len(failed)} {changes}"
 
 
 def _is_known(office: Office, replica: Replica) -> bool:

@@ -16,7 +16,7 @@ from tidelog.controller.loading import load_topic_configs
 from tidelog.controller.office import Office
 from tidelog.controller.state_writes import state_path, write_states
 from tidelog.controller.states import PARTITION_MOVES, PartitionState, move
-from tidelog.types import NO_BROKER, BrokerId, TopicPartition
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition, ids_text
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +39,14 @@ class Changes:
     left_without_leader: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"elected={self.elected} created={self.created} unclean={self.unclean}"
-            f" without_leader={self.left_without_leader} in_sync_changed={self.in_sync_changed}"
-        )
+        """Elections always, the others where there is something to tell."""
+        told = {
+            "created": self.created,
+            "in_sync_changed": self.in_sync_changed,
+            "unclean": self.unclean,
+            "without_leader": self.left_without_leader,
+        }
+        return f"elected={self.elected}" + "".join(f" {name}={count}" for name, count in told.items() if count)
 
 
 async def repair(
@@ -159,13 +163,9 @@ def _take_over(
         changes.unclean += 1
         office.statistics.unclean_elections += 1
         _log_unclean(topic_partition, before, partition)
-    logger.debug(
-        "changed leadership partition=%s leader=%d leader_epoch=%d in_sync_replicas=%s",
-        topic_partition,
-        partition.leader,
-        partition.leader_epoch,
-        partition.in_sync_replicas,
-    )
+    if not is_new:
+        is_told = len(changes.changed) <= NAMED_IN_LOG
+        _log_change(topic_partition, before, partition, logging.INFO if is_told else logging.DEBUG)
 
 
 def _settle_states(office: Office, partitions: Iterable[TopicPartition]) -> None:
@@ -207,6 +207,24 @@ async def _with_unclean_elections(office: Office, partitions: Sequence[TopicPart
     return [each for each in candidates if each.topic in allowed]
 
 
+def _log_change(topic_partition: TopicPartition, before: Partition, after: Partition, level: int) -> None:
+    """The first few of an event, whose own line tells how many there were."""
+    if after.leader == NO_BROKER:
+        return  # told together, with what to do about it
+    verb = "kept leader" if after.leader == before.leader else "elected leader"
+    logger.log(
+        level,
+        "%s partition=%s leader=%d leader_epoch=%d in_sync=%s leader_before=%d in_sync_before=%s",
+        verb,
+        topic_partition,
+        after.leader,
+        after.leader_epoch,
+        ids_text(after.in_sync_replicas),
+        before.leader,
+        ids_text(before.in_sync_replicas),
+    )
+
+
 def _log_unclean(topic_partition: TopicPartition, before: Partition, after: Partition) -> None:
     logger.warning(
         "unclean election: the new leader was not in sync, acknowledged records that only the others have are lost:"
@@ -214,7 +232,7 @@ def _log_unclean(topic_partition: TopicPartition, before: Partition, after: Part
         topic_partition,
         after.leader,
         after.leader_epoch,
-        _ids(before.in_sync_replicas),
+        ids_text(before.in_sync_replicas),
     )
 
 
@@ -229,15 +247,11 @@ def _log_without_leader(office: Office, partitions: Iterable[TopicPartition], ch
     for brokers, found in waiting.items():
         logger.warning(
             "partitions without leader: none of the brokers that hold all records is alive; start one of them, or allow"
-            " unclean.leader.election.enable and lose what only they have: brokers=%s partitions=%d (%s)",
-            _ids(brokers),
+            " unclean.leader.election.enable and lose what only they have brokers=%s partitions=%d (%s)",
+            ids_text(brokers),
             len(found),
             _named(found),
         )
-
-
-def _ids(brokers: Iterable[BrokerId]) -> str:
-    return ",".join(map(str, brokers))
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:

@@ -80,7 +80,7 @@ async def claim_controller(store: Store, broker_id: BrokerId, clock: Clock) -> C
         await store.multi([office, Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), node.version)])
     except (NodeExists, BadVersion):
         return None
-    logger.info("became controller: broker_id=%d controller_epoch=%d", broker_id, epoch)
+    logger.info("became controller broker_id=%d controller_epoch=%d", broker_id, epoch)
     return ControllerTerm(epoch, node.version + 1)
 
 

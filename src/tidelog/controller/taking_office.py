@@ -48,7 +48,7 @@ async def take_office(office: Office) -> str:
     changes = await repair(office, partitions, _restarted_since(office, stored), are_fresh=True)
     office.tell_everything(brokers)
     await _resume(office)
-    return f"took office: brokers={len(brokers)} topics={len(stored)} partitions={len(partitions)} {changes}"
+    return f"took office brokers={len(brokers)} topics={len(stored)} partitions={len(partitions)} {changes}"
 
 
 async def _clear_notifications(office: Office) -> None:

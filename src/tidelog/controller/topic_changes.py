@@ -25,7 +25,7 @@ async def on_topic_change(office: Office, event: TopicChange) -> str | None:
     names = await office.store.children(znodes.TOPICS, office.watch(event))
     gone = sorted(office.context.topics.keys() - set(names))
     for name in gone:
-        logger.warning("topic vanished from the store: topic=%s", name)
+        logger.warning("topic vanished from the store topic=%s", name)
         hide_topic(office, name)
         office.context.drop_topic(name)
     new = [name for name in names if name not in office.context.topics]
@@ -37,7 +37,7 @@ async def on_topic_change(office: Office, event: TopicChange) -> str | None:
         office.context.add_topic(topic)
     partitions = [each for topic in stored for each, _ in office.context.topics[topic.name]]
     changes = await _start_partitions(office, partitions)
-    return f"topics created: topics={len(stored)} partitions={len(partitions)} with_leader={changes.created}"
+    return f"topics created topics={len(stored)} partitions={len(partitions)} with_leader={changes.created}"
 
 
 async def on_partition_modification(office: Office, event: PartitionModification) -> str | None:
@@ -53,7 +53,7 @@ async def on_partition_modification(office: Office, event: PartitionModification
         office.context.add_partitions(event.topic, added)
         partitions = [TopicPartition(event.topic, partition.index) for partition in added]
         changes = await _start_partitions(office, partitions)
-        return f"partitions created: topic={event.topic} partitions={len(added)} with_leader={changes.created}"
+        return f"partitions created topic={event.topic} partitions={len(added)} with_leader={changes.created}"
     return None
 
 
@@ -70,7 +70,7 @@ async def on_topic_deletion(office: Office, event: TopicDeletion) -> str | None:
     await remove_nodes(office.store, [znodes.delete_topic_path(topic) for topic in unknown])
     new = [topic for topic in wanted if topic not in office.context.topics_to_delete and topic not in unknown]
     await delete_topics(office, new)
-    return f"topics to delete: topics={','.join(new)}" if new else None
+    return f"topics to delete topics={','.join(new)}" if new else None
 
 
 async def watch_topics(office: Office, topics: Sequence[str]) -> None:

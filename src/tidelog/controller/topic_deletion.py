@@ -81,7 +81,7 @@ def _begin(office: Office, topic: str) -> None:
     move_replicas(office, left, ReplicaState.OFFLINE)
     move_replicas(office, away, ReplicaState.DELETION_INELIGIBLE)
     move_replicas(office, here, ReplicaState.DELETION_STARTED)
-    logger.info("deleting topic: topic=%s replicas=%d replicas_away=%d", topic, len(here), len(away))
+    logger.info("deleting topic topic=%s replicas=%d replicas_away=%d", topic, len(here), len(away))
     if away:
         _suspend(office, topic)
 
@@ -89,7 +89,7 @@ def _begin(office: Office, topic: str) -> None:
 def _suspend(office: Office, topic: str) -> None:
     if topic not in office.context.suspended_deletions:
         office.context.suspended_deletions.add(topic)
-        logger.warning("topic deletion waits for brokers that are away or failed to delete: topic=%s", topic)
+        logger.warning("topic deletion waits for brokers that are away or failed to delete topic=%s", topic)
 
 
 def hide_topic(office: Office, topic: str) -> None:
@@ -107,12 +107,12 @@ async def _complete(office: Office, topic: str) -> None:
     context = office.context
     partitions = [each for each, _ in context.topics[topic]]
     if not await _delete_nodes(office, topic, partitions):
-        logger.error("topic cannot be deleted, its nodes keep changing: topic=%s", topic)
+        logger.error("topic cannot be deleted, its nodes keep changing topic=%s", topic)
         return
     move_replicas(office, context.replicas_of(topic), ReplicaState.NON_EXISTENT)
     move_partitions(office, partitions, PartitionState.NON_EXISTENT)
     context.drop_topic(topic)
-    logger.info("deleted topic: topic=%s partitions=%d", topic, len(partitions))
+    logger.info("deleted topic topic=%s partitions=%d", topic, len(partitions))
 
 
 async def _delete_nodes(office: Office, topic: str, partitions: list[TopicPartition]) -> bool:

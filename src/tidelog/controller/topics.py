@@ -163,7 +163,7 @@ class TopicAdministration:
         except KafkaError as error:
             return {topic.name: TopicOutcome(topic.name, error=error) for topic in topics}
         for topic in topics:
-            logger.info("created topic: topic=%s partitions=%d", topic.name, len(topic.partitions))
+            logger.info("created topic topic=%s partitions=%d", topic.name, len(topic.partitions))
         return {topic.name: TopicOutcome(topic.name, topic, topic_id=topic.topic_id) for topic in topics}
 
     async def _creation(self, topics: Sequence[Topic]) -> list[Operation]:
@@ -209,7 +209,7 @@ class TopicAdministration:
                 continue
             except NodeExists:  # asked for before: whoever asks again waits for the same deletion
                 return
-            logger.info("topic is to be deleted: topic=%s", topic.name)
+            logger.info("topic is to be deleted topic=%s", topic.name)
             return
         raise RequestTimedOut(f"the topic '{topic.name}' kept changing")
 
@@ -240,7 +240,7 @@ class TopicAdministration:
             await self._write([self._fence(), Set(znodes.topic_path(topic.name), assignment, topic.version)])
         except (BadVersion, NoNode):
             return False
-        logger.info("created partitions: topic=%s partitions=%d", topic.name, len(grown.partitions))
+        logger.info("created partitions topic=%s partitions=%d", topic.name, len(grown.partitions))
         return True
 
     async def _reload(self, name: str) -> Topic | None:

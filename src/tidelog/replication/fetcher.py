@@ -35,6 +35,7 @@ from tidelog.types import TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 TOPIC_IDS_FROM_VERSION = 13
+TOLD_ONE_BY_ONE = 10
 WORTH_TELLING_MS = 100
 """Shorter delays are the ordinary race between leader and follower after an election."""
 
@@ -87,6 +88,7 @@ class Fetcher:
         self._session_failures = 0
         self._is_look_due = False
         self._is_closed = False
+        self._cuts = 0  # in this round
         self._started_s = broker.clock.monotonic()
         self.requests = 0
         self.bytes = 0
@@ -192,6 +194,9 @@ class Fetcher:
             self._fetch()
 
     def _end_round(self) -> None:
+        if self._cuts > TOLD_ONE_BY_ONE:
+            logger.info("cut logs to match the leader leader=%d partitions=%d", self.leader.broker_id, self._cuts)
+        self._cuts = 0
         if self._delayed:
             self._begin_delays()
         self._next_round()
@@ -235,7 +240,12 @@ class Fetcher:
                 self._perform(followed, followed.core.on_epoch_end(data.error_code, end))
                 reconciled += followed.core.state is FollowerState.FETCHING
         if reconciled:
-            logger.info("reconciled with the leader leader=%d partitions=%d", self.leader.broker_id, reconciled)
+            logger.info(
+                "reconciled with the leader leader=%d partitions=%d cut=%d",
+                self.leader.broker_id,
+                reconciled,
+                self._cuts,
+            )
         self._end_round()
 
     # ---- out of range (R29)
@@ -383,11 +393,13 @@ class Fetcher:
         try:
             match effect:
                 case CutTo(offset):
-                    _tell_of_loss(followed, offset, self.leader)
+                    end_before = self._before_cut(followed, offset)
                     followed.partition.truncate_to(offset, leader_epoch=followed.core.leader_epoch)
+                    self._after_cut(followed, end_before)
                 case StartOverAt(offset):
-                    _tell_of_loss(followed, offset, self.leader)
+                    end_before = self._before_cut(followed, offset)
                     followed.partition.truncate_fully_and_start_at(offset, leader_epoch=followed.core.leader_epoch)
+                    self._after_cut(followed, end_before)
                 case AskAgainLater(reason):
                     self._delay(followed, reason)
                 case GiveUp():
@@ -400,12 +412,31 @@ class Fetcher:
         else:
             self._file(followed)
 
+    def _before_cut(self, followed: Followed, offset: int) -> int:
+        _tell_of_loss(followed, offset, self.leader)
+        return followed.partition.log.log_end_offset
+
+    def _after_cut(self, followed: Followed, end_before: int) -> None:
+        log = followed.partition.log
+        if log.log_end_offset == end_before:
+            return
+        self._cuts += 1
+        logger.log(
+            logging.INFO if self._cuts <= TOLD_ONE_BY_ONE else logging.DEBUG,
+            "cut the log to match the leader partition=%s leader=%d leader_epoch=%d log_end_before=%d log_end=%d",
+            log.topic_partition,
+            self.leader.broker_id,
+            followed.core.leader_epoch,
+            end_before,
+            log.log_end_offset,
+        )
+
     def _give_up(self, followed: Followed, end: GiveUp) -> None:
         topic_partition = followed.partition.topic_partition
         if self._followed.get(topic_partition) is followed:
             self.remove(topic_partition)
             logger.log(
-                logging.WARNING if end.is_failure else logging.INFO,
+                logging.WARNING if end.is_failure else logging.DEBUG,
                 "no longer fetched until its leader changes partition=%s leader=%d leader_epoch=%d reason=%s",
                 topic_partition,
                 self.leader.broker_id,

@@ -19,7 +19,7 @@ from tidelog.store.interface import (
     StoreError,
     StoreUnavailable,
 )
-from tidelog.types import TopicPartition
+from tidelog.types import TopicPartition, ids_text
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class InSyncWriter:
         logger.warning(
             "in-sync replicas not changed partition=%s proposed=%s leader_epoch=%d reason=%s",
             write.partition.topic_partition,
-            list(write.proposal.in_sync_replicas),
+            ids_text(write.proposal.in_sync_replicas),
             write.leader.leader_epoch,
             reason,
         )
@@ -175,7 +175,8 @@ def _tell(write: _Write, level: int) -> None:
     if not logger.isEnabledFor(level):
         return
     partition, leader, proposal = write
-    known = (partition.topic_partition, list(proposal.in_sync_replicas), leader.log_end_offset, leader.high_watermark)
+    in_sync = ids_text(proposal.in_sync_replicas)
+    known = (partition.topic_partition, in_sync, leader.log_end_offset, leader.high_watermark)
     for replica in proposal.joining:
         logger.log(
             level,
@@ -203,7 +204,7 @@ def _tell_together(writes: list[_Write]) -> None:
     logger.info(
         "in-sync replicas changed partitions=%d left=%s joined=%s reason=%s",
         len(writes),
-        left,
-        joined,
+        ids_text(left),
+        ids_text(joined),
         "; ".join(reasons),
     )

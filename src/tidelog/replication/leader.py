@@ -9,6 +9,7 @@ from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, OutOfSync, 
 from tidelog.types import BrokerId
 
 DROPPED_BY_THE_CONTROLLER = "dropped by the controller: its broker was gone, or going"
+LED_BEFORE = "led until this leader was elected: its broker was gone, or going"
 
 
 class ProposeInSyncReplicas(NamedTuple):
@@ -209,6 +210,12 @@ class PartitionLeader:
             else:
                 follower.left_because, follower.out_since_ms = known.left_because, known.out_since_ms
 
+    def succeed(self, leader_before: BrokerId) -> None:
+        """Another broker led the partition before."""
+        follower = self.followers.get(leader_before)
+        if follower is not None and leader_before not in self.in_sync_replicas:
+            follower.left_because = LED_BEFORE
+
     # ---- who is in sync
 
     def _is_keeping_up(self, replica: BrokerId, now_ms: int) -> bool:
@@ -274,14 +281,21 @@ class PartitionLeader:
         return self.pending
 
     def _remedy(self, follower: RemoteReplica) -> str:
+        """Without figures: it is a label of a metric, too."""
         broker_id = follower.broker_id
         if broker_id not in self._peers.epochs:
             return f"start broker {broker_id}, which is not registered"
         if not follower.has_fetched:
             return f"broker {broker_id} has not fetched from this leader yet"
-        if follower.log_end_offset < self._joining_offset:
-            return f"it must reach offset {self._joining_offset}, and has {follower.log_end_offset}"
-        return "it has caught up and is being added"
+        if not self._is_eligible(follower):
+            return f"broker {broker_id} has come back and must fetch again"
+        if follower.log_end_offset >= self._joining_offset:
+            return "it has caught up and is being added"
+        if not self.has_enough_in_sync:
+            return "it must reach the end of the log, for fewer than min.insync.replicas are in sync"
+        if self.epoch_start_offset > self.high_watermark:
+            return "it must reach the start of this leader epoch"
+        return "it must reach the high watermark"
 
     # ---- the high watermark
 

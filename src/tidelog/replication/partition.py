@@ -13,7 +13,7 @@ from tidelog.errors import (
 )
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
-from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, Peers
+from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, OutOfSync, Peers
 from tidelog.replication.traffic import Traffic
 from tidelog.runtime.purgatory import Purgatory, Watchers
 from tidelog.storage.log import AppendResult, Log
@@ -104,7 +104,7 @@ class Partition:
     def become_leader(self, assignment: PartitionAssignment) -> None:
         """R8; where the epoch starts is recorded before the first append (R3)."""
         host, log, earlier = self._host, self.log, self._role
-        now_ms = host.now_ms()
+        now_ms, leader_before = host.now_ms(), self.leader_id
         self._take(assignment)
         log.leader_epochs.assign(assignment.leader_epoch, log.log_end_offset)
         leader = PartitionLeader(
@@ -120,6 +120,8 @@ class Partition:
         )
         if earlier is not None:
             leader.inherit(earlier)
+        else:
+            leader.succeed(leader_before)
         self._role = leader
         self.leader = None if self._is_suspended else leader
         self._mirror_high_watermark(leader)
@@ -357,6 +359,10 @@ class Partition:
     def in_sync_replicas(self) -> list[BrokerId]:
         """As this leader knows them; a follower knows none."""
         return [] if self._role is None else [each for each in self.replicas if each in self._role.in_sync_replicas]
+
+    def out_of_sync(self) -> list[OutOfSync]:
+        """The replicas that this leader knows not to be in sync, with the reasons."""
+        return [] if self._role is None else self._role.out_of_sync()
 
     @property
     def is_under_replicated(self) -> bool:

@@ -31,7 +31,7 @@ from tidelog.runtime.purgatory import Purgatory
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
-from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
+from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid, ids_text
 
 logger = logging.getLogger(__name__)
 
@@ -366,37 +366,60 @@ class ReplicaManager:
 
 
 def _tell(leading: list[Partition], following: list[Partition], controller_epoch: int) -> None:
-    if len(leading) + len(following) > TOLD_ONE_BY_ONE:
+    is_told_one_by_one = len(leading) + len(following) <= TOLD_ONE_BY_ONE
+    if not is_told_one_by_one:
         logger.info(
-            "took roles leading=%d following=%d controller_epoch=%d", len(leading), len(following), controller_epoch
+            "took roles leading=%d following=%d under_replicated=%d controller_epoch=%d",
+            len(leading),
+            len(following),
+            sum(partition.is_under_replicated for partition in leading),
+            controller_epoch,
         )
-    level = logging.INFO if len(leading) + len(following) <= TOLD_ONE_BY_ONE else logging.DEBUG
+    level = logging.INFO if is_told_one_by_one else logging.DEBUG
     if not logger.isEnabledFor(level):
         return
     for partition in leading:
-        logger.log(
-            level,
-            "became leader partition=%s leader_epoch=%d in_sync=%s replicas=%s log_end=%d high_watermark=%d"
-            " controller_epoch=%d",
-            partition.topic_partition,
-            partition.leader_epoch,
-            partition.in_sync_replicas,
-            list(partition.replicas),
-            partition.log.log_end_offset,
-            partition.log.high_watermark,
-            controller_epoch,
-        )
+        _tell_leader(partition, controller_epoch, level)
     for partition in following:
+        _tell_follower(partition, controller_epoch, level)
+
+
+def _tell_leader(partition: Partition, controller_epoch: int, level: int) -> None:
+    logger.log(
+        level,
+        "became leader partition=%s leader_epoch=%d in_sync=%s replicas=%s log_end=%d high_watermark=%d"
+        " controller_epoch=%d",
+        partition.topic_partition,
+        partition.leader_epoch,
+        ids_text(partition.in_sync_replicas),
+        ids_text(partition.replicas),
+        partition.log.log_end_offset,
+        partition.log.high_watermark,
+        controller_epoch,
+    )
+    for told in partition.out_of_sync():
         logger.log(
             level,
-            "became follower partition=%s leader=%d leader_epoch=%d log_end=%d high_watermark=%d controller_epoch=%d",
+            "replica is not in sync partition=%s replica=%d behind=%d reason=%s remedy=%s",
             partition.topic_partition,
-            partition.leader_id,
-            partition.leader_epoch,
-            partition.log.log_end_offset,
-            partition.log.high_watermark,
-            controller_epoch,
+            told.replica,
+            told.behind,
+            told.rule,
+            told.remedy,
         )
+
+
+def _tell_follower(partition: Partition, controller_epoch: int, level: int) -> None:
+    logger.log(
+        level,
+        "became follower partition=%s leader=%d leader_epoch=%d log_end=%d high_watermark=%d controller_epoch=%d",
+        partition.topic_partition,
+        partition.leader_id,
+        partition.leader_epoch,
+        partition.log.log_end_offset,
+        partition.log.high_watermark,
+        controller_epoch,
+    )
 
 
 def _tell_stopped(stops: list[ReplicaStop], controller_epoch: int) -> None:

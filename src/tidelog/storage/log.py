@@ -475,7 +475,7 @@ class Log:
         self.leader_epochs.truncate_from_end(offset)
         if offset >= self.log_end_offset:
             return
-        logger.info("truncating log partition=%s from=%d to=%d", self.topic_partition, self.log_end_offset, offset)
+        logger.debug("truncating log partition=%s from=%d to=%d", self.topic_partition, self.log_end_offset, offset)
         try:
             self._truncate_to(offset)
         except OSError as error:
@@ -520,7 +520,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; log start, high watermark and end become `offset` together (R4)."""
         self._check_online()
-        logger.info("dropping the whole log partition=%s new_start=%d", self.topic_partition, offset)
+        logger.debug("dropping the whole log partition=%s new_start=%d", self.topic_partition, offset)
         try:
             self._start_over_at(offset)
         except OSError as error:

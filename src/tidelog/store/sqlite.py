@@ -281,9 +281,17 @@ class SqliteStore(BaseStore):
 
     def _bury(self, dead: Sequence[Session]) -> None:
         for session in dead:
-            if self._database.end_session(session.id, session.lease_end_ms):
-                logger.info("ended the session of a process that died or hung session_id=%d", session.id)
-                self._disk.remove(self._lock_path(session.id))
+            nodes = self._database.end_session(session.id, session.lease_end_ms)
+            if nodes is None:
+                continue
+            if nodes:
+                logger.info(
+                    "ended the session of a process that died or hung session_id=%d process_id=%d nodes=%s",
+                    session.id,
+                    session.process_id,
+                    ",".join(sorted(nodes)),
+                )
+            self._disk.remove(self._lock_path(session.id))
 
     def _close(self) -> None:
         try:

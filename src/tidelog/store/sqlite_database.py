@@ -133,19 +133,20 @@ class Database:
         finally:
             self._connection.execute("PRAGMA synchronous = FULL")
 
-    def end_session(self, session_id: int, lease_end_ms: int | None = None) -> bool:
-        """With a lease: only if it was not renewed since. False if the session lives on."""
+    def end_session(self, session_id: int, lease_end_ms: int | None = None) -> list[str] | None:
+        """With a lease: only if it was not renewed since. The nodes that went with it; None if it lives on."""
         with self._transaction("IMMEDIATE"):
             row = self._connection.execute("SELECT lease_end_ms FROM session WHERE id = ?", (session_id,)).fetchone()
             if row is None:
-                return True
+                return []  # somebody else was faster
             if lease_end_ms not in (None, row[0]):
-                return False
+                return None
             self._next("transaction_id")
-            owned = self._connection.execute("SELECT path FROM node WHERE owner = ?", (session_id,)).fetchall()
-            remove_owned(self, [path for (path,) in owned])
+            rows = self._connection.execute("SELECT path FROM node WHERE owner = ?", (session_id,)).fetchall()
+            owned = [path for (path,) in rows]
+            remove_owned(self, owned)
             self._connection.execute("DELETE FROM session WHERE id = ?", (session_id,))
-            return True
+            return owned
 
     def sessions(self) -> list[Session]:
         with _storage_errors(self.path):
