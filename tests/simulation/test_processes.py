@@ -1,6 +1,9 @@
 """Simulated processes can be killed and stopped without their help."""
 
 import asyncio
+import gc
+from collections.abc import Coroutine
+from typing import Any
 
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.simulation.processes import Process, run_simulation
@@ -54,6 +57,21 @@ def test_what_is_left_of_killed_processes_ends_with_the_simulation() -> None:
 
     run_simulation(main())
     assert seen == [1, -1]
+
+
+def test_what_a_killed_process_never_began_is_dropped_quietly() -> None:
+    async def answer() -> None: ...
+
+    async def wrap(inner: Coroutine[Any, Any, None]) -> None:
+        await inner
+
+    async def main() -> None:
+        process = Process("one")
+        process.start(wrap(answer()))
+        process.kill()
+
+    run_simulation(main())
+    gc.collect()
 
 
 def test_a_host_without_power_closes_its_connections_and_a_cut_link_holds_frames_back() -> None:

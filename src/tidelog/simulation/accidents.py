@@ -44,17 +44,29 @@ class Accidents:
             self._cut_off_from_clients,
             self._kill_while_starting,
         ]
-        self._repairs: list[Callable[[], None]] = [self._start, self._start, self._thaw, self._reconnect, self._mend]
+        self._are_links_whole = True
 
     async def next(self) -> None:
         """One accident, or one repair: the more is broken the likelier."""
         broken = sum(trouble is not Trouble.NONE for trouble in self.troubles.values())
-        if self._randomness.below(4) < broken + 1:
-            self._repairs[self._randomness.below(len(self._repairs))]()
+        broken += not self._are_links_whole
+        if self._randomness.below(5) < broken:
+            self._repair_something()
         elif self._randomness.below(6) == 0:
             await self._lose_a_disk()
         else:
             self._harms[self._randomness.below(len(self._harms))]()
+
+    def _repair_something(self) -> None:
+        broken: list[Callable[[], None]] = [] if self._are_links_whole else [self._mend]
+        for trouble, repair in (
+            (Trouble.DOWN, self._start),
+            (Trouble.FROZEN, self._thaw),
+            (Trouble.WITHOUT_STORE, self._reconnect),
+        ):
+            broken += [repair] * list(self.troubles.values()).count(trouble)
+        if broken:
+            broken[self._randomness.below(len(broken))]()
 
     def repair_all(self) -> None:
         self._tell("all is repaired")
@@ -197,20 +209,24 @@ class Accidents:
         if one != other:
             self._tell(f"cut the link between brokers {one} and {other}")
             self._cluster.cut(one, [other])
+            self._are_links_whole = False
 
     def _cut_off_from_peers(self) -> None:
         broker_id = self._any()
         self._tell(f"cut broker {broker_id} off from its peers")
         self._cluster.cut_off_from_peers(broker_id)
+        self._are_links_whole = False
 
     def _cut_off_from_clients(self) -> None:
         broker_id = self._any()
         self._tell(f"cut broker {broker_id} off from clients")
         self._cluster.cut_off_from_clients(broker_id)
+        self._are_links_whole = False
 
     def _mend(self) -> None:
         self._tell("mend all links")
         self._cluster.mend()
+        self._are_links_whole = True
 
     # -- disks
 

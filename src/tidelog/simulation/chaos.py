@@ -22,8 +22,9 @@ TROUBLED_S = 40.0
 PATIENCE_S = 180.0
 """After the repair: sessions, back-offs and timeouts of the clients end one after the other."""
 CHECK_S = 0.1
-LONGEST_PAUSE_MS = 2500
-CREATE_ONE_IN = 12
+LONGEST_PAUSES_MS = (20, 300, 2000, 2000)
+"""Accidents come alone, or one upon the other."""
+CREATE_ONE_IN = 15
 SETTINGS: dict[str, object] = {"replica_lag_time_max_ms": 3000, "default_replication_factor": 3}
 
 
@@ -41,6 +42,11 @@ class Verdict:
     @property
     def is_good(self) -> bool:
         return not self.violations
+
+    @property
+    def summary(self) -> str:
+        told = f"acknowledged={self.acknowledged} reads={self.reads} checks={self.checks}"
+        return f"seed={self.seed} {told} fingerprint={self.fingerprint} {'held' if self.is_good else 'VIOLATED'}"
 
 
 class Chaos:
@@ -117,7 +123,8 @@ class Chaos:
         now = self._cluster.clock.monotonic
         end = now() + TROUBLED_S
         while now() < end:
-            await asyncio.sleep(self._randomness.below(LONGEST_PAUSE_MS) / 1000)
+            longest_ms = LONGEST_PAUSES_MS[self._randomness.below(len(LONGEST_PAUSES_MS))]
+            await asyncio.sleep(self._randomness.below(longest_ms) / 1000)
             if self._randomness.below(CREATE_ONE_IN) == 0:
                 self._creating = start(self._create_topic())
             await self._accidents.next()

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from enum import Enum, auto
+from inspect import CORO_CREATED, getcoroutinestate
+from types import CoroutineType
 from typing import Any, TypeVar
 
 from tidelog.runtime.virtual_time import VirtualTimeLoop
@@ -139,7 +141,17 @@ async def _bury_all() -> None:
     assert isinstance(loop, SimulationLoop)
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
+        _close_what_it_was_given(task)
         task.cancel()
     for process in loop.processes:
         process.go_on()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _close_what_it_was_given(task: "asyncio.Task[Any]") -> None:
+    """A task that was never begun will not begin the coroutines that it was to await."""
+    coroutine = task.get_coro()
+    if isinstance(coroutine, CoroutineType) and getcoroutinestate(coroutine) == CORO_CREATED:
+        for value in coroutine.cr_frame.f_locals.values():
+            if isinstance(value, CoroutineType) and getcoroutinestate(value) == CORO_CREATED:
+                value.close()
