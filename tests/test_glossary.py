@@ -113,3 +113,17 @@ def test_each_of_kafkas_names_stands_in_one_row() -> None:
     for theirs, _ in ROWS:
         assert theirs not in seen, theirs
         seen.add(theirs)
+
+
+RULE = re.compile(r"\b([RI]\d{1,2})\b")
+
+
+def test_every_rule_that_the_code_names_is_in_the_list_of_rules() -> None:
+    listed = set(re.findall(r"^- \*\*([RI]\d+)\*\*", (ROOT / "docs" / "replication.md").read_text(), re.MULTILINE))
+    named = {
+        rule: path.name
+        for folder in ("src", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        for rule in RULE.findall(path.read_text())
+    }
+    assert {rule: path for rule, path in named.items() if rule not in listed} == {}
