@@ -41,6 +41,7 @@ class Accidents:
             self._cut_off_from_store,
             self._cut_link,
             self._cut_off_from_peers,
+            self._cut_off_and_kill,
             self._cut_off_from_clients,
             self._kill_while_starting,
         ]
@@ -101,8 +102,16 @@ class Accidents:
     # -- drawing
 
     def _one_of(self, *troubles: Trouble) -> BrokerId | None:
+        """Every other time whoever leads the first partition, where most depends on it."""
         found = [broker_id for broker_id, trouble in self.troubles.items() if trouble in troubles]
+        leader = self._leader()
+        if leader in found and self._randomness.below(2):
+            return leader
         return found[self._randomness.below(len(found))] if found else None
+
+    def _leader(self) -> BrokerId:
+        _, stored = next(stored_partitions(self._cluster.store_state))
+        return stored.state.leader
 
     def _noticed_after_s(self) -> float:
         return NOTICED_AFTER_S[self._randomness.below(len(NOTICED_AFTER_S))]
@@ -202,7 +211,9 @@ class Accidents:
             self._repair(broker_id, Trouble.WITHOUT_STORE)
 
     def _any(self) -> BrokerId:
-        return list(self.troubles)[self._randomness.below(len(self.troubles))]
+        found = self._one_of(*Trouble)
+        assert found is not None
+        return found
 
     def _cut_link(self) -> None:
         one, other = self._any(), self._any()
@@ -216,6 +227,20 @@ class Accidents:
         self._tell(f"cut broker {broker_id} off from its peers")
         self._cluster.cut_off_from_peers(broker_id)
         self._are_links_whole = False
+
+    def _cut_off_and_kill(self) -> None:
+        """What it takes meanwhile nobody else has."""
+        broker_id = self._one_of(Trouble.NONE)
+        if broker_id is not None:
+            self.troubles[broker_id] = Trouble.CHANGING
+            self._begin(self._cutting_off_and_killing(broker_id, self._randomness.below(1000) / 1000))
+
+    async def _cutting_off_and_killing(self, broker_id: BrokerId, after_s: float) -> None:
+        self._tell(f"cut broker {broker_id} off from its peers, and kill it after {after_s} s")
+        self._cluster.cut_off_from_peers(broker_id)
+        self._are_links_whole = False
+        await asyncio.sleep(after_s)
+        self._kill_one(broker_id, DEATH_IS_NOTICED_AFTER_S)
 
     def _cut_off_from_clients(self) -> None:
         broker_id = self._any()

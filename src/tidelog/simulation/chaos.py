@@ -2,7 +2,9 @@
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tidelog.client.admin import Admin
 from tidelog.runtime.randomness import SeededRandomness
@@ -15,9 +17,12 @@ from tidelog.simulation.looking import content, replica
 from tidelog.simulation.processes import run_simulation
 from tidelog.types import TopicPartition
 
+T = TypeVar("T")
+
 TOPIC = "orders"
 PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
-WRITERS = 2
+WRITERS = (-1, -1, 1)
+"""Their acks. What the last one writes may be lost, and is what logs differ by."""
 TROUBLED_S = 40.0
 PATIENCE_S = 180.0
 """After the repair: sessions, back-offs and timeouts of the clients end one after the other."""
@@ -25,7 +30,9 @@ CHECK_S = 0.1
 LONGEST_PAUSES_MS = (20, 300, 2000, 2000)
 """Accidents come alone, or one upon the other."""
 CREATE_ONE_IN = 15
-SETTINGS: dict[str, object] = {"replica_lag_time_max_ms": 3000, "default_replication_factor": 3}
+LATENCIES_S = (0.0005, 0.005, 0.02)
+STORE_LATENCIES_S = (0.0, 0.002, 0.02)
+LAG_LIMITS_MS = (1000, 3000)
 
 
 @dataclass(slots=True)
@@ -54,15 +61,23 @@ class Chaos:
         self.verdict = Verdict(seed)
         self._seed = seed
         self._randomness = SeededRandomness(seed)
-        self._cluster = SimulatedCluster(3, seed=seed, **SETTINGS)
+        self._cluster = SimulatedCluster(3, seed=seed, replica_lag_time_max_ms=self._one_of(LAG_LIMITS_MS))
+        self._cluster.network.latency_s = self._one_of(LATENCIES_S)
+        self._cluster.store_state.latency_s = self._one_of(STORE_LATENCIES_S)
         self._history = History()
         self._invariants = Invariants(self._cluster, self._history)
         self._accidents = Accidents(self._cluster, self._randomness, self._tell)
-        self._writers = [Writer(self._cluster, self._history, f"w{n}", seed * 100 + n) for n in range(WRITERS)]
+        self._writers = [
+            Writer(self._cluster, self._history, f"w{number}", seed * 100 + number, acks)
+            for number, acks in enumerate(WRITERS)
+        ]
         self._reader = Reader(self._cluster, self._history, "reader", seed * 100 + 50)
         self._admin = Admin(client_cluster(self._cluster, seed * 100 + 60, "admin"))
         self._is_over = False
         self._topics = 0
+
+    def _one_of(self, choices: Sequence[T]) -> T:
+        return choices[self._randomness.below(len(choices))]
 
     def _tell(self, line: str) -> None:
         self.verdict.story.append(f"{self._cluster.clock.monotonic():8.3f} {line}")
@@ -106,6 +121,7 @@ class Chaos:
     # -- the story
 
     async def _live(self) -> None:
+        self._tell(f"network {self._cluster.network.latency_s} s, store {self._cluster.store_state.latency_s} s")
         await self._cluster.start_all()
         await self._admin.create_topic(
             TOPIC, partitions=len(PARTITIONS), replication_factor=3, settings={"min.insync.replicas": "2"}
@@ -123,8 +139,7 @@ class Chaos:
         now = self._cluster.clock.monotonic
         end = now() + TROUBLED_S
         while now() < end:
-            longest_ms = LONGEST_PAUSES_MS[self._randomness.below(len(LONGEST_PAUSES_MS))]
-            await asyncio.sleep(self._randomness.below(longest_ms) / 1000)
+            await asyncio.sleep(self._randomness.below(self._one_of(LONGEST_PAUSES_MS)) / 1000)
             if self._randomness.below(CREATE_ONE_IN) == 0:
                 self._creating = start(self._create_topic())
             await self._accidents.next()

@@ -9,6 +9,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import BEGINNING, Consumer
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.producer import Delivery, Producer, ProducerSettings
+from tidelog.client.producer_settings import ACKS_ALL
 from tidelog.client.retries import GaveUp
 from tidelog.errors import KafkaError
 from tidelog.runtime.randomness import SeededRandomness
@@ -39,10 +40,11 @@ def client_cluster(cluster: SimulatedCluster, seed: int, client_id: str) -> Clus
 
 
 class Writer:
-    """An idempotent producer with acks=all: what it is acknowledged is there once, in its order."""
+    """With acks=all an idempotent producer: what it is acknowledged is there once, in its order."""
 
-    def __init__(self, cluster: SimulatedCluster, history: History, name: str, seed: int) -> None:
+    def __init__(self, cluster: SimulatedCluster, history: History, name: str, seed: int, acks: int = ACKS_ALL) -> None:
         self._clock = cluster.clock
+        self._acks = acks
         self._client = client_cluster(cluster, seed, name)
         self._randomness = SeededRandomness(seed)
         self._history = history
@@ -55,6 +57,7 @@ class Writer:
     async def run(self, partitions: Sequence[TopicPartition], is_over: Callable[[], bool]) -> None:
         """Write until it is over, and wait until all is acknowledged."""
         settings = ProducerSettings(
+            acks=self._acks,
             request_timeout_s=REQUEST_TIMEOUT_S,
             delivery_timeout_s=PATIENCE_S,
             metadata_timeout_s=PATIENCE_S,
@@ -83,6 +86,8 @@ class Writer:
             offset = (await delivery).offset
         except ClientErrors as error:
             self.failures.append(f"I7 {target} never took {value!r}: {error!r}")
+            return
+        if self._acks != ACKS_ALL:
             return
         self._history.on_acknowledged(target, offset, value)
         if offset <= self._last_offsets.get(target, -1):

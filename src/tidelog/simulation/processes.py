@@ -151,7 +151,7 @@ async def _bury_all() -> None:
 def _close_what_it_was_given(task: "asyncio.Task[Any]") -> None:
     """A task that was never begun will not begin the coroutines that it was to await."""
     coroutine = task.get_coro()
-    if isinstance(coroutine, CoroutineType) and getcoroutinestate(coroutine) == CORO_CREATED:
+    if isinstance(coroutine, CoroutineType) and coroutine.cr_frame and getcoroutinestate(coroutine) == CORO_CREATED:
         for value in coroutine.cr_frame.f_locals.values():
             if isinstance(value, CoroutineType) and getcoroutinestate(value) == CORO_CREATED:
                 value.close()

@@ -1,7 +1,10 @@
 """The store in memory: for tests and the simulator, where several brokers share one state."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import Context
+from typing import TypeVar
 
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
@@ -15,6 +18,8 @@ from tidelog.store.interface import (
     WatchEvent,
 )
 from tidelog.store.tree import ROOT, ROOT_NODE, StoredNode, check_path, parent_of, perform, remove_owned
+
+T = TypeVar("T")
 
 SESSION_TIMEOUT_MS = 9000
 UNANSWERED_SECONDS = 0.1
@@ -32,6 +37,8 @@ class MemoryStoreState:
         self.nodes: dict[str, StoredNode] = {ROOT: ROOT_NODE}
         self.children: dict[str, set[str]] = {ROOT: set()}
         self.sessions: dict[int, MemoryStore] = {}
+        self.latency_s = 0.0
+        """Of a request, of its answer and of an event: a write may have taken effect and its answer be lost."""
         self._cut_off: dict[int, MemoryStore] = {}
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._last_transaction_id = 0
@@ -170,30 +177,36 @@ class MemoryStore(BaseStore):
         self.session_timeout_s = session_timeout_ms / 1000
         self._state = state if state is not None else MemoryStoreState()
         self._session_id = self._state.open_session(self)
+        self._under_way: deque[Callable[[], None]] = deque()
 
     @property
     def session_id(self) -> int:
         return self._session_id
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
-        return self._seen_existing(path, await self._find(path), watch)
+        check_path(path)
+        return await self._ask(lambda: self._seen_existing(path, self._state.find(path), watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         for path in paths:
             check_path(path)
-        await self._travel()
-        return [self._seen_with_data(path, self._state.find(path), None) for path in paths]
+        return await self._ask(lambda: [self._seen_with_data(path, self._state.find(path), None) for path in paths])
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
-        return self._seen_with_data(path, await self._find(path), watch)
+        check_path(path)
+        return await self._ask(lambda: self._seen_with_data(path, self._state.find(path), watch))
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        self._seen_with_children(path, await self._find(path), watch)
-        return sorted(self._state.children[path])
+        check_path(path)
+
+        def look() -> list[str]:
+            self._seen_with_children(path, self._state.find(path), watch)
+            return sorted(self._state.children[path])
+
+        return await self._ask(look)
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        await self._travel()
-        return self._state.perform(operations, self._session_id)
+        return await self._ask(lambda: self._state.perform(operations, self._session_id))
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -203,16 +216,41 @@ class MemoryStore(BaseStore):
         if self._session_id in self._state.sessions and not self._state.is_cut_off(self._session_id):
             self._state.end_session(self._session_id)
 
-    async def _find(self, path: str) -> StoredNode | None:
-        check_path(path)
-        await self._travel()
-        return self._state.find(path)
-
-    async def _travel(self) -> None:
+    async def _ask(self, operation: Callable[[], T]) -> T:
         """A request takes time: others may come between a read and the write that follows it."""
-        await asyncio.sleep(0)
+        await asyncio.sleep(self._state.latency_s)
+        await self._check_connection()
+        if not self._state.latency_s:
+            return operation()
+        try:
+            return operation()
+        finally:
+            await self._return()
+
+    async def _return(self) -> None:
+        """The answer travels behind the events that were on their way before it."""
+        arrived = asyncio.get_running_loop().create_future()
+        self._send(lambda: None if arrived.done() else arrived.set_result(None))
+        await arrived
+        await self._check_connection()
+
+    async def _check_connection(self) -> None:
         if self._state.is_cut_off(self._session_id):
             await asyncio.sleep(UNANSWERED_SECONDS)
             raise StoreUnavailable
         if self._session_id not in self._state.sessions:
             raise SessionExpired
+
+    def _deliver_soon(self, watch: Watch, event: WatchEvent) -> None:
+        if self._state.latency_s:
+            self._send(lambda: super(MemoryStore, self)._deliver_soon(watch, event))
+        else:
+            super()._deliver_soon(watch, event)
+
+    def _send(self, arrive: Callable[[], None]) -> None:
+        """Let it arrive at the owner, in order: timers of one moment come in any order."""
+        self._under_way.append(arrive)
+        asyncio.get_running_loop().call_later(self._state.latency_s, self._arrive, context=Context())
+
+    def _arrive(self) -> None:
+        self._under_way.popleft()()
