@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tidelog.cluster.image import Broker, Partition, Topic
-from tidelog.config.listeners import parse_listener
+from tidelog.config.listeners import PROTOCOL_NUMBERS, Endpoint, parse_listener
 from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid, uuid_from_text, uuid_text
 
 CONTROLLER = "/controller"
@@ -61,8 +61,16 @@ NO_JMX_PORT = -1
 NO_KRAFT_EPOCH = -1
 
 
+INT32 = range(-(2**31), 2**31 - 1)
+"""What the wire can carry of ids and epochs, and of the epoch after it."""
+
+
 class MalformedNode(Exception):
     """A node does not hold what Kafka writes there."""
+
+
+NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What taking apart JSON of another shape than expected ends with."""
 
 
 class ProducerIdBlock(NamedTuple):
@@ -127,9 +135,9 @@ def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
     content = _decode(data, broker_path(broker_id))
     try:
         protocols = content["listener_security_protocol_map"]
-        endpoints = tuple(parse_listener(text, protocols) for text in content["endpoints"])
-        return Broker(broker_id, endpoints, content.get("rack"), epoch)
-    except (KeyError, TypeError, ValueError) as error:
+        endpoints = tuple(_endpoint(text, protocols) for text in content["endpoints"])
+        return Broker(broker_id, endpoints, _text_or_none(content.get("rack")), epoch)
+    except NONSENSE as error:
         raise MalformedNode(f"{broker_path(broker_id)}: {error!r}") from error
 
 
@@ -168,7 +176,7 @@ def decode_topic(
         )
         topic_id = uuid_from_text(content["topic_id"]) if "topic_id" in content else ZERO_UUID
         return Topic(name, topic_id, partitions, configs, version)
-    except (KeyError, TypeError, ValueError) as error:
+    except NONSENSE as error:
         raise MalformedNode(f"{topic_path(name)}: {error!r}") from error
 
 
@@ -191,13 +199,13 @@ def decode_state(topic: str, partition: Partition, data: bytes, version: int) ->
     try:
         return replace(
             partition,
-            leader=int(content["leader"]),
-            leader_epoch=int(content["leader_epoch"]),
-            in_sync_replicas=tuple(map(int, content["isr"])),
-            controller_epoch=int(content["controller_epoch"]),
+            leader=_int32(content["leader"]),
+            leader_epoch=_int32(content["leader_epoch"]),
+            in_sync_replicas=tuple(map(_int32, content["isr"])),
+            controller_epoch=_int32(content["controller_epoch"]),
             version=version,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except NONSENSE as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
@@ -237,8 +245,9 @@ def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
 
 def decode_partition_list(data: bytes, path: str) -> list[TopicPartition]:
     try:
-        return [TopicPartition(str(each["topic"]), int(each["partition"])) for each in _field(data, path, "partitions")]
-    except (KeyError, TypeError, ValueError) as error:
+        named = _field(data, path, "partitions")
+        return [TopicPartition(str(each["topic"]), _int32(each["partition"])) for each in named]
+    except NONSENSE as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
@@ -249,8 +258,8 @@ def encode_log_directory_event(broker_id: BrokerId) -> bytes:
 
 def decode_log_directory_event(data: bytes, path: str) -> BrokerId:
     try:
-        return int(_field(data, path, "broker"))
-    except (TypeError, ValueError) as error:
+        return _int32(_field(data, path, "broker"))
+    except NONSENSE as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
@@ -263,10 +272,10 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...
     partitions = _field(data, REASSIGN_PARTITIONS, "partitions")
     try:
         return {
-            TopicPartition(str(each["topic"]), int(each["partition"])): tuple(map(int, each["replicas"]))
+            TopicPartition(str(each["topic"]), _int32(each["partition"])): tuple(map(_int32, each["replicas"]))
             for each in partitions
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except NONSENSE as error:
         raise MalformedNode(f"{REASSIGN_PARTITIONS}: {error!r}") from error
 
 
@@ -290,7 +299,10 @@ def encode_controller(broker_id: BrokerId, timestamp_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> BrokerId:
-    return int(_field(data, CONTROLLER, "brokerid"))
+    try:
+        return _int32(_field(data, CONTROLLER, "brokerid"))
+    except NONSENSE as error:
+        raise MalformedNode(f"{CONTROLLER}: {error!r}") from error
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -299,7 +311,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 def decode_controller_epoch(data: bytes) -> int:
     try:
-        return int(data)
+        return _int32(int(data))
     except ValueError as error:
         raise MalformedNode(f"{CONTROLLER_EPOCH}: {data!r}") from error
 
@@ -319,19 +331,43 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
     content = _decode(data, PRODUCER_ID_BLOCK)
     try:
         return ProducerIdBlock(int(content["broker"]), int(content["block_start"]), int(content["block_end"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except NONSENSE as error:
         raise MalformedNode(f"{PRODUCER_ID_BLOCK}: {error!r}") from error
 
 
 def _decode_partition(name: str, index: int, topic: dict[str, Any], state: tuple[bytes, int] | None) -> Partition:
     key = str(index)
-    replicas = tuple(topic["partitions"][key])
-    adding = tuple(topic.get("adding_replicas", {}).get(key, ()))
-    removing = tuple(topic.get("removing_replicas", {}).get(key, ()))
+    replicas = tuple(map(_int32, topic["partitions"][key]))
+    if not replicas:
+        raise ValueError(f"partition {index} has no replicas")
+    adding = tuple(map(_int32, topic.get("adding_replicas", {}).get(key, ())))
+    removing = tuple(map(_int32, topic.get("removing_replicas", {}).get(key, ())))
     without_state = Partition(index, replicas, -1, 0, (), 0, -1, adding, removing)
     if state is None:
         return without_state
     return decode_state(name, without_state, *state)
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    text.encode()  # half a surrogate pair cannot be sent
+    endpoint = parse_listener(text, protocols)
+    if endpoint.security_protocol not in PROTOCOL_NUMBERS:
+        raise ValueError(f"unknown security protocol {endpoint.security_protocol}")
+    return endpoint
+
+
+def _text_or_none(value: object) -> str | None:
+    if isinstance(value, str):
+        value.encode()
+    elif value is not None:
+        raise TypeError(f"not a text: {value!r}")
+    return value
+
+
+def _int32(value: object) -> int:
+    if isinstance(value, int) and value in INT32:
+        return value
+    raise ValueError(f"not an id or epoch: {value!r}")
 
 
 def _field(data: bytes, path: str, name: str) -> Any:
@@ -348,7 +384,7 @@ def _encode(content: Mapping[str, object]) -> bytes:
 def _decode(data: bytes, path: str) -> dict[str, Any]:
     try:
         content = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedNode(f"{path}: not JSON") from error
     if not isinstance(content, dict):
         raise MalformedNode(f"{path}: not a JSON object")

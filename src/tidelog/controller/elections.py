@@ -35,7 +35,8 @@ def repaired(partition: Partition, health: Health, *, unclean_allowed: bool = Fa
     """What must change after brokers went or came; None if the partition is as well as it can be."""
     if partition.version == NO_STATE_VERSION:
         return _first_leader(partition, health)
-    if partition.leader in health.online and partition.leader not in health.restarted:
+    is_in_sync = partition.leader in partition.in_sync_replicas  # I1: or somebody else wrote this
+    if is_in_sync and partition.leader in health.online and partition.leader not in health.restarted:
         return _without_failed(partition, health)
     return _offline_election(partition, health, unclean_allowed)
 

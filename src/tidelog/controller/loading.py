@@ -38,15 +38,25 @@ async def load_image(store: NodeReader) -> ClusterImage:
     image = ClusterImage(
         znodes.decode_cluster_id(cluster_id.data),
         brokers=await load_brokers(store),
-        controller_id=NO_BROKER if controller is None else znodes.decode_controller(controller.data),
+        controller_id=NO_BROKER if controller is None else controller_in(controller),
         broker_configs=await load_broker_configs(store),
     )
     return image.with_topics(*await load_topics(store, await store.children(znodes.TOPICS)))
 
 
+def controller_in(node: Node) -> BrokerId:
+    """The broker that it names; NO_BROKER if that cannot be understood."""
+    try:
+        return znodes.decode_controller(node.data)
+    except znodes.MalformedNode as error:
+        logger.warning("the controller is not known reason=%s", error)
+        return NO_BROKER
+
+
 async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[BrokerId, Broker]:
     """The watch hears of brokers that come and go."""
-    ids = sorted(int(name) for name in await store.children(znodes.BROKER_IDS, watch))
+    names = await store.children(znodes.BROKER_IDS, watch)
+    ids = sorted(int(name) for name in names if name.isdecimal() and int(name) in znodes.INT32)
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
     found = [_decode_broker(broker_id, node) for broker_id, node in zip(ids, nodes, strict=True) if node is not None]
     return {broker.id: broker for broker in found if broker is not None}
@@ -65,19 +75,23 @@ async def load_broker_configs(store: NodeReader) -> dict[str, dict[str, str]]:
     paths = [znodes.broker_config_path(name) for name in names]
     nodes = await store.get_many(paths)
     return {
-        name: znodes.decode_config(node.data, path)
-        for name, path, node in zip(names, paths, nodes, strict=True)
-        if node is not None
+        name: _config_in(node, path) for name, path, node in zip(names, paths, nodes, strict=True) if node is not None
     }
 
 
 async def load_topic_configs(store: NodeReader, names: Sequence[str]) -> dict[str, dict[str, str]]:
     paths = [znodes.topic_config_path(name) for name in names]
     nodes = await store.get_many(paths)
-    return {
-        name: {} if node is None else znodes.decode_config(node.data, path)
-        for name, path, node in zip(names, paths, nodes, strict=True)
-    }
+    return {name: _config_in(node, path) for name, path, node in zip(names, paths, nodes, strict=True)}
+
+
+def _config_in(node: Node | None, path: str) -> dict[str, str]:
+    """Settings that cannot be understood are passed over."""
+    try:
+        return {} if node is None else znodes.decode_config(node.data, path)
+    except znodes.MalformedNode as error:
+        logger.warning("settings in the store are not understood reason=%s", error)
+        return {}
 
 
 async def load_topics(store: NodeReader, names: Sequence[str]) -> list[Topic]:
@@ -117,8 +131,9 @@ def _partition_count(name: str, node: Node) -> int:
 def _decode(name: str, node: Node, states: list[Node | None], config: Node | None) -> StoredTopic | None:
     known_states = [None if state is None else (state.data, state.version) for state in states]
     try:
-        overrides = {} if config is None else znodes.decode_config(config.data, znodes.topic_config_path(name))
-        topic = znodes.decode_topic(name, node.data, node.version, known_states, overrides)
+        topic = znodes.decode_topic(
+            name, node.data, node.version, known_states, _config_in(config, znodes.topic_config_path(name))
+        )
     except znodes.MalformedNode:
         logger.exception("topic passed over: its nodes in the store are malformed topic=%s", name)
         return None
