@@ -1,4 +1,4 @@
-"""Nonsense in the coordination store: what it says is passed over, and everything else goes on, also after a failover."""
+"""Nonsense in the coordination store is passed over, and everything else goes on, also after a failover."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ HURT = "hurt"
 STATE = {"controller_epoch": 1, "leader": 2, "version": 1, "leader_epoch": 4, "isr": [2, 3]}
 REGISTRATION = {"listener_security_protocol_map": {"X": "Y"}, "endpoints": ["X://h:1"], "version": 5}
 
-PLACES = [
+PLACES: list[tuple[str, object]] = [
     *[(znodes.state_path(HURT, 0), data) for data in ({}, {**STATE, "isr": [3]}, {**STATE, "leader_epoch": 2**31 - 1})],
     (znodes.state_path(HURT, 0), {**STATE, "isr": []}),
     (znodes.state_path(HURT, 0), {**STATE, "leader": 77, "isr": [77]}),
@@ -28,7 +28,8 @@ PLACES = [
     (znodes.broker_path(7), REGISTRATION),
     ("/brokers/ids/nobody", REGISTRATION),
     (f"/brokers/ids/{10**12}", REGISTRATION),
-    *[(znodes.topic_config_path(HURT), {"config": config}) for config in ([], {"min.insync.replicas": "many"})],
+    (znodes.topic_config_path(HURT), {"config": []}),
+    (znodes.topic_config_path(HURT), {"config": {"min.insync.replicas": "many"}}),
     (znodes.broker_config_path("<default>"), {"config": 5}),
     (znodes.broker_config_path("2"), {"config": {"num.replica.fetchers": "-3"}}),
     *[(f"{znodes.CONFIG_CHANGE_PREFIX}0000000099", entity) for entity in ({}, {"version": 2, "entity_path": "topics"})],
