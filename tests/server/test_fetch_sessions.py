@@ -157,6 +157,24 @@ def test_records_are_sent_again_to_a_reader_that_does_not_move_on() -> None:
     with_broker(scenario)
 
 
+def test_a_reader_that_asks_again_without_moving_on_is_told_the_high_watermark_again() -> None:
+    """It was not ready for the answer: a follower reconciles with its leader whenever the leader epoch changes."""
+
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t", 1)
+        reader = await reader_of(client, 1)
+        await client.produce("t", b"x")
+        assert (await reader.fetch())[0].high_watermark == 1
+        reader.wants("t", 0, 1)
+        assert await reader.fetch() == {}
+        reader.session.remove(TopicPartition("t", 0))
+        reader.wants("t", 0, 1)
+        assert (await reader.fetch())[0].high_watermark == 1
+        assert await reader.fetch() == {}
+
+    with_broker(scenario)
+
+
 def test_a_new_log_start_is_told() -> None:
     async def scenario(world: World, client: Client) -> None:
         await client.create_topic("t", 2)

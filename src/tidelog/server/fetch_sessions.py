@@ -59,6 +59,13 @@ class SessionEntry(Wanted):
         self._watched: tuple[tuple[Watchers, Observer], ...] = ()
         self._quiet = _QuietObserver(self)
 
+    def ask(self, request: FetchPartition) -> None:
+        """Whoever names a partition again and has not moved on may not have taken what it was told."""
+        known, self.request = self.request, request
+        is_new_epoch = request.current_leader_epoch != known.current_leader_epoch
+        if is_new_epoch or request.fetch_offset <= known.fetch_offset:
+            self.high_watermark = self.log_start_offset = NO_OFFSET
+
     def on_changed(self) -> None:
         session = self.session
         session.dirty[self] = None
@@ -163,7 +170,7 @@ class Session:
                 if entry is None:
                     entry = SessionEntry(self, topic.topic, topic.topic_id, wanted)
                     self.entries[name, wanted.partition] = entry
-                entry.request = wanted
+                entry.ask(wanted)
                 self.dirty[entry] = None
         for forgotten in request.forgotten_topics_data:
             name = forgotten.topic_id if self.uses_topic_ids else forgotten.topic

@@ -71,12 +71,14 @@ class Accidents:
 
     def repair_all(self) -> None:
         self._tell("all is repaired")
-        self._cluster.mend()
+        self._mend()
         for broker_id, trouble in self.troubles.items():
             self._repair(broker_id, trouble)
 
     def repair_late(self) -> None:
-        """Who was still stopping when all was repaired."""
+        """What was still happening when all was repaired."""
+        if not self._are_links_whole:
+            self._mend()
         for broker_id, trouble in self.troubles.items():
             if trouble is Trouble.DOWN:
                 self._repair(broker_id, trouble)
