@@ -7,7 +7,7 @@ from itertools import pairwise
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 PACE_S = 0.005
 PATIENCE_S = 20.0
@@ -155,13 +155,22 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> Logs:
     """Every partition from its beginning to its end of now."""
     consumer = Consumer(_consumer_settings(bootstrap))
     try:
-        ends = {
-            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30, cached=False)[1]
-            for partition in range(partitions)
-        }
+        ends = {partition: _end_offset(consumer, topic, partition) for partition in range(partitions)}
         return {partition: _read_partition(consumer, topic, partition, end) for partition, end in ends.items()}
     finally:
         consumer.close()
+
+
+def _end_offset(consumer: Consumer, topic: str, partition: int) -> int:
+    """librdkafka asks the leader that it knows of, and no other one when that does not answer: ask again then."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=1, cached=False)
+            return int(end)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
 
 
 def read_from_beginning(bootstrap: str, topic: str, partition: int, count: int) -> dict[int, bytes]:

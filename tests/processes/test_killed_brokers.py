@@ -1,5 +1,7 @@
 """Brokers die by kill -9 while a producer writes: nothing acknowledged is lost, and who comes back catches up."""
 
+import pytest
+
 from tests.processes.cluster import BROKERS, Cluster, wait_for
 from tests.processes.load import under_load
 
@@ -50,6 +52,7 @@ def test_all_are_killed_at_once(cluster: Cluster) -> None:
         load.wait_until_whole()
 
 
+@pytest.mark.parametrize("coordination", ["sqlite"], indirect=True)
 def test_one_after_the_other_is_killed(cluster: Cluster) -> None:
     with under_load(cluster) as load:
         for broker_id in BROKERS:
