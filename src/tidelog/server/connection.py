@@ -173,7 +173,8 @@ class ConnectionRegistry:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.take_settings(settings)
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
+        """In the order in which they came, and are closed."""
         self._per_host: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -193,14 +194,14 @@ class ConnectionRegistry:
         return None
 
     def add(self, connection: Connection) -> None:
-        self._connections.add(connection)
+        self._connections[connection] = None
         host = connection.channel.peer_host
         self._per_host[host] = self._per_host.get(host, 0) + 1
 
     def remove(self, connection: Connection) -> None:
         if connection not in self._connections:
             return
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         host = connection.channel.peer_host
         self._per_host[host] -= 1
         if not self._per_host[host]:
