@@ -6,6 +6,8 @@ from typing import NamedTuple, Protocol
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage, Topic
+from tidelog.cluster.topic_names import check_topic_name
+from tidelog.errors import InvalidTopic
 from tidelog.store.interface import Node, Watch
 from tidelog.types import NO_BROKER, BrokerId
 
@@ -101,6 +103,7 @@ async def load_topics(store: NodeReader, names: Sequence[str]) -> list[Topic]:
 
 async def load_stored_topics(store: NodeReader, names: Sequence[str]) -> list[StoredTopic]:
     """One that cannot be understood is passed over: the others must go on."""
+    names = list(filter(_is_possible, names))
     nodes = await store.get_many([znodes.topic_path(name) for name in names])
     found = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
     configs = await store.get_many([znodes.topic_config_path(name) for name, _ in found])
@@ -119,6 +122,15 @@ async def load_stored_topics(store: NodeReader, names: Sequence[str]) -> list[St
         for (name, node), count, config in zip(found, counts, configs, strict=True)
     ]
     return [topic for topic in decoded if topic is not None]
+
+
+def _is_possible(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidTopic as error:
+        logger.warning("topic passed over reason=%s", error)
+        return False
+    return True
 
 
 def _partition_count(name: str, node: Node) -> int:

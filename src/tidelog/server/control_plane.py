@@ -10,6 +10,7 @@ from tidelog.replication.assignment import LeaderAddress, PartitionAssignment, R
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
+from tidelog.server.control_checks import refusal_of
 from tidelog.store.interface import StoreError
 from tidelog.types import BrokerId, TopicPartition, Uuid
 
@@ -55,12 +56,16 @@ class ControlPlane:
         assignments: Sequence[PartitionAssignment],
         live_leaders: Mapping[BrokerId, LeaderAddress],
     ) -> Errors:
-        """Raises StaleControllerEpoch, StaleBrokerEpoch."""
+        """Of two assignments of one partition the last counts. Raises StaleControllerEpoch, StaleBrokerEpoch."""
+        wanted = {each.topic_partition: each for each in assignments}
+        refused: Errors = {each: error for each, found in wanted.items() if (error := refusal_of(found)) is not None}
+        accepted = [found for each, found in wanted.items() if each not in refused]
         async with self._turn:
             self._check(sender)
-            await self._prepare((each.topic_partition.topic, each.topic_id) for each in assignments)
+            await self._prepare((each.topic_partition.topic, each.topic_id) for each in accepted)
             self._check(sender)
-            return self._replicas.become_leader_or_follower(sender.controller_epoch, assignments, live_leaders)
+            outcomes = self._replicas.become_leader_or_follower(sender.controller_epoch, accepted, live_leaders)
+            return outcomes | refused
 
     async def stop_replicas(self, sender: Sender, stops: Sequence[ReplicaStop]) -> Errors:
         """Raises StaleControllerEpoch, StaleBrokerEpoch."""

@@ -1,5 +1,6 @@
 """UpdateMetadata: the controller says what this broker may tell its clients of the cluster."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,12 @@ from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
+from tidelog.server.control_checks import check_partition
 from tidelog.server.control_plane import Sender
 from tidelog.server.dispatch import Call
 from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId
+
+logger = logging.getLogger(__name__)
 
 TopicConfigs: TypeAlias = Callable[[str], Mapping[str, str]]
 
@@ -27,12 +31,25 @@ _PROTOCOL_NAMES = {number: name for name, number in PROTOCOL_NUMBERS.items()}
 
 async def handle_update_metadata(request: UpdateMetadataRequest, call: Call) -> UpdateMetadataResponse:
     sender = Sender(request.controller_id, request.controller_epoch, request.broker_epoch)
+    request.topic_states = list(filter(_is_possible, request.topic_states))
     topics = [(topic.topic_name, topic.topic_id) for topic in request.topic_states if not _is_deleted(topic)]
     try:
         await call.services.control_plane.update_image(sender, topics, partial(updated_image, request))
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
     return UpdateMetadataResponse()
+
+
+def _is_possible(topic: UpdateMetadataTopicState) -> bool:
+    """One topic that cannot be must not keep the others from being known."""
+    indexes = [state.partition_index for state in topic.partition_states] or [0]
+    try:
+        check_partition(topic.topic_name, min(indexes))
+        check_partition(topic.topic_name, max(indexes))
+    except KafkaError as error:
+        logger.warning("topic passed over: the controller tells of one that cannot be reason=%s", error)
+        return False
+    return True
 
 
 def updated_image(request: UpdateMetadataRequest, image: ClusterImage, configs: TopicConfigs) -> ClusterImage:
