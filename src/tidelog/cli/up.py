@@ -11,6 +11,8 @@ Run again on the same data, it starts what is not running. A broker that died st
 In the foreground it shows who leads, who is in sync and who lags, until Ctrl-C stops all brokers in good order.
 With --detach it returns as soon as the cluster takes writes with acks=all; its last line is for your client:
 bootstrap: 127.0.0.1:29092,127.0.0.1:29093,127.0.0.1:29094
+
+Metrics for Prometheus are on the ports P+100, P+101, ... as http://127.0.0.1:29192/metrics.
 """
 
 EPILOG = """\

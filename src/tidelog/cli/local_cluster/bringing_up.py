@@ -69,6 +69,7 @@ def _up_detached(data: DataDirectory, wish: Wish, settings: Mapping[str, str], b
     if restart and data.supervisor() is None:
         _start_keeper(data)
     print(f"{ready_line(plan, started, began)}; `{hint(data, 'down')}` stops {'it' if plan.brokers == 1 else 'them'}")
+    print(metrics_line(data, plan))
     print(f"bootstrap: {plan.bootstrap}", flush=True)
     return 0
 
@@ -80,6 +81,15 @@ def _start_keeper(data: DataDirectory) -> None:
         if time.monotonic() > deadline:
             raise Refused(f"the process that keeps the brokers up did not start; its log is {data.supervisor_log}")
         time.sleep(0.01)
+
+
+def metrics_line(data: DataDirectory, plan: Plan) -> str:
+    """Where Prometheus finds the brokers; a port that somebody else has taken leaves a broker without metrics."""
+    shown = {each: process.metrics_url for each, process in data.running_brokers(plan).items()}
+    urls = " ".join(url for url in shown.values() if url is not None)
+    without = [str(broker_id) for broker_id, url in shown.items() if url is None]
+    missing = f" (none of broker {', '.join(without)}: the port is taken)" if without else ""
+    return f"metrics: {urls or 'none'}{missing}"
 
 
 def ready_line(plan: Plan, started: Mapping[int, BrokerProcess], began: float) -> str:

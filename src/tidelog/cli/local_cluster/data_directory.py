@@ -43,6 +43,12 @@ class BrokerProcess(NamedTuple):
     host: str
     port: int
     arguments: Sequence[str]
+    metrics_port: int | None = None
+    """None: it shows no metrics."""
+
+    @property
+    def metrics_url(self) -> str | None:
+        return None if self.metrics_port is None else f"http://{self.host}:{self.metrics_port}/metrics"
 
     @property
     def is_running(self) -> bool:
@@ -133,13 +139,15 @@ class DataDirectory:
                 _write(self.settings_file, properties_text(wanted))
         _write(self._plan_file, plan_text(plan))
 
-    def broker_arguments(self, plan: Plan, broker_id: int) -> list[str]:
+    def broker_arguments(self, plan: Plan, broker_id: int, metrics_port: int | None) -> list[str]:
         """What is asked of `python -m tidelog` for one broker."""
         own = {
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://{HOST}:{plan.port_of(broker_id)}",
             "log.dirs": str(self.log_directory(broker_id)),
         }
+        if metrics_port is not None:
+            own["metrics.listener"] = f"{HOST}:{metrics_port}"
         if plan.zookeeper:
             own["zookeeper.connect"] = plan.zookeeper
         else:
@@ -159,6 +167,7 @@ class DataDirectory:
                     "host": process.host,
                     "port": process.port,
                     "arguments": list(process.arguments),
+                    "metrics_port": process.metrics_port,
                 },
                 indent=2,
             )
@@ -170,7 +179,14 @@ class DataDirectory:
         try:
             found = json.loads(self._process_file(broker_id).read_text())
             identity = ProcessIdentity(int(found["pid"]), str(found["started"]))
-            return BrokerProcess(broker_id, identity, str(found["host"]), int(found["port"]), found["arguments"])
+            return BrokerProcess(
+                broker_id,
+                identity,
+                str(found["host"]),
+                int(found["port"]),
+                found["arguments"],
+                found.get("metrics_port"),
+            )
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from tidelog.cli.local_cluster.bringing_up import ready_line
+from tidelog.cli.local_cluster.bringing_up import metrics_line, ready_line
 from tidelog.cli.local_cluster.collecting import Connections
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import bootstrap_flag, hint, program
@@ -144,7 +144,8 @@ async def _watch(
             _take_writes(connections, data, plan, started, screen.say), started, screen.say, end
         ):
             return 1
-        for line in [ready_line(plan, started, began), f"bootstrap: {plan.bootstrap}", *_first_steps(data, plan)]:
+        ready = [ready_line(plan, started, began), metrics_line(data, plan), f"bootstrap: {plan.bootstrap}"]
+        for line in [*ready, *_first_steps(data, plan)]:
             screen.say(line)
         controller = await _until_ended(connections, data, plan, screen, end, restart=restart)
         screen.say("stopping the brokers")

@@ -11,6 +11,8 @@ DEFAULT_PORT = 29092
 HOST = "127.0.0.1"
 LAST_PORT = 65_535
 MOST_BROKERS = 100
+METRICS_PORTS_FROM = 100
+"""Above the ports for clients."""
 PLAN_VERSION = 1
 
 RESERVED_SETTINGS = {
@@ -21,6 +23,7 @@ RESERVED_SETTINGS = {
     "log.dir": "use --data",
     "log.dirs": "use --data",
     "coordination.store": "use --data or --zookeeper",
+    "metrics.listener": f"each broker shows its metrics {METRICS_PORTS_FROM} ports above its own",
     "zookeeper.connect": "use --zookeeper",
 }
 """Settings that differ between the brokers or belong to the plan, and what to use instead."""
@@ -45,6 +48,9 @@ class Plan(NamedTuple):
 
     def port_of(self, broker_id: int) -> int:
         return self.port + broker_id - 1
+
+    def metrics_port_of(self, broker_id: int) -> int:
+        return self.port_of(broker_id) + METRICS_PORTS_FROM
 
     @property
     def bootstrap(self) -> str:

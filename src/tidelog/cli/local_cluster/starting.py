@@ -12,21 +12,37 @@ from tidelog.cli.local_cluster.refusal import Refused
 def refuse_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:
     for broker_id in broker_ids:
         port = plan.port_of(broker_id)
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError as error:
-                raise Refused(
-                    f"broker {broker_id} cannot listen on {HOST}:{port}: {error.strerror};"
-                    " choose other ports with --port"
-                ) from error
+        obstacle = _obstacle(port)
+        if obstacle is not None:
+            raise Refused(
+                f"broker {broker_id} cannot listen on {HOST}:{port}: {obstacle}; choose other ports with --port"
+            )
+
+
+def _obstacle(port: int) -> str | None:
+    """Why nobody can listen there; None if somebody can."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            return error.strerror
+        except OverflowError:
+            return "there are no such ports"
+        return None
+
+
+def _metrics_port(plan: Plan, broker_id: int) -> int | None:
+    """None if it is taken: that is no reason to do without the broker."""
+    port = plan.metrics_port_of(broker_id)
+    return port if _obstacle(port) is None else None
 
 
 def start_broker(data: DataDirectory, plan: Plan, broker_id: int) -> BrokerProcess:
-    arguments = data.broker_arguments(plan, broker_id)
+    metrics_port = _metrics_port(plan, broker_id)
+    arguments = data.broker_arguments(plan, broker_id, metrics_port)
     identity = start_detached(arguments, data.log_file(broker_id))
-    process = BrokerProcess(broker_id, identity, HOST, plan.port_of(broker_id), arguments)
+    process = BrokerProcess(broker_id, identity, HOST, plan.port_of(broker_id), arguments, metrics_port)
     data.register(process)
     return process
 
