@@ -7,6 +7,7 @@ import pytest
 from tests.server.harness import Client, World, with_broker
 from tidelog.errors import NO_ERROR
 from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -29,6 +30,7 @@ from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
+from tidelog.runtime.virtual_time import run_virtually
 
 CONTROLLER_EPOCH = 1
 TOPIC_ID = b"h" * 16
@@ -193,3 +195,85 @@ def test_a_broker_that_is_not_there_cannot_be_shut_down() -> None:
             assert answer.error_code != NO_ERROR or broker_id == 0
 
     check(scenario)
+
+
+# ---- fetches
+
+
+def wanted(index: int = 0, offset: int = 0, **options: int) -> FetchPartition:
+    values = {"partition_max_bytes": 1000, **options}
+    return FetchPartition(partition=index, fetch_offset=offset, **values)  # type: ignore[arg-type]
+
+
+async def fetch(client: Client, *partitions: FetchPartition, **options: int) -> FetchResponse:
+    values = {"max_wait_ms": 0, "min_bytes": 1, **options}
+    request = FetchRequest(topics=[FetchTopic(topic="orders", partitions=list(partitions))], **values)  # type: ignore[arg-type]
+    return await client.ask(request, 12, FetchResponse)
+
+
+SMALLEST_LONG, LARGEST_LONG = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize("replica_id", [-1, -5, 0, 2, LARGEST])
+@pytest.mark.parametrize("offset", [SMALLEST_LONG, -1, 0, 1, 2, LARGEST_LONG])
+def test_a_fetch_of_any_offset_by_anybody_harms_nobody(replica_id: int, offset: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        for options in (
+            {},
+            {"log_start_offset": offset},
+            {"current_leader_epoch": LARGEST},
+            {"last_fetched_epoch": LARGEST},
+            {"last_fetched_epoch": 0},
+            {"partition_max_bytes": -LARGEST},
+        ):
+            await fetch(
+                client, wanted(0, offset, **options), wanted(0, offset), wanted(-1, offset), replica_id=replica_id
+            )
+        assert (await client.fetch("orders", 0)).high_watermark == 1
+
+    check(scenario)
+
+
+@pytest.mark.parametrize("limit", [-LARGEST, -1, 0, 1, LARGEST])
+def test_a_fetch_with_any_limits_harms_nobody(limit: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await fetch(client, wanted(), max_bytes=limit)
+        await fetch(client, wanted(), min_bytes=limit, max_wait_ms=10)
+        await fetch(client, wanted(offset=1), max_wait_ms=min(limit, 1000))
+        await fetch(client, wanted(), isolation_level=min(max(limit, -128), 127))
+
+    check(scenario)
+
+
+@pytest.mark.parametrize("session_id", [-LARGEST, -1, 0, 1, LARGEST])
+@pytest.mark.parametrize("session_epoch", [-LARGEST, -2, -1, 0, 1, LARGEST])
+def test_a_fetch_in_any_session_harms_nobody(session_id: int, session_epoch: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        known = (await fetch(client, wanted(), session_epoch=0)).session_id
+        assert known > 0
+        for each in (session_id, known):
+            await fetch(client, wanted(), wanted(), wanted(7), session_id=each, session_epoch=session_epoch)
+            await fetch(client, session_id=each, session_epoch=session_epoch, replica_id=2)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            session_id=known,
+            session_epoch=1,
+            forgotten_topics_data=[ForgottenTopic(topic="orders", partitions=[0, 0, -1]), ForgottenTopic(topic="")],
+        )
+        await client.ask(request, 12, FetchResponse)
+
+    check(scenario)
+
+
+def test_followers_that_do_not_exist_are_not_remembered() -> None:
+    async def main() -> None:
+        world = World()
+        async with world.broker() as broker:
+            client = await world.connect()
+            await client.create_topic("orders")
+            for replica_id in range(100):
+                await fetch(client, wanted(), replica_id=replica_id)
+            assert broker.replicas._host.peers.last_fetch_ms.keys() == {broker.broker_id}
+
+    run_virtually(main())

@@ -253,8 +253,10 @@ class ReplicaManager:
     # ---- what the broker finds out
 
     def on_follower_request(self, replica_id: BrokerId, now_ms: int) -> None:
-        """A follower's Fetch arrived, whatever it names."""
-        self._host.peers.last_fetch_ms[replica_id] = now_ms
+        """A follower's Fetch arrived, whatever it names. Anybody can claim to be one: only brokers are remembered."""
+        peers = self._host.peers
+        if replica_id in peers.epochs:
+            peers.last_fetch_ms[replica_id] = now_ms
 
     def on_brokers_changed(self, epochs: Mapping[BrokerId, int]) -> None:
         """Which brokers are registered now, and as which incarnations (-1: not known)."""
