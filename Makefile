@@ -7,6 +7,7 @@ DATA ?= data
 PORT ?= 29092
 ONLY ?= tests
 QUICK ?=
+CLUSTER ?=
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime-installed
@@ -35,8 +36,8 @@ check: $(DEV) ## Formatting, lint, types and layers
 format: $(DEV) ## Format the code and apply safe fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three minutes)
-	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
+bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three minutes; CLUSTER=1: three brokers only)
+	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(CLUSTER),--part cluster)
 
 compat: $(DEV) ## Drive the broker with every client we know, and check files with Kafka's own tools
 	@$(BIN)/python -m compat.run

@@ -20,28 +20,29 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 @dataclass(frozen=True)
 class Figure:
-    """The median of some rounds, and how far they lay apart."""
+    """The median of some rounds or trials, or another percentile of them, and how far they lay apart."""
 
-    median: float
+    value: float
     lowest: float
     highest: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Figure | None":
+    def of(cls, values: Sequence[float], percent: float = 50) -> "Figure | None":
         if not values:
             return None
-        return cls(median(values), min(values), max(values))
+        value = median(values) if percent == 50 else percentile(sorted(values), percent)
+        return cls(value, min(values), max(values))
 
 
 def ratio(ours: Figure | None, theirs: Figure | None) -> float | None:
-    if ours is None or theirs is None or theirs.median == 0:
+    if ours is None or theirs is None or theirs.value == 0:
         return None
-    return ours.median / theirs.median
+    return ours.value / theirs.value
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A limit on Tidelog's median: in the measure's unit, in multiples of the peer's, or of another measure's."""
+    """A limit on Tidelog's figure: in the measure's unit, in multiples of the peer's, or of another measure's."""
 
     kind: Literal["at most", "at least"]
     limit: float
@@ -54,14 +55,16 @@ class Goal:
             return 1.0
         values = samples.get(measure, {}).get(peer) if self.of == "peer" else samples.get(self.of, {}).get(ours)
         figure = Figure.of(values or [])
-        return figure.median if figure else None
+        return figure.value if figure else None
 
-    def is_met(self, measure: str, samples: Samples, ours: str = "tidelog", peer: str = "kafka") -> bool | None:
+    def is_met(
+        self, measure: str, samples: Samples, ours: str = "tidelog", peer: str = "kafka", percent: float = 50
+    ) -> bool | None:
         """None where a figure is missing."""
-        figure = Figure.of(samples.get(measure, {}).get(ours, []))
+        figure = Figure.of(samples.get(measure, {}).get(ours, []), percent)
         reference = self.reference(measure, samples, ours, peer)
         if figure is None or reference is None:
             return None
         if self.kind == "at most":
-            return figure.median <= self.limit * reference
-        return figure.median >= self.limit * reference
+            return figure.value <= self.limit * reference
+        return figure.value >= self.limit * reference

@@ -3,7 +3,8 @@
  * record's latency counts from the moment it was due. So a broker that stalls pays for every record that
  * waited, not only for the one that was under way.
  *
- * latency BOOTSTRAP TOPIC ack|end RATE_PER_SECOND SECONDS WARM_SECONDS VALUE_BYTES LINGER_MS PARTITIONS > nanoseconds
+ * latency BOOTSTRAP TOPIC ack|end RATE_PER_SECOND SECONDS WARM_SECONDS VALUE_BYTES LINGER_MS PARTITIONS ACKS
+ * > nanoseconds
  *
  * `ack`: from due to the delivery report. `end`: from due to the consumer's hands.
  * Writes one signed 64-bit integer (nanoseconds, machine order) per record to standard output.
@@ -102,10 +103,10 @@ static rd_kafka_t *make_client(rd_kafka_type_t type, rd_kafka_conf_t *conf, cons
         return client;
 }
 
-static rd_kafka_t *make_producer(const char *bootstrap, const char *linger_ms, int wants_acks) {
+static rd_kafka_t *make_producer(const char *bootstrap, const char *linger_ms, const char *acks, int wants_acks) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
         set(conf, "linger.ms", linger_ms);
-        set(conf, "acks", "1");
+        set(conf, "acks", acks);
         set(conf, "queue.buffering.max.messages", "5000000");
         set(conf, "queue.buffering.max.kbytes", "4000000");
         rd_kafka_conf_set_dr_msg_cb(conf, delivered);
@@ -145,8 +146,8 @@ static void wait_for_the_last(void) {
 }
 
 int main(int argc, char **argv) {
-        if (argc != 10)
-                die("usage", "BOOTSTRAP TOPIC ack|end RATE SECONDS WARM_SECONDS VALUE_BYTES LINGER_MS PARTITIONS");
+        if (argc != 11)
+                die("usage", "BOOTSTRAP TOPIC ack|end RATE SECONDS WARM_SECONDS VALUE_BYTES LINGER_MS PARTITIONS ACKS");
         int wants_acks = !strcmp(argv[3], "ack");
         int64_t rate = atoll(argv[4]);
         size_t value_bytes = (size_t)atoll(argv[7]);
@@ -161,7 +162,7 @@ int main(int argc, char **argv) {
         /* The kernel may round a sleep up by 50 microseconds unless told not to. */
         prctl(PR_SET_TIMERSLACK, 1);
 
-        rd_kafka_t *producer = make_producer(argv[1], argv[8], wants_acks);
+        rd_kafka_t *producer = make_producer(argv[1], argv[8], argv[10], wants_acks);
         rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, argv[2], NULL);
         const struct rd_kafka_metadata *metadata;
         if (rd_kafka_metadata(producer, 0, topic, &metadata, 10000))

@@ -1,15 +1,16 @@
 """The brokers that the benchmark compares, behind one interface."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, ClassVar, Self
 
-from bench import wire
+from bench import probes, wire
 from tools.apache_kafka import KAFKA_4, ApacheKafka, free_port
 
 START_LIMIT_SECONDS = 120.0
@@ -22,25 +23,27 @@ class BrokerFailed(Exception):
 
 
 class Peer(ABC):
-    """One broker in a directory of its own; it can be started again on what it stored."""
+    """A broker or a cluster of some, in a directory of its own; it can be started again on what it stored."""
 
     name: ClassVar[str]
     title: ClassVar[str]
+    acks: ClassVar[int] = wire.ACKS_LEADER
+    """What its producers ask for."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     @property
     @abstractmethod
-    def pid(self) -> int: ...
+    def pids(self) -> list[int]: ...
 
     @property
     @abstractmethod
-    def port(self) -> int: ...
+    def ports(self) -> list[int]: ...
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @abstractmethod
     def prepare(self) -> None:
@@ -66,7 +69,8 @@ class Peer(ABC):
         started = time.monotonic()
         self.launch()
         try:
-            wire.wait_for_first_acknowledged_produce(self.port, FIRST_TOPIC, started + START_LIMIT_SECONDS)
+            deadline = started + START_LIMIT_SECONDS
+            probes.wait_for_first_acknowledged_produce(self.ports, FIRST_TOPIC, self.acks, deadline)
         except TimeoutError as error:
             self.kill()
             raise BrokerFailed(f"{self.title} did not start:\n{self.last_words()}") from error
@@ -92,13 +96,13 @@ class TidelogPeer(Peer):
         self._log: IO[bytes] | None = None
 
     @property
-    def pid(self) -> int:
+    def pids(self) -> list[int]:
         assert self._process is not None
-        return self._process.pid
+        return [self._process.pid]
 
     @property
-    def port(self) -> int:
-        return self._port
+    def ports(self) -> list[int]:
+        return [self._port]
 
     def prepare(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -112,7 +116,9 @@ class TidelogPeer(Peer):
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         self._log = (self.directory / "server.log").open("ab")
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        # As for anybody who installed it: Python keeps what it compiled.
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
 
     def stop(self) -> None:
         assert self._process is not None
@@ -148,18 +154,35 @@ class KafkaPeer(Peer):
     name = "kafka"
     title = f"Apache Kafka {KAFKA_4}"
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        broker_id: int = 1,
+        controller_port: int = 0,
+        cluster_id: str = "",
+    ) -> None:
         super().__init__(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        self._kafka = _ImpatientKafka(KAFKA_4, free_port(), directory, "1g", settings)
+        self._kafka = _ImpatientKafka(
+            KAFKA_4,
+            free_port(),
+            directory,
+            "1g",
+            settings,
+            broker_id=broker_id,
+            controller_port=controller_port,
+            cluster_id=cluster_id,
+        )
 
     @property
-    def pid(self) -> int:
-        return self._kafka.pid
+    def pids(self) -> list[int]:
+        return [self._kafka.pid]
 
     @property
-    def port(self) -> int:
-        return self._kafka.port
+    def ports(self) -> list[int]:
+        return [self._kafka.port]
 
     def prepare(self) -> None:
         self._kafka.prepare()
@@ -177,4 +200,8 @@ class KafkaPeer(Peer):
         return self._kafka.last_words()
 
 
-PEERS: Mapping[str, type[TidelogPeer | KafkaPeer]] = {peer.name: peer for peer in (TidelogPeer, KafkaPeer)}
+Peers = Mapping[str, Callable[[Path], Peer]]
+"""By their names: how to make one in a directory."""
+
+ONE_BROKER: Peers = {TidelogPeer.name: TidelogPeer, KafkaPeer.name: KafkaPeer}
+TITLES = {peer.name: peer.title for peer in (TidelogPeer, KafkaPeer)}

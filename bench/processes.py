@@ -1,16 +1,17 @@
-"""What the operating system knows about a process: its CPU time and its memory."""
+"""What the operating system knows about processes: their CPU time and their memory."""
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads so far."""
-    return parse_cpu_ticks(Path(f"/proc/{pid}/stat").read_text()) / CLOCK_TICKS_PER_SECOND
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """User and system time of all their threads so far."""
+    return sum(parse_cpu_ticks(Path(f"/proc/{pid}/stat").read_text()) for pid in pids) / CLOCK_TICKS_PER_SECOND
 
 
 def parse_cpu_ticks(stat: str) -> int:
@@ -19,8 +20,9 @@ def parse_cpu_ticks(stat: str) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def resident_megabytes(pid: int) -> float:
-    return parse_resident_kilobytes(Path(f"/proc/{pid}/status").read_text()) * 1024 / 1e6
+def resident_megabytes(pids: Sequence[int]) -> float:
+    """What several of them share counts for each."""
+    return sum(parse_resident_kilobytes(Path(f"/proc/{pid}/status").read_text()) for pid in pids) * 1024 / 1e6
 
 
 def parse_resident_kilobytes(status: str) -> int:
@@ -30,17 +32,17 @@ def parse_resident_kilobytes(status: str) -> int:
 
 @dataclass
 class CpuMeter:
-    """CPU seconds that a process used while a block ran."""
+    """CPU seconds that some processes used while a block ran."""
 
-    pid: int
+    pids: Sequence[int]
     seconds: float = 0.0
     elapsed_seconds: float = 0.0
 
     def __enter__(self) -> "CpuMeter":
         self._started = time.monotonic()
-        self._cpu_at_start = cpu_seconds(self.pid)
+        self._cpu_at_start = cpu_seconds(self.pids)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = cpu_seconds(self.pid) - self._cpu_at_start
+        self.seconds = cpu_seconds(self.pids) - self._cpu_at_start
         self.elapsed_seconds = time.monotonic() - self._started

@@ -80,9 +80,9 @@ def _do(command: list[str], directory: Path) -> None:
         raise ClientUnavailable(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
 
 
-def produce(bootstrap: str, topic: str, records: int, value_bytes: int, options: dict[str, str]) -> Transfer:
+def produce(bootstrap: str, topic: str, records: int, value_bytes: int, options: dict[str, str], acks: int) -> Transfer:
     command = [str(PERFORMANCE), "-P", "-t", topic, "-b", bootstrap, "-s", str(value_bytes), "-c", str(records)]
-    return parse_produced(_run([*command, "-a", "1", *_settings(options)]), records)
+    return parse_produced(_run([*command, "-a", str(acks), *_settings(options)]), records)
 
 
 def consume(bootstrap: str, topic: str, partitions: int, records: int) -> Transfer:
@@ -140,11 +140,20 @@ class LatencyRun:
     seconds: int
     warm_seconds: int
     value_bytes: int = 1024
+    acks: int = 1
 
 
 def latencies_ms(bootstrap: str, topic: str, run: LatencyRun) -> list[float]:
     """The latency of every record after the warm-up, sorted."""
-    numbers = (run.rate_per_second, run.seconds, run.warm_seconds, run.value_bytes, run.linger_ms, run.partitions)
+    numbers = (
+        run.rate_per_second,
+        run.seconds,
+        run.warm_seconds,
+        run.value_bytes,
+        run.linger_ms,
+        run.partitions,
+        run.acks,
+    )
     command = [str(LATENCY), bootstrap, topic, run.kind, *map(str, numbers)]
     done = subprocess.run(command, capture_output=True, timeout=RUN_LIMIT_SECONDS, check=False)
     if done.returncode != 0:

@@ -1,17 +1,17 @@
-"""Turns a results file into docs/performance.md and its plot: `python -m bench.report [results file]`."""
+"""Turns the newest results of each part into docs/performance.md and its plots: `python -m bench.report`."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bench import results
 from bench.figures import Figure, Goal, ratio
-from bench.measures import Measure, measures_for
+from bench.measures import Measure
+from bench.parts import PARTS, Part
 from bench.results import Results
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "performance.md"
-PLOT = REPOSITORY / "docs" / "performance.png"
 NOTES = Path(__file__).resolve().parent / "notes.md"
 OURS, PEER = "tidelog", "kafka"
 
@@ -21,11 +21,17 @@ INTRODUCTION = """\
 Made by `make bench`; do not edit. Tidelog and Apache Kafka (KRaft, its own defaults and JVM flags, 1 GB heap), measured
 in one run on one machine, with the same client (`rdkafka_performance`, and small programs against librdkafka and raw
 sockets) on the same cores. Median of the rounds [lowest..highest]; fresh processes, alternating order, `sync` before
-every run. MB and GB are powers of ten, of record values. CPU is the broker's alone. The ratio is Tidelog / Kafka:
+every run. MB and GB are powers of ten, of record values. CPU is the brokers' alone. The ratio is Tidelog / Kafka:
 where less is better, a ratio below 1 is in Tidelog's favour.
 
 A machine with few cores shows Kafka at its worst: one Tidelog broker is one event loop and uses one core, Kafka uses as
 many as there are. Read the figures as "per core".
+"""
+
+
+PAGE_CACHE = """\
+Memory was full of cached pages before every run, as it is on a machine that has been up for a while: a fresh virtual
+machine pays its host for every page that it takes for the first time, several times the cost of the write itself.
 """
 
 
@@ -38,12 +44,12 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def figure_text(figure: Figure | None) -> str:
-    if figure is None:
+def figure_text(found: Figure | None) -> str:
+    if found is None:
         return "-"
-    if figure.lowest == figure.highest:
-        return number(figure.median)
-    return f"{number(figure.median)} [{number(figure.lowest)}..{number(figure.highest)}]"
+    if found.lowest == found.highest:
+        return number(found.value)
+    return f"{number(found.value)} [{number(found.lowest)}..{number(found.highest)}]"
 
 
 def goal_text(goal: Goal | None) -> str:
@@ -54,13 +60,16 @@ def goal_text(goal: Goal | None) -> str:
 
 
 def verdict(measure: Measure, run: Results) -> str:
-    met = measure.goal.is_met(measure.id, run.samples, OURS, PEER) if measure.goal else None
+    met = measure.goal.is_met(measure.id, run.samples, OURS, PEER, measure.percent) if measure.goal else None
     return {True: "met", False: "**missed**", None: ""}[met]
 
 
+def figure(measure: Measure, run: Results, peer: str) -> Figure | None:
+    return Figure.of(run.samples.get(measure.id, {}).get(peer, []), measure.percent)
+
+
 def row(measure: Measure, run: Results) -> list[str]:
-    samples = run.samples.get(measure.id, {})
-    ours, theirs = Figure.of(samples.get(OURS, [])), Figure.of(samples.get(PEER, []))
+    ours, theirs = figure(measure, run, OURS), figure(measure, run, PEER)
     quotient = ratio(ours, theirs)
     return [
         measure.title,
@@ -88,31 +97,41 @@ def sections(measures: list[Measure], run: Results) -> str:
     return "\n".join(parts)
 
 
-def page(run: Results, notes: str) -> str:
-    machine = ", ".join(f"{key} {value}" for key, value in run.machine.items())
-    about = f"Taken {run.date[:10]}, {run.rounds} round{'s' if run.rounds > 1 else ''}. Machine: {machine}.\n"
-    failures = "".join(f"- {failure}\n" for failure in run.failures)
-    parts = [INTRODUCTION, about, "![How many times better than Kafka](performance.png)\n"]
-    parts.append(sections(measures_for(run.sizes), run))
-    if failures:
-        parts.append(f"## Failed runs\n\n{failures}")
+def page(runs: Mapping[str, Results], notes: str) -> str:
+    parts = [INTRODUCTION, *(part_text(PARTS[name], run) for name, run in runs.items())]
     if notes:
         parts.append(notes)
     return "\n".join(parts)
 
 
+def part_text(part: Part, run: Results) -> str:
+    machine = ", ".join(f"{key} {value}" for key, value in run.machine.items())
+    about = f"Taken {run.date[:10]}, {run.rounds} round{'s' if run.rounds > 1 else ''}. Machine: {machine}.\n"
+    if run.sizes.fills_page_cache:
+        about += PAGE_CACHE
+    about += part.about
+    name, rest = sections(part.measures(run.sizes), run).split("\n", 1)
+    texts = [f"{name}\n", about, f"![How many times better than Kafka]({part.plot})", rest]
+    if failures := [failure for failure in run.failures if _is_of(failure, part, run)]:
+        texts.append("### Failed runs\n\n" + "".join(f"- {failure}\n" for failure in failures))
+    return "\n".join(texts)
+
+
+def _is_of(failure: str, part: Part, run: Results) -> bool:
+    return any(f", {scenario.name}, " in failure for scenario in part.scenarios(run.sizes))
+
+
 def advantage(measure: Measure, run: Results) -> float | None:
     """How many times better Tidelog is than its peer; below 1 it is worse."""
-    samples = run.samples.get(measure.id, {})
-    quotient = ratio(Figure.of(samples.get(OURS, [])), Figure.of(samples.get(PEER, [])))
+    quotient = ratio(figure(measure, run, OURS), figure(measure, run, PEER))
     if not quotient:
         return None
     return quotient if measure.better == "higher" else 1 / quotient
 
 
-def plot(run: Results, path: Path) -> bool:
+def plot(part: Part, run: Results, path: Path) -> bool:
     """A bar per measure; False where there is nothing to compare."""
-    found = [(measure.title, advantage(measure, run)) for measure in measures_for(run.sizes)]
+    found = [(measure.title, advantage(measure, run)) for measure in part.measures(run.sizes)]
     bars = [(title, value) for title, value in found if value is not None and value > 0]
     if not bars:
         return False
@@ -138,29 +157,34 @@ def plot(run: Results, path: Path) -> bool:
     return True
 
 
-def write(run: Results) -> None:
-    notes = NOTES.read_text() if NOTES.exists() else ""
-    plot(run, PLOT)
-    PAGE.write_text(page(run, notes))
-    print(f"wrote {PAGE.relative_to(REPOSITORY)}")
+def write() -> bool:
+    """False where no part has results."""
+    runs = {name: run for name in PARTS if (run := results.newest(name)) is not None}
+    for name, run in runs.items():
+        plot(PARTS[name], run, PAGE.with_name(PARTS[name].plot))
+    if runs:
+        PAGE.write_text(page(runs, NOTES.read_text() if NOTES.exists() else ""))
+        print(f"wrote {PAGE.relative_to(REPOSITORY)}")
+    return bool(runs)
 
 
 def summary(run: Results) -> str:
     """The same rows for a terminal."""
-    measures = measures_for(run.sizes)
     header = ["measure", "unit", "Tidelog", "Kafka", "ratio", "goal", ""]
-    rows = [header, *(row(measure, run) for measure in measures)]
+    rows = [header, *(row(measure, run) for measure in measures_of(run))]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(header))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows)
     return "\n".join(lines)
 
 
+def measures_of(run: Results) -> list[Measure]:
+    return [measure for name in run.parts for measure in PARTS[name].measures(run.sizes)]
+
+
 def main() -> int:
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else results.newest("full")
-    if path is None:
-        print("there is no results file of a full run yet: make bench writes one", file=sys.stderr)
+    if not write():
+        print("there are no results of a full run yet: make bench writes some", file=sys.stderr)
         return 1
-    write(results.load(path))
     return 0
 
 

@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from bench.measures import Sizes
 
 DIRECTORY = Path(__file__).resolve().parent / "results"
+FULL = "full"
 
 
 @dataclass
@@ -25,10 +27,12 @@ class Results:
     peers: dict[str, str]
     samples: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=lambda: ["one-broker"])
 
-    def add(self, peer: str, figures: dict[str, float]) -> None:
+    def add(self, peer: str, figures: Mapping[str, float | Sequence[float]]) -> None:
         for measure, value in figures.items():
-            self.samples.setdefault(measure, {}).setdefault(peer, []).append(value)
+            values = [value] if isinstance(value, int | float) else value
+            self.samples.setdefault(measure, {}).setdefault(peer, []).extend(values)
 
     @property
     def path(self) -> Path:
@@ -45,12 +49,15 @@ def load(path: Path) -> Results:
     sizes: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in content.pop("sizes").items()
     }
+    sizes.setdefault("fills_page_cache", False)  # early runs did not, and do not say so
     return Results(sizes=Sizes(**sizes), **content)
 
 
-def newest(name: str) -> Path | None:
-    """The newest file of that name: their names begin with the date."""
-    return max(DIRECTORY.glob(f"*-{name}.json"), default=None)
+def newest(part: str) -> Results | None:
+    """The newest run of that part in full, alone or together with the others."""
+    paths = [*DIRECTORY.glob(f"*-{FULL}.json"), *DIRECTORY.glob(f"*-{part}.json")]
+    runs = [run for run in map(load, paths) if part in run.parts]
+    return max(runs, key=lambda run: run.date, default=None)
 
 
 def now() -> str:

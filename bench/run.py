@@ -8,12 +8,14 @@ import time
 from pathlib import Path
 
 from bench import rdkafka, report, results
-from bench.measures import QUICK, Sizes, measures_for
-from bench.peers import PEERS, BrokerFailed
+from bench.measures import QUICK, Sizes
+from bench.page_cache import PageCache
+from bench.parts import PARTS
+from bench.peers import TITLES, BrokerFailed
 from bench.report import number
-from bench.results import Results
+from bench.results import FULL, Results
+from bench.scenarios import Figures, Scenario, Session
 from bench.wire import RequestRefused
-from bench.workloads import Figures, Scenario, Session, scenarios
 from tools.apache_kafka import KafkaFailed, NotAvailable
 
 FAILURES = (rdkafka.ClientFailed, RequestRefused, BrokerFailed, KafkaFailed, OSError, TimeoutError)
@@ -38,20 +40,22 @@ class Progress:
         return f"{minutes:3}:{seconds:02}"
 
 
-def run_scenario(run: Results, scenario: Scenario, peer_name: str, round_number: int, progress: Progress) -> None:
-    """One scenario on one fresh broker; what fails is noted and ends the scenario, not the benchmark."""
+def run_scenario(
+    run: Results, scenario: Scenario, peer_name: str, round_number: int, progress: Progress, page_cache: PageCache
+) -> None:
+    """One scenario on one fresh peer; what fails is noted and ends the scenario, not the benchmark."""
     with tempfile.TemporaryDirectory(prefix=f"bench-{peer_name}-") as directory:
-        peer = PEERS[peer_name](Path(directory))
+        peer = scenario.peers[peer_name](Path(directory))
         step_title = "start"
         progress.begin(round_number, peer_name, scenario.name, step_title)
         try:
-            session = Session(peer, run.sizes, start_seconds=peer.start())
+            session = Session(peer, run.sizes, page_cache, start_seconds=peer.start())
             progress.end(f"{session.start_seconds:.2f} s")
             for step in scenario.steps:
                 step_title = step.title
                 progress.begin(round_number, peer_name, scenario.name, step_title)
                 figures = step.work(session)
-                run.add(peer_name, dict(figures))
+                run.add(peer_name, figures)
                 progress.end(describe(figures))
         except FAILURES as error:
             progress.end(f"FAILED: {error}")
@@ -62,15 +66,19 @@ def run_scenario(run: Results, scenario: Scenario, peer_name: str, round_number:
 
 
 def describe(figures: Figures) -> str:
-    return ", ".join(f"{measure} {number(value)}" for measure, value in figures.items()) or "done"
+    texts = []
+    for measure, value in figures.items():
+        values = [value] if isinstance(value, int | float) else value
+        texts.append(f"{measure} {' '.join(map(number, values))}")
+    return ", ".join(texts) or "done"
 
 
 def run_rounds(run: Results, peers: list[str], wanted: list[Scenario]) -> None:
-    progress = Progress(run.rounds)
+    progress, page_cache = Progress(run.rounds), PageCache()
     for round_number in range(1, run.rounds + 1):
         for scenario in wanted:
             for peer in peers if round_number % 2 else reversed(peers):
-                run_scenario(run, scenario, peer, round_number, progress)
+                run_scenario(run, scenario, peer, round_number, progress, page_cache)
         run.save()
 
 
@@ -78,10 +86,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare Tidelog with Apache Kafka on this machine.")
     parser.add_argument("--quick", action="store_true", help="one round with small sizes, under three minutes")
     parser.add_argument("--rounds", type=int, help="three unless told otherwise")
-    parser.add_argument("--peers", default=",".join(PEERS), help="which brokers, separated by commas")
+    parser.add_argument("--part", choices=tuple(PARTS), help="only this part")
+    parser.add_argument("--peers", default=",".join(TITLES), help="which brokers, separated by commas")
     parser.add_argument("--scenarios", default="", help="only these scenarios, separated by commas")
     parser.add_argument("--stored-gb", type=float, help="gigabytes stored for the start-up comparison")
-    parser.add_argument("--name", help="of the results file; only a run named 'full' makes docs/performance.md")
+    parser.add_argument(
+        "--name", help="of the results file; a run named 'full' or as its part makes docs/performance.md"
+    )
     return parser.parse_args(arguments)
 
 
@@ -92,28 +103,36 @@ def sizes_of(options: argparse.Namespace) -> Sizes:
     return sizes
 
 
+def name_of(options: argparse.Namespace) -> str:
+    if options.name:
+        return str(options.name)
+    if options.quick:
+        return "quick"
+    return "partial" if options.scenarios or options.peers != ",".join(TITLES) else options.part or FULL
+
+
 def main() -> int:
     options = parse_arguments()
     sizes = sizes_of(options)
+    parts = [options.part] if options.part else list(PARTS)
+    known = [scenario for part in parts for scenario in PARTS[part].scenarios(sizes)]
     names, peers = set(filter(None, options.scenarios.split(","))), options.peers.split(",")
-    unknown = (names - {scenario.name for scenario in scenarios(sizes)}) | (set(peers) - set(PEERS))
-    if unknown:
-        known = ", ".join([*(scenario.name for scenario in scenarios(sizes)), *PEERS])
-        print(f"unknown: {', '.join(sorted(unknown))}; there are {known}", file=sys.stderr)
+    if unknown := (names - {scenario.name for scenario in known}) | (set(peers) - set(TITLES)):
+        there_are = ", ".join([*(scenario.name for scenario in known), *TITLES])
+        print(f"unknown: {', '.join(sorted(unknown))}; there are {there_are}", file=sys.stderr)
         return 1
-    wanted = [scenario for scenario in scenarios(sizes) if not names or scenario.name in names]
-    name = options.name or ("quick" if options.quick else "partial" if names else "full")
     run = Results(
-        name=name,
+        name=name_of(options),
         date=results.now(),
         rounds=options.rounds or (1 if options.quick else 3),
         sizes=sizes,
         machine=results.describe_machine(),
-        peers={peer: PEERS[peer].title for peer in peers},
+        peers={peer: TITLES[peer] for peer in peers},
+        parts=parts,
     )
     try:
         rdkafka.ensure_built()
-        run_rounds(run, peers, wanted)
+        run_rounds(run, peers, [scenario for scenario in known if not names or scenario.name in names])
     except (NotAvailable, rdkafka.ClientUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
@@ -125,13 +144,13 @@ def finish(run: Results) -> None:
     print("\n" + report.summary(run) + "\n")
     for failure in run.failures:
         print(f"failed: {failure}")
-    missed = [measure.title for measure in measures_for(run.sizes) if report.verdict(measure, run) == "**missed**"]
+    missed = [measure.title for measure in report.measures_of(run) if report.verdict(measure, run) == "**missed**"]
     print(f"goals missed: {', '.join(missed) or 'none'}")
     if run.name == "quick":
         print("(a quick run tells that everything works, and orders of magnitude; the goals are meant for a full run)")
     print(f"wrote {run.save().relative_to(report.REPOSITORY)}")
-    if run.name == "full":
-        report.write(run)
+    if run.name in (FULL, *PARTS):
+        report.write()
 
 
 if __name__ == "__main__":

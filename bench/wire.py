@@ -1,11 +1,9 @@
 """The few Kafka requests that the benchmark sends by hand, written apart from the product that it measures."""
 
-import contextlib
 import socket
 import struct
-import time
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import NamedTuple, Self
 
 from crc32c import crc32c
 
@@ -14,6 +12,8 @@ PRODUCE_VERSION, LIST_OFFSETS_VERSION, METADATA_VERSION, CREATE_TOPICS_VERSION =
 LATEST = -1
 CLIENT_ID = b"bench"
 ERROR_NONE = 0
+ACKS_LEADER, ACKS_ALL = 1, -1
+DEFAULT_REPLICATION_FACTOR = -1
 
 
 class RequestRefused(Exception):
@@ -57,7 +57,7 @@ def _record(delta: int, value: bytes) -> bytes:
     return varint(len(content)) + content
 
 
-def produce_frame(topic: str, batches: Mapping[int, bytes], acks: int = 1, timeout_ms: int = 30_000) -> bytes:
+def produce_frame(topic: str, batches: Mapping[int, bytes], acks: int = ACKS_LEADER, timeout_ms: int = 30_000) -> bytes:
     body = string(None) + struct.pack(">hii", acks, timeout_ms, 1) + string(topic) + struct.pack(">i", len(batches))
     parts = (struct.pack(">ii", partition, len(batch)) + batch for partition, batch in batches.items())
     return frame(PRODUCE, PRODUCE_VERSION, body + b"".join(parts))
@@ -81,7 +81,11 @@ def list_offsets_frame(topic: str, partitions: int) -> bytes:
 
 
 def create_topic_frame(topic: str, partitions: int, configs: Mapping[str, str]) -> bytes:
-    body = struct.pack(">i", 1) + string(topic) + struct.pack(">ihii", partitions, 1, 0, len(configs))
+    body = (
+        struct.pack(">i", 1)
+        + string(topic)
+        + struct.pack(">ihii", partitions, DEFAULT_REPLICATION_FACTOR, 0, len(configs))
+    )
     body += b"".join(string(key) + string(value) for key, value in configs.items())
     return frame(CREATE_TOPICS, CREATE_TOPICS_VERSION, body + struct.pack(">ib", 30_000, 0))
 
@@ -105,27 +109,63 @@ class Reader:
         self.position += length
         return self.data[self.position - length : self.position].decode()
 
-    def skip_int_array(self) -> None:
-        count = self.take("i")
-        self.position += 4 * count
+    def take_int_array(self) -> list[int]:
+        return [self.take("i") for _ in range(self.take("i"))]
 
 
-def partitions_with_leader(response: bytes) -> int:
-    """How many partitions of the one topic asked for have a leader; 0 while the topic is not there yet."""
+class PartitionState(NamedTuple):
+    leader: int
+    replicas: list[int]
+    in_sync: list[int]
+
+
+class TopicState(NamedTuple):
+    """What one broker says of one topic: nothing of its partitions while the topic is not there yet."""
+
+    ports: dict[int, int]
+    """Of the brokers, by their ids."""
+    partitions: dict[int, PartitionState]
+    """Those that have a leader."""
+
+    def leader_port(self, partition: int) -> int | None:
+        state = self.partitions.get(partition)
+        return None if state is None else self.ports.get(state.leader)
+
+    @property
+    def in_sync_everywhere(self) -> bool:
+        return bool(self.partitions) and all(
+            len(partition.in_sync) == len(partition.replicas) for partition in self.partitions.values()
+        )
+
+
+def topic_state(response: bytes) -> TopicState:
+    """From the answer to a metadata request that names one topic."""
     reader = Reader(response, 8)
-    for _ in range(reader.take("i")):
-        reader.take("i")
-        reader.take_string()
-        reader.take("i")
-        reader.take_string()
+    ports = dict(_take_broker(reader) for _ in range(reader.take("i")))
     reader.take_string()
     reader.take("i")
     assert reader.take("i") == 1, "one topic was asked for"
     if reader.take("h") != ERROR_NONE:
-        return 0
+        return TopicState(ports, {})
     reader.take_string()
     reader.take("b")
-    return sum(_has_leader(reader) for _ in range(reader.take("i")))
+    taken = [_take_partition(reader) for _ in range(reader.take("i"))]
+    return TopicState(
+        ports, {index: state for error, index, state in taken if error == ERROR_NONE and state.leader >= 0}
+    )
+
+
+def _take_broker(reader: Reader) -> tuple[int, int]:
+    broker_id = reader.take("i")
+    reader.take_string()
+    port = reader.take("i")
+    reader.take_string()
+    return broker_id, port
+
+
+def _take_partition(reader: Reader) -> tuple[int, int, PartitionState]:
+    error, index, leader = reader.take("h"), reader.take("i"), reader.take("i")
+    return error, index, PartitionState(leader, reader.take_int_array(), reader.take_int_array())
 
 
 def partitions_served(response: bytes) -> int:
@@ -140,13 +180,6 @@ def _is_served(reader: Reader) -> bool:
     reader.take("q")
     reader.take("q")
     return error == ERROR_NONE
-
-
-def _has_leader(reader: Reader) -> bool:
-    error, _partition, leader = reader.take("h"), reader.take("i"), reader.take("i")
-    reader.skip_int_array()
-    reader.skip_int_array()
-    return error == ERROR_NONE and leader >= 0
 
 
 class Connection:
@@ -175,33 +208,3 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.socket.close()
-
-
-def create_topic(port: int, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
-    """Creates a topic and waits until every partition is served; Kafka names leaders before they know of it."""
-    with Connection(port) as connection:
-        reader = Reader(connection.ask(create_topic_frame(topic, partitions, configs or {})), 12)
-        reader.take_string()
-        if (error := reader.take("h")) != ERROR_NONE:
-            raise RequestRefused(f"creating topic {topic} failed with error {error}: {reader.take_string()}")
-        while partitions_served(connection.ask(list_offsets_frame(topic, partitions))) < partitions:
-            time.sleep(0.01)
-
-
-def wait_for_first_acknowledged_produce(port: int, topic: str, deadline: float) -> None:
-    """Connects, has the topic made, and produces one record, trying again at once until it is acknowledged."""
-    request = produce_frame(topic, {0: record_batch([b"first"], int(time.time() * 1000))})
-    while True:
-        with contextlib.suppress(OSError), Connection(port, timeout_seconds=5.0) as connection:
-            while partitions_with_leader(connection.ask(metadata_frame(topic))) == 0:
-                _check(deadline)
-            while produce_error(connection.ask(request)) != ERROR_NONE:
-                _check(deadline)
-            return
-        _check(deadline)
-
-
-def _check(deadline: float) -> None:
-    if time.monotonic() > deadline:
-        raise TimeoutError("no produce was acknowledged in time")
-    time.sleep(0.001)

@@ -1,24 +1,17 @@
-"""The workloads: each drives one running broker and returns figures by measure."""
+"""The workloads for one broker: each drives a running one and returns figures by measure."""
 
-import json
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from statistics import median
 
-from bench import rdkafka, wire
+from bench import rdkafka
 from bench.figures import percentile
 from bench.measures import Sizes
-from bench.peers import Peer
+from bench.peers import ONE_BROKER
 from bench.processes import CpuMeter, resident_megabytes
 from bench.rdkafka import LatencyRun, Transfer
+from bench.scenarios import PARTITIONS, Figures, Scenario, Session, Step
 
-Figures = Mapping[str, float]
-
-PARTITIONS = 4
 KILOBYTE = 1024
 RECORDS_PER_BATCH = 64
 SETTLE_SECONDS = 2.0
@@ -27,57 +20,6 @@ SETTLE_SECONDS = 2.0
 LINGER = {"linger.ms": "5"}
 ONE_RECORD_PER_REQUEST = {"linger.ms": "0", "batch.num.messages": "1"}
 ONE_IN_FLIGHT = ONE_RECORD_PER_REQUEST | {"max.in.flight.requests.per.connection": "1"}
-
-
-@dataclass
-class Session:
-    """One broker in one round, and what has been done to it."""
-
-    peer: Peer
-    sizes: Sizes
-    start_seconds: float = 0.0
-    most_records_per_second: float = 0.0
-    _topics: int = 0
-
-    def new_topic(self, partitions: int = PARTITIONS) -> str:
-        self._topics += 1
-        topic = f"bench-{self._topics}"
-        wire.create_topic(self.peer.port, topic, partitions)
-        return topic
-
-    def produce(
-        self, records: int, value_bytes: int, options: dict[str, str], topic: str = ""
-    ) -> tuple[Transfer, CpuMeter]:
-        topic = topic or self.new_topic()
-        write_back()
-        with CpuMeter(self.peer.pid) as cpu:
-            transfer = rdkafka.produce(self.peer.bootstrap, topic, records, value_bytes, options)
-        return transfer, cpu
-
-    def consume(self, topic: str, partitions: int, records: int) -> tuple[Transfer, CpuMeter]:
-        write_back()
-        with CpuMeter(self.peer.pid) as cpu:
-            transfer = rdkafka.consume(self.peer.bootstrap, topic, partitions, records)
-        return transfer, cpu
-
-    def load(self, topic: str, requests: int, **options: int) -> tuple[Transfer, CpuMeter]:
-        """Runs the load program with raw sockets."""
-        command = [sys.executable, "-m", "bench.load", "--port", str(self.peer.port), "--topic", topic]
-        command += ["--requests", str(requests)]
-        for key, value in options.items():
-            command += [f"--{key.replace('_', '-')}", str(value)]
-        write_back()
-        with CpuMeter(self.peer.pid) as cpu:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=rdkafka.REPOSITORY)
-        if done.returncode != 0:
-            raise rdkafka.ClientFailed(done.stderr.strip().rpartition("\n")[2])
-        outcome = json.loads(done.stdout)
-        return Transfer(outcome["requests"], outcome["value_bytes"], outcome["seconds"]), cpu
-
-
-def write_back() -> None:
-    """What earlier runs left in the page cache must not be written at the expense of the next one."""
-    os.sync()
 
 
 def records_of(total_bytes: int, value_bytes: int) -> int:
@@ -90,8 +32,8 @@ def started(session: Session) -> Figures:
 
 def idle(session: Session) -> Figures:
     time.sleep(SETTLE_SECONDS)
-    memory = resident_megabytes(session.peer.pid)
-    with CpuMeter(session.peer.pid) as cpu:
+    memory = resident_megabytes(session.peer.pids)
+    with CpuMeter(session.peer.pids) as cpu:
         time.sleep(session.sizes.idle_seconds)
     return {"memory-idle": memory, "cpu-idle": 100 * cpu.seconds / cpu.elapsed_seconds}
 
@@ -163,13 +105,13 @@ def half_load_latency(session: Session) -> Figures:
 
 def _latency(session: Session, prefix: str, run: LatencyRun) -> Figures:
     topic = session.new_topic()
-    write_back()
+    session.write_back()
     values = rdkafka.latencies_ms(session.peer.bootstrap, topic, run)
     return {f"{prefix}-p{percent:g}": percentile(values, percent) for percent in (50, 99, 99.9)}
 
 
 def loaded_memory(session: Session) -> Figures:
-    return {"memory-loaded": resident_megabytes(session.peer.pid)}
+    return {"memory-loaded": resident_megabytes(session.peer.pids)}
 
 
 def growth_in_partitions(count: int) -> Callable[[Session], Figures]:
@@ -235,27 +177,13 @@ def restart(session: Session) -> tuple[float, float]:
     times = []
     for _ in range(session.sizes.starts):
         session.peer.stop()
-        write_back()
+        session.write_back()
         times.append(session.peer.start())
     time.sleep(SETTLE_SECONDS)
-    return median(times), resident_megabytes(session.peer.pid)
+    return median(times), resident_megabytes(session.peer.pids)
 
 
-@dataclass(frozen=True)
-class Step:
-    title: str
-    work: Callable[[Session], Figures]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """Steps on one fresh broker."""
-
-    name: str
-    steps: tuple[Step, ...]
-
-
-def scenarios(sizes: Sizes) -> list[Scenario]:
+def one_broker_scenarios(sizes: Sizes) -> list[Scenario]:
     warm = Step("warm up", warm_up)
     partitions = (Step(f"partitions: {count:,}", growth_in_partitions(count)) for count in sizes.partition_counts)
     connections = (Step(f"connections: {count:,}", growth_in_connections(count)) for count in sizes.connection_counts)
@@ -274,8 +202,9 @@ def scenarios(sizes: Sizes) -> list[Scenario]:
                 Step("latency at half the maximum", half_load_latency),
                 Step("memory", loaded_memory),
             ),
+            ONE_BROKER,
         ),
-        Scenario("growth", (warm, *connections, *partitions)),
-        Scenario("start-partitions", (Step("start with many partitions", start_with_many_partitions),)),
-        Scenario("start-stored", (Step("start with much stored", start_with_much_stored),)),
+        Scenario("growth", (warm, *connections, *partitions), ONE_BROKER),
+        Scenario("start-partitions", (Step("start with many partitions", start_with_many_partitions),), ONE_BROKER),
+        Scenario("start-stored", (Step("start with much stored", start_with_much_stored),), ONE_BROKER),
     ]

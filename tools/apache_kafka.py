@@ -275,6 +275,11 @@ class JavaServer:
             self.kill()
 
 
+def new_cluster_id() -> str:
+    # One that begins with a dash would look like an option.
+    return "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+
+
 class ApacheKafka(JavaServer):
     """One Apache Kafka broker: in KRaft combined mode, or with ZooKeeper where `zookeeper` names its address."""
 
@@ -288,13 +293,16 @@ class ApacheKafka(JavaServer):
         *,
         zookeeper: str | None = None,
         broker_id: int = 1,
+        controller_port: int = 0,
+        cluster_id: str = "",
     ) -> None:
         super().__init__(version, port, data_dir or tempfile.mkdtemp(prefix="apache-kafka-"), heap)
         self.name = f"Apache Kafka {version}"
         self.broker_id = broker_id
         self._zookeeper = zookeeper
         self._settings = dict(settings or {})
-        self._controller_port = free_port()
+        self._controller_port = controller_port or free_port()
+        self._cluster_id = cluster_id or new_cluster_id()
 
     @property
     def bootstrap(self) -> str:
@@ -314,12 +322,8 @@ class ApacheKafka(JavaServer):
     def prepare(self) -> None:
         write_properties(self._properties_file, self._common_settings() | self._mode_settings() | self._settings)
         if self._zookeeper is None and not (self.log_dir / "meta.properties").exists():
-            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            # A cluster id that begins with a dash would look like an option.
-            cluster_id = "A" + cluster_id[1:]
-            run_tool(
-                self.version, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties_file)
-            )
+            arguments = ("format", "-t", self._cluster_id, "-c", str(self._properties_file))
+            run_tool(self.version, "kafka.tools.StorageTool", *arguments)
 
     def _common_settings(self) -> dict[str, str]:
         return {

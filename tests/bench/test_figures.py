@@ -32,6 +32,11 @@ def test_a_figure_is_the_median_with_its_spread() -> None:
     assert Figure.of([]) is None
 
 
+def test_a_figure_may_be_another_percentile_of_its_samples() -> None:
+    assert Figure.of([5.0, 1.0, 4.0, 2.0, 3.0], 99) == Figure(5.0, 1.0, 5.0)
+    assert Figure.of([float(value) for value in range(100, 0, -1)], 90) == Figure(90.0, 1.0, 100.0)
+
+
 def test_a_ratio_needs_both_sides() -> None:
     assert ratio(Figure(1, 1, 1), Figure(4, 4, 4)) == 0.25
     assert ratio(Figure(1, 1, 1), None) is None
@@ -55,6 +60,12 @@ SAMPLES = {"rate": {"tidelog": [30.0, 31.0, 90.0], "kafka": [10.0]}, "small": {"
 )
 def test_a_goal_is_held_against_the_median(goal: Goal, met: bool | None) -> None:
     assert goal.is_met("rate", SAMPLES) is met
+
+
+def test_a_goal_may_be_meant_for_the_slow_ones() -> None:
+    goal = Goal("at most", 31.0)
+    assert goal.is_met("rate", SAMPLES, percent=50)
+    assert not goal.is_met("rate", SAMPLES, percent=99)
 
 
 def test_a_goal_without_a_figure_is_neither_met_nor_missed() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from bench import processes, rdkafka, wire
 from bench.load import Answers
+from bench.wire import PartitionState
 
 PRODUCED = (
     "% Sending 300000 messages of size 1024 bytes\n"
@@ -44,10 +45,15 @@ def test_cpu_time_is_found_behind_a_name_with_spaces_and_parentheses() -> None:
 
 
 def test_this_process_uses_cpu_and_memory() -> None:
-    with processes.CpuMeter(os.getpid()) as cpu:
+    with processes.CpuMeter([os.getpid()]) as cpu:
         sum(range(3_000_000))
     assert cpu.seconds > 0
-    assert processes.resident_megabytes(os.getpid()) > 5
+    assert processes.resident_megabytes([os.getpid()]) > 5
+
+
+def test_several_processes_count_together() -> None:
+    alone = processes.resident_megabytes([os.getpid()])
+    assert 1.9 * alone < processes.resident_megabytes([os.getpid()] * 2) < 2.1 * alone
 
 
 def answer(error: int) -> bytes:
@@ -71,3 +77,37 @@ def test_hand_made_batches_are_record_batches() -> None:
     base_offset, length, _epoch, magic = struct.unpack_from(">qiib", batch)
     assert (base_offset, length, magic) == (0, len(batch) - 12, 2)
     assert struct.unpack_from(">i", batch, 57) == (2,)
+
+
+def metadata(error: int, partitions: list[tuple[int, int, int, list[int], list[int]]]) -> bytes:
+    brokers = b"".join(
+        struct.pack(">i", 1 + n) + wire.string("h") + struct.pack(">i", 9000 + n) + wire.string(None) for n in range(3)
+    )
+    body = struct.pack(">iii", 1, 0, 3) + brokers + wire.string("cluster") + struct.pack(">iih", 1, 1, error)
+    body += wire.string("t") + b"\x00" + struct.pack(">i", len(partitions))
+    for partition_error, index, leader, replicas, in_sync in partitions:
+        body += struct.pack(">hii", partition_error, index, leader)
+        for ids in (replicas, in_sync):
+            body += struct.pack(f">i{len(ids)}i", len(ids), *ids)
+    return body
+
+
+def test_metadata_tells_leaders_and_replicas_in_sync() -> None:
+    state = wire.topic_state(metadata(0, [(0, 0, 2, [2, 3, 1], [2, 3, 1]), (0, 1, 3, [3, 1], [3])]))
+    assert state.ports == {1: 9000, 2: 9001, 3: 9002}
+    assert state.partitions == {0: PartitionState(2, [2, 3, 1], [2, 3, 1]), 1: PartitionState(3, [3, 1], [3])}
+    assert state.leader_port(0) == 9001
+    assert not state.in_sync_everywhere
+
+
+def test_a_topic_is_in_sync_when_all_its_replicas_are() -> None:
+    assert wire.topic_state(metadata(0, [(0, 0, 2, [2, 3], [3, 2])])).in_sync_everywhere
+
+
+@pytest.mark.parametrize(
+    "response", [metadata(3, []), metadata(0, [(5, 0, -1, [1], [1])])], ids=["unknown", "leaderless"]
+)
+def test_without_a_leader_nobody_can_be_asked(response: bytes) -> None:
+    state = wire.topic_state(response)
+    assert state.leader_port(0) is None
+    assert not state.in_sync_everywhere

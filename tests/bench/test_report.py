@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 
 from bench import report, results
-from bench.measures import QUICK, Sizes, measures_for
+from bench.measures import QUICK, Measure, Sizes
+from bench.parts import PARTS
 from bench.results import Results
-from bench.workloads import scenarios
 
 
 def results_with(samples: dict[str, dict[str, list[float]]]) -> Results:
     return Results("full", "2026-01-02T03:04:05+00:00", 3, Sizes(), {"cores": "2"}, {"tidelog": "Tidelog"}, samples)
+
+
+def measures_for(sizes: Sizes) -> list[Measure]:
+    return [measure for part in PARTS.values() for measure in part.measures(sizes)]
 
 
 @pytest.mark.parametrize(
@@ -33,13 +37,35 @@ def test_a_missed_goal_is_said() -> None:
     assert report.row(measures_for(run.sizes)[0], run)[-1] == "**missed**"
 
 
+def test_the_figure_of_a_measure_may_be_its_slow_trials() -> None:
+    run = results_with({"failover-p99": {"tidelog": [0.1, 0.2, 0.9], "kafka": [9.0]}})
+    measure = next(measure for measure in measures_for(run.sizes) if measure.id == "failover-p99")
+    assert report.row(measure, run)[2:] == ["0.9 [0.1..0.9]", "9", "0.1", "<= 0.6", "**missed**"]
+
+
 def test_the_page_names_every_measure_every_failure_and_the_notes() -> None:
-    run = results_with({})
-    run.failures.append("round 1, kafka: it stopped")
-    page = report.page(run, "## What holds it back\n")
-    assert all(measure.title in page for measure in measures_for(run.sizes))
+    one, three = results_with({}), results_with({})
+    three.date = "2026-02-03T03:04:05+00:00"
+    one.failures.append("round 1, kafka, growth, connections: 1: it stopped")
+    three.failures.append("round 2, tidelog, failover, start: it slept")
+    page = report.page({"one-broker": one, "cluster": three}, "## What holds it back\n")
+    assert all(measure.title in page for measure in measures_for(one.sizes))
     assert "it stopped" in page
+    assert "it slept" in page
+    assert page.index("Taken 2026-01-02") < page.index("Taken 2026-02-03")
     assert page.endswith("## What holds it back\n")
+
+
+def test_a_failure_is_told_with_its_part() -> None:
+    run = results_with({})
+    run.failures.append("round 2, tidelog, failover, start: it slept")
+    page = report.page({"one-broker": run, "cluster": run}, "")
+    assert page.count("it slept") == 1
+
+
+def test_the_page_has_only_what_was_measured() -> None:
+    page = report.page({"one-broker": results_with({})}, "")
+    assert "kill -9 of a leader, until" not in page
 
 
 def test_advantage_is_above_one_where_tidelog_is_better() -> None:
@@ -56,10 +82,27 @@ def test_results_survive_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(results, "DIRECTORY", tmp_path)
     run = results_with({})
     run.add("tidelog", {"start": 0.1})
-    run.add("tidelog", {"start": 0.2})
+    run.add("tidelog", {"start": [0.2, 0.3]})
+    assert run.samples == {"start": {"tidelog": [0.1, 0.2, 0.3]}}
     assert asdict(results.load(run.save())) == asdict(run)
-    assert results.newest("full") == run.path
-    assert results.newest("quick") is None
+
+
+def test_the_newest_run_of_a_part_counts_be_it_alone_or_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path)
+    runs = [("full", "2026-01-02", ["one-broker", "cluster"]), ("cluster", "2026-01-03", ["cluster"])]
+    for name, date, parts in [*runs, ("quick", "2026-01-04", ["one-broker", "cluster"])]:
+        run = results_with({})
+        run.name, run.date, run.parts = name, f"{date}T00:00:00+00:00", parts
+        run.save()
+    newest = {part: results.newest(part) for part in PARTS}
+    assert {part: run.name for part, run in newest.items() if run} == {"one-broker": "full", "cluster": "cluster"}
+
+
+def test_there_may_be_no_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path)
+    assert results.newest("cluster") is None
 
 
 @pytest.mark.parametrize("sizes", [Sizes(), QUICK])
@@ -71,6 +114,7 @@ def test_measures_are_unique_and_goals_refer_to_measures(sizes: Sizes) -> None:
     assert referred <= identities
 
 
-def test_scenarios_have_names_of_their_own() -> None:
-    names = [scenario.name for scenario in scenarios(Sizes())]
-    assert len(set(names)) == len(names)
+def test_scenarios_have_names_of_their_own_and_run_on_both_peers() -> None:
+    found = [scenario for part in PARTS.values() for scenario in part.scenarios(Sizes())]
+    assert len({scenario.name for scenario in found}) == len(found)
+    assert all(set(scenario.peers) == {"tidelog", "kafka"} for scenario in found)
