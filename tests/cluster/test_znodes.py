@@ -1,5 +1,7 @@
 """What nodes contain. Apache Kafka 3.9 was seen to read such content; /controller and /cluster/id are its bytes."""
 
+from dataclasses import replace
+
 import pytest
 
 from tidelog.cluster import znodes
@@ -145,3 +147,10 @@ def test_paths_are_those_of_kafka() -> None:
 
 def test_an_id_is_read_as_it_was_written() -> None:
     assert uuid_from_text("AAECAwQFBgcICQoLDA0ODw") == TOPIC_ID
+
+
+def test_a_state_tells_the_incarnations_of_in_sync_replicas_where_they_are_known() -> None:
+    partition = replace(PARTITIONS[0], in_sync_replicas=(1, 2, 3), in_sync_epochs={3: 7, 2: 9, 4: 11})
+    state = znodes.encode_state(partition)
+    assert b'"isr":[1,2,3],"isr_epochs":[-1,9,7]' in state
+    assert znodes.decode_state("t", PARTITIONS[0], state, 0).in_sync_epochs == {2: 9, 3: 7}

@@ -24,6 +24,11 @@ class Partition:
     """Of its state in the store: the one a compare-and-set must name."""
     adding_replicas: tuple[BrokerId, ...] = ()
     removing_replicas: tuple[BrokerId, ...] = ()
+    in_sync_epochs: Mapping[BrokerId, int] = field(default_factory=dict, compare=False)
+    """In which incarnation in-sync replicas had caught up, where their leader knew it (R39).
+
+    Neither Kafka's state nor what brokers are told of the cluster has it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ PERSISTENT_PATHS = (
 REGISTRATION_VERSION = 5
 TOPIC_VERSION = 3
 STATE_VERSION = 1
+UNKNOWN_EPOCH = -1
 CONFIG_VERSION = 1
 CONFIG_CHANGE_VERSION = 2
 CONTROLLER_VERSION = 2
@@ -181,15 +182,17 @@ def decode_topic(
 
 
 def encode_state(partition: Partition) -> bytes:
-    return _encode(
-        {
-            "controller_epoch": partition.controller_epoch,
-            "leader": partition.leader,
-            "version": STATE_VERSION,
-            "leader_epoch": partition.leader_epoch,
-            "isr": partition.in_sync_replicas,
-        }
-    )
+    state: dict[str, object] = {
+        "controller_epoch": partition.controller_epoch,
+        "leader": partition.leader,
+        "version": STATE_VERSION,
+        "leader_epoch": partition.leader_epoch,
+        "isr": partition.in_sync_replicas,
+    }
+    epochs = [partition.in_sync_epochs.get(replica, UNKNOWN_EPOCH) for replica in partition.in_sync_replicas]
+    if any(epoch != UNKNOWN_EPOCH for epoch in epochs):
+        state["isr_epochs"] = epochs
+    return _encode(state)
 
 
 def decode_state(topic: str, partition: Partition, data: bytes, version: int) -> Partition:
@@ -204,9 +207,16 @@ def decode_state(topic: str, partition: Partition, data: bytes, version: int) ->
             in_sync_replicas=tuple(map(_int32, content["isr"])),
             controller_epoch=_int32(content["controller_epoch"]),
             version=version,
+            in_sync_epochs=_in_sync_epochs(content),
         )
     except NONSENSE as error:
         raise MalformedNode(f"{path}: {error!r}") from error
+
+
+def _in_sync_epochs(content: dict[str, Any]) -> dict[BrokerId, int]:
+    """Kafka's own states have none."""
+    epochs = zip(content["isr"], map(int, content.get("isr_epochs", ())), strict=False)
+    return {replica: epoch for replica, epoch in epochs if epoch != UNKNOWN_EPOCH}
 
 
 def encode_config(configs: Mapping[str, str]) -> bytes:

@@ -90,9 +90,17 @@ class ControllerContext:
         return replica.broker_id in self.brokers and replica not in self.failed_replicas
 
     def health(self, topic_partition: TopicPartition, restarted: AbstractSet[BrokerId] = NOBODY) -> Health:
-        replicas = self.partition(topic_partition).replicas
-        online = frozenset(each for each in replicas if self.is_online(Replica(topic_partition, each)))
-        return Health(online, restarted, self.leaving)
+        partition = self.partition(topic_partition)
+        online = frozenset(each for each in partition.replicas if self.is_online(Replica(topic_partition, each)))
+        return Health(online, restarted | self._replaced(partition), self.leaving)
+
+    def _replaced(self, partition: Partition) -> AbstractSet[BrokerId]:
+        """Those who came back before they were written down as in sync, for what they had before that (KIP-903)."""
+        return {
+            broker_id
+            for broker_id, epoch in partition.in_sync_epochs.items()
+            if broker_id in self.brokers and self.brokers[broker_id].epoch != epoch
+        }
 
     def is_being_deleted(self, topic_partition: TopicPartition) -> bool:
         return topic_partition.topic in self.topics_to_delete

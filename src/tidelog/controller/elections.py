@@ -46,7 +46,7 @@ def preferred_leader(partition: Partition, health: Health) -> Decision | None:
     preferred = partition.replicas[0]
     if preferred == partition.leader or preferred not in partition.in_sync_replicas:
         return None
-    if preferred not in health.online - health.leaving:
+    if preferred not in health.online - health.leaving - health.restarted:
         return None
     return _changed(partition, preferred, partition.in_sync_replicas)
 
@@ -59,7 +59,7 @@ def after_leaving(partition: Partition, health: Health) -> Decision | None:
     if partition.leader not in health.leaving:
         is_unchanged = staying == partition.in_sync_replicas or partition.leader == NO_BROKER
         return None if is_unchanged else _changed(partition, partition.leader, staying)
-    leader = _first_of(partition.replicas, health.online & set(staying))
+    leader = _first_of(partition.replicas, (health.online - health.restarted) & set(staying))
     return None if leader is None else _changed(partition, leader, staying)
 
 
@@ -106,6 +106,11 @@ def _changed(
     partition: Partition, leader: BrokerId, in_sync_replicas: tuple[BrokerId, ...], *, is_unclean: bool = False
 ) -> Decision:
     changed = replace(
-        partition, leader=leader, leader_epoch=partition.leader_epoch + 1, in_sync_replicas=in_sync_replicas
+        partition,
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        in_sync_replicas=in_sync_replicas,
+        # Whoever leads is in sync with itself, in whichever incarnation it is.
+        in_sync_epochs={each: epoch for each, epoch in partition.in_sync_epochs.items() if each != leader},
     )
     return Decision(changed, is_unclean)

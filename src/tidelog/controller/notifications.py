@@ -27,6 +27,7 @@ async def on_in_sync_change(office: Office, event: InSyncChange) -> str | None:
     known = [each for each in named if office.context.find(each) is not None]
     changed = [each for each in await reload(office, known) if not office.context.is_being_deleted(each)]
     office.tell_brokers(changed)
+    await repair(office, [each for each in changed if office.context.health(each).restarted], are_fresh=True)
     await remove_nodes(office.store, paths)
     return f"in-sync replicas changed partitions={len(changed)}" if changed else None
 

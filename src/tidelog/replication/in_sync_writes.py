@@ -52,6 +52,7 @@ class _Write(NamedTuple):
             in_sync_replicas=self.proposal.in_sync_replicas,
             controller_epoch=self.partition.controller_epoch,
             version=self.proposal.expected_version,
+            in_sync_epochs=self.proposal.epochs,
         )
 
 

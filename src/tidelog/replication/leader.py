@@ -1,11 +1,17 @@
 """The leader's core: who is in sync with this partition, and what is therefore committed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import NotEnoughReplicas
 from tidelog.replication.assignment import PartitionAssignment
-from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, OutOfSync, Peers, RemoteReplica
+from tidelog.replication.remote_replica import (
+    NO_INCARNATION,
+    UNKNOWN_BROKER_EPOCH,
+    OutOfSync,
+    Peers,
+    RemoteReplica,
+)
 from tidelog.types import BrokerId
 
 DROPPED_BY_THE_CONTROLLER = "dropped by the controller: its broker was gone, or going"
@@ -20,6 +26,8 @@ class ProposeInSyncReplicas(NamedTuple):
     joining: tuple[BrokerId, ...]
     leaving: tuple[BrokerId, ...]
     reason: str
+    epochs: Mapping[BrokerId, int]
+    """Which incarnations of the followers it is about (R39): others may be there when it is written (KIP-903)."""
 
 
 class PartitionLeader:
@@ -276,9 +284,16 @@ class PartitionLeader:
             return None
         proposed = self.in_sync_replicas.union(joining).difference(leaving)
         ordered = tuple(replica for replica in self.replicas if replica in proposed)
-        self.pending = ProposeInSyncReplicas(ordered, self.version, joining, leaving, reason)
+        epochs = {replica: self._incarnation(replica) for replica in ordered if replica in self.followers}
+        self.pending = ProposeInSyncReplicas(ordered, self.version, joining, leaving, reason, epochs)
         self._take_stock()
         return self.pending
+
+    def _incarnation(self, replica: BrokerId) -> int:
+        follower = self.followers[replica]
+        if follower.has_restarted and follower.log_end_offset < self.high_watermark:
+            return NO_INCARNATION
+        return follower.broker_epoch
 
     def _remedy(self, follower: RemoteReplica) -> str:
         """Without figures: it is a label of a metric, too."""

@@ -7,6 +7,8 @@ from tidelog.types import BrokerId
 NEVER_MS = 0
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
+NO_INCARNATION = 0
+"""The epoch of none: whoever is there now does not hold what an in-sync replica holds."""
 
 
 class OutOfSync(NamedTuple):
