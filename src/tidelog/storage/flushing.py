@@ -1,6 +1,8 @@
 """Bringing what a log has written to the disk, in a worker, and moving its recovery point."""
 
+import asyncio
 from bisect import bisect_right
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.runtime.disk import Disk
@@ -35,7 +37,11 @@ async def _sync_segments(log: "Log") -> None:
         segment.write_indexes()
     if unflushed:
         directories, log.unsynced_directories = log.unsynced_directories, set()
-        await log.directory.context.workers.run(_sync, log.directory.context.disk, unflushed, directories)
+        try:
+            await log.directory.context.workers.run(_sync, log.directory.context.disk, unflushed, directories)
+        except BaseException:
+            log.unsynced_directories |= directories  # whoever asked is gone: the next flush does it
+            raise
 
 
 def _unflushed_segments(log: "Log") -> list[Segment]:
@@ -56,8 +62,20 @@ def _sync(disk: Disk, segments: list[Segment], directories: set[str]) -> None:
 
 
 async def _write_leader_epochs(log: "Log") -> None:
+    """One after the other, each to its end, be whoever asked for it gone: of two at once the older might win."""
+    while log.epochs_write is not None:
+        await asyncio.wait([log.epochs_write])
     if log.leader_epochs.is_changed:
         log.leader_epochs.is_changed = False
         context = log.directory.context
         path, starts = f"{log.path}/{LEADER_EPOCHS}", log.leader_epochs.starts
-        await context.workers.run(write_epochs, context.disk, path, starts)
+        work = context.workers.run(write_epochs, context.disk, path, starts)
+        log.epochs_write = asyncio.get_running_loop().create_task(work)
+        log.epochs_write.add_done_callback(partial(_on_epochs_written, log))
+        await asyncio.shield(log.epochs_write)
+
+
+def _on_epochs_written(log: "Log", task: asyncio.Task[None]) -> None:
+    log.epochs_write = None
+    if task.cancelled() or task.exception() is not None:
+        log.leader_epochs.is_changed = True

@@ -4,6 +4,7 @@ All changes happen on the event loop and none of them waits for a disk: appends 
 cache, `flush` syncs in a worker. `read`, `find_by_timestamp` and `find_max_timestamp` may run in a worker too.
 """
 
+import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterator
@@ -74,6 +75,7 @@ class Log:
         "_tail",
         "cleaned_until",
         "directory",
+        "epochs_write",
         "high_watermark",
         "is_deleted",
         "last_flush_ms",
@@ -135,6 +137,8 @@ class Log:
         self.renames = 0
         self.unsynced_directories = {path}
         """Where names are new: a file that was synced is safe only with its name."""
+        self.epochs_write: asyncio.Task[None] | None = None
+        """The leader epochs are on their way to their file."""
         self.cleaned_until: int | None = None
         """How far compaction has come; the cleaner sets it, truncation takes it back."""
         producers.on_high_watermark(self.high_watermark)
