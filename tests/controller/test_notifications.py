@@ -118,6 +118,7 @@ def test_a_controlled_shutdown_moves_leaders_away_and_says_what_is_left() -> Non
         assert (stuck.leader, stuck.leader_epoch) == (2, 0)
         assert (alone.leader, alone.leader_epoch) == (2, 0)
         assert cluster.stops(2) == [("orders", 0, False), ("orders", 1, False)]
+        assert not cluster.requests(LeaderAndIsrRequest, 2), "as a follower it would get back in sync before it goes"
         assert cluster.known_leader(1, "orders") == 3
         await cluster.set_in_sync("orders", 2, (2, 3))
         assert await controller.controlled_shutdown(2, epoch) == set()

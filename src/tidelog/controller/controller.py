@@ -47,7 +47,7 @@ from tidelog.controller.topic_deletion import on_replicas_deleted
 from tidelog.errors import NotController
 from tidelog.runtime.clock import Clock
 from tidelog.store.interface import NoNode, SessionExpired, Store, StoreUnavailable, WatchEvent
-from tidelog.types import BrokerId, TopicPartition
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +98,7 @@ class Controller:
         self._queue = EventQueue()
         self._office: Office | None = None
         self._has_expired = False
+        self._other_controller = NO_BROKER
         self._event_done = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
         self.statistics = ControllerStatistics(lambda: self._office.context if self._office is not None else None)
@@ -241,9 +242,14 @@ class Controller:
         if is_own:
             await self._give_up_claim()
         elif node is not None:
-            logger.info("another broker is controller controller=%d", znodes.decode_controller(node.data))
+            self._tell_other(znodes.decode_controller(node.data))
             return
         await self._claim()
+
+    def _tell_other(self, controller: BrokerId) -> None:
+        if controller != self._other_controller:
+            logger.info("another broker is controller controller=%d", controller)
+        self._other_controller = controller
 
     async def _give_up_claim(self) -> None:
         """The office is this broker's by a term that it has left, or does not know of."""
@@ -255,6 +261,7 @@ class Controller:
         if term is None or self._has_expired:
             self._queue.put(Reelect())
             return
+        self._other_controller = NO_BROKER
         office = self._office = self._open_office(term)
         try:
             if self._on_elected is not None:

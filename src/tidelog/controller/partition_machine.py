@@ -149,7 +149,9 @@ def _take_over(
     context.put(topic_partition, partition)
     is_new = before.version == NO_STATE_VERSION
     office.tell_replicas(
-        topic_partition, (each for each in partition.replicas if each in context.brokers), is_new=is_new
+        topic_partition,
+        (each for each in partition.replicas if each in context.brokers and _is_concerned(office, partition, each)),
+        is_new=is_new,
     )
     changes.changed[topic_partition] = None
     if is_new:
@@ -166,6 +168,11 @@ def _take_over(
     if not is_new:
         is_told = len(changes.changed) <= NAMED_IN_LOG
         _log_change(topic_partition, before, partition, logging.INFO if is_told else logging.DEBUG)
+
+
+def _is_concerned(office: Office, partition: Partition, broker_id: BrokerId) -> bool:
+    """A broker that leaves is told to stop instead: as a follower in the new epoch it would get back in sync."""
+    return broker_id not in office.context.leaving or broker_id == partition.leader
 
 
 def _settle_states(office: Office, partitions: Iterable[TopicPartition]) -> None:
@@ -211,7 +218,7 @@ def _log_change(topic_partition: TopicPartition, before: Partition, after: Parti
     """The first few of an event, whose own line tells how many there were."""
     if after.leader == NO_BROKER:
         return  # told together, with what to do about it
-    verb = "kept leader" if after.leader == before.leader else "elected leader"
+    verb = "changed in-sync replicas" if after.leader == before.leader else "elected leader"
     logger.log(
         level,
         "%s partition=%s leader=%d leader_epoch=%d in_sync=%s leader_before=%d in_sync_before=%s",

@@ -125,6 +125,7 @@ class Broker:
         self._start_background(logs)
         self._membership.begin()
         await self._wait_for_controller(cluster)
+        self._tell_start()
         self._tell_strays(cluster, logs)
 
     def _wire(self, store: Store, cluster: ClusterState, logs: LogManager) -> None:
@@ -298,6 +299,18 @@ class Broker:
             for topic in cluster.image.topics.values()
             for partition in topic.partitions
             if self.broker_id in partition.replicas and partition.leader in cluster.image.brokers
+        )
+
+    def _tell_start(self) -> None:
+        replicas, metrics = self._services.replicas, self.metrics_server
+        log.info(
+            "broker started broker_id=%d address=%s metrics=%s partitions=%d leading=%d offline=%d",
+            self.broker_id,
+            self.advertised_address,
+            f"{host_and_port(metrics.host, metrics.port)}{METRICS_PATH}" if metrics else "-",
+            len(replicas),
+            replicas.leader_count,
+            len(replicas.offline_partitions),
         )
 
     def _tell_strays(self, cluster: ClusterState, logs: LogManager) -> None:

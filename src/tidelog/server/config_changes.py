@@ -9,7 +9,7 @@ from tidelog.cluster import znodes
 from tidelog.cluster.znodes import MalformedNode
 from tidelog.runtime.clock import Clock
 from tidelog.server.cluster_state import ClusterState
-from tidelog.store.interface import NoNode, Store, StoreError, WatchEvent
+from tidelog.store.interface import NoNode, SessionExpired, Store, StoreError, WatchEvent
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class ConfigChanges:
             try:
                 await self._follow()
             except StoreError as error:
-                if not self._is_told:
+                if not self._is_told and not isinstance(error, SessionExpired):  # of which the membership tells
                     logger.warning("changes of settings cannot be followed, trying on reason=%s", error)
                 self._is_told = True
             except Exception:
