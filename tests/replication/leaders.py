@@ -94,6 +94,9 @@ class RecordingFetchers:
 
     def stop_idle(self) -> None: ...
 
+    def doubted_leaders(self) -> set[int]:
+        return set()
+
 
 class Replicas:
     """A replica manager of broker 1 with everything around it in memory."""

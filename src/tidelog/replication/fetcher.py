@@ -100,6 +100,11 @@ class Fetcher:
     def leader(self) -> LeaderAddress:
         return self._link.address
 
+    @property
+    def lost_at(self) -> float:
+        """When the leader ended the connection, until there is another one."""
+        return self._link.lost_at
+
     def __len__(self) -> int:
         return len(self._followed)
 

@@ -17,6 +17,9 @@ from tidelog.types import BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
+DOUBT_S = 1.0
+"""Longer than a controller on the same machine takes; a leader that only this broker has lost is named again then."""
+
 
 @dataclass(frozen=True, slots=True)
 class FetchersStatistics:
@@ -57,6 +60,11 @@ class FetcherManager:
     def statistics(self) -> FetchersStatistics:
         fetchers = tuple(fetcher.statistics() for fetcher in self._fetchers.values())
         return FetchersStatistics(fetchers, dict(self.failed_partitions))
+
+    def doubted_leaders(self) -> set[BrokerId]:
+        """They have just ended their connection: they may be dead, and the controller may be about to say so."""
+        since = self._broker.clock.monotonic() - DOUBT_S
+        return {leader for (leader, _), fetcher in self._fetchers.items() if fetcher.lost_at > since}
 
     def follow(self, partition: Partition, leader: LeaderAddress, leader_epoch: int) -> None:
         """Fetch from this leader in this epoch, after reconciling with it (R27); asks at once."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple
 
 from tidelog.client.connection import ClientConnection, ConnectionLost
@@ -46,6 +47,8 @@ class LeaderLink:
         self.connection: ClientConnection | None = None
         self.failures = 0
         """In a row; the owner sets it to 0 when the leader has answered."""
+        self.lost_at = -inf
+        """When the leader ended the connection, until there is another one."""
         self._sent_at = 0.0
         self._hurry = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._keep_connected())
@@ -110,13 +113,20 @@ class LeaderLink:
         connection = await ClientConnection.open(self._broker.network, host, port, self.client_id, timeout_s=timeout_s)
         logger.info("fetcher connected fetcher=%s leader=%d address=%s:%d", self.client_id, broker_id, host, port)
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        connection.on_closed = lost.set_result
+
+        def on_closed(reason: str) -> None:
+            self.lost_at = self._broker.clock.monotonic()
+            lost.set_result(reason)
+
+        connection.on_closed = on_closed
         self.connection = connection
+        self.lost_at = -inf
         self._sent_at = self._broker.clock.monotonic()
         self._on_connected()
         while not lost.done():
             await asyncio.wait([lost], timeout=self._remaining_s())
             if not lost.done() and self._remaining_s() <= 0:
+                connection.on_closed = lost.set_result
                 connection.close("the leader did not answer for replica.socket.timeout.ms")
         self.connection = None
         self._on_lost()

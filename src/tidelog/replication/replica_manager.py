@@ -50,6 +50,8 @@ class Fetchers(Protocol):
 
     def stop_idle(self) -> None: ...
 
+    def doubted_leaders(self) -> set[BrokerId]: ...
+
 
 class ReplicaManager:
     """A partition is online here, offline (its log directory failed), or not here at all."""
@@ -91,6 +93,10 @@ class ReplicaManager:
         """Whether it is hosted here with a role that the controller gave, or offline."""
         partition = self._online.get(topic_partition)
         return topic_partition in self._offline or (partition is not None and partition.leader_epoch >= 0)
+
+    def doubted_leaders(self) -> set[BrokerId]:
+        """Brokers that may have died a moment ago."""
+        return self._fetchers.doubted_leaders()
 
     def get(self, topic: str, partition: int) -> Partition:
         found = self._online.get((topic, partition))  # type: ignore[call-overload]  # a tuple equals its named twin

@@ -1,6 +1,6 @@
 """Metadata: the brokers of the cluster, and which of them leads what."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import check_topic_name, is_internal
@@ -27,7 +27,7 @@ from tidelog.protocol.messages.metadata import (
 from tidelog.server.answers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, partition_fields, reachable_brokers
 from tidelog.server.dispatch import Call
 from tidelog.server.handlers.create_topics import create_topics
-from tidelog.types import ZERO_UUID, Uuid
+from tidelog.types import NO_BROKER, ZERO_UUID, BrokerId, Uuid
 
 TOPIC_IDS_FROM_VERSION = 12
 """Versions 10 and 11 have the field, but must not use it."""
@@ -41,6 +41,9 @@ async def handle_metadata(request: MetadataRequest, call: Call) -> MetadataRespo
     if not all(_is_well_named(topic, call.version) for topic in wanted):
         return _refused(wanted)
     topics = await _find(request, call)
+    doubted = call.services.replicas.doubted_leaders()
+    if doubted:
+        _name_no_leader(topics, doubted)
     if request.include_topic_authorized_operations:
         _add_operations(topics)
     image = call.services.cluster.image
@@ -56,6 +59,14 @@ async def handle_metadata(request: MetadataRequest, call: Call) -> MetadataRespo
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
+
+
+def _name_no_leader(topics: Iterable[MetadataResponseTopic], doubted: Container[BrokerId]) -> None:
+    """A client that has just lost its leader asks at once; told that name again, it would ask no more for a second."""
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.leader_id in doubted:
+                partition.leader_id, partition.error_code = NO_BROKER, LeaderNotAvailable.code
 
 
 def _is_well_named(topic: MetadataRequestTopic, version: int) -> bool:
