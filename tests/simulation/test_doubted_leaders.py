@@ -1,0 +1,60 @@
+"""What clients are told of a leader whose broker has just gone, before the controller has said so."""
+
+import asyncio
+
+from tests.simulation.test_following import cluster_with_orders
+from tidelog.errors import NO_ERROR, LeaderNotAvailable
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tidelog.replication.fetcher_manager import DOUBT_S
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.processes import run_simulation
+
+NOBODY = (LeaderNotAvailable.code, -1)
+A_MOMENT_S = 0.02
+
+
+async def leaders_of_orders(cluster: SimulatedCluster, asked: int) -> list[tuple[int, int]]:
+    connection = await cluster.connect(asked)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+    (topic,) = (await connection.ask(request, MetadataResponse)).topics
+    return [(partition.error_code, partition.leader_id) for partition in topic.partitions]
+
+
+def test_dead_leader_is_not_named_once_its_connections_have_ended() -> None:
+    async def scenario() -> None:
+        cluster = await cluster_with_orders()
+        cluster.kill(1, noticed_after_s=DOUBT_S / 2)
+        await asyncio.sleep(A_MOMENT_S)
+        assert await leaders_of_orders(cluster, 2) == [NOBODY, (NO_ERROR, 2)]
+        assert await leaders_of_orders(cluster, 3) == [NOBODY, (NO_ERROR, 2)]
+        await asyncio.sleep(DOUBT_S)
+        assert await leaders_of_orders(cluster, 3) == [(NO_ERROR, 2), (NO_ERROR, 2)]
+        await cluster.stop_all()
+
+    run_simulation(scenario())
+
+
+def test_leader_that_the_controller_goes_on_to_count_on_is_named_again() -> None:
+    async def scenario() -> None:
+        cluster = await cluster_with_orders()
+        cluster.kill(1, noticed_after_s=10 * DOUBT_S)
+        await asyncio.sleep(A_MOMENT_S)
+        assert (await leaders_of_orders(cluster, 2))[0] == NOBODY
+        await asyncio.sleep(DOUBT_S)
+        assert (await leaders_of_orders(cluster, 2))[0] == (NO_ERROR, 1)
+        await cluster.stop_all()
+
+    run_simulation(scenario())
+
+
+def test_leader_that_can_be_connected_to_again_is_named_at_once() -> None:
+    async def scenario() -> None:
+        cluster = await cluster_with_orders()
+        for connection in list(cluster.broker(1)._registry._connections):
+            connection.channel.close("a connection can be lost for other reasons")
+        await asyncio.sleep(10 * A_MOMENT_S)
+        assert (await leaders_of_orders(cluster, 2))[0] == (NO_ERROR, 1)
+        assert cluster.broker(2).fetchers.doubted_leaders() == set()
+        await cluster.stop_all()
+
+    run_simulation(scenario())
