@@ -125,7 +125,7 @@ def test_the_log_tells_why_a_replica_left_and_that_it_joined(caplog: pytest.LogC
         await asyncio.sleep(1)
         assert [record.message for record in caplog.records] == [
             "replica left the in-sync replicas partition=orders-0 in_sync=1 log_end=1 high_watermark=1 replica=2"
-            " behind=1 reason=not caught up for 30000 ms (replica.lag.time.max.ms)"
+            " behind=unknown reason=not caught up for 30000 ms (replica.lag.time.max.ms)"
             " remedy=broker 2 has not fetched from this leader yet",
             "replica joined the in-sync replicas partition=orders-0 in_sync=1,2 log_end=1 high_watermark=1"
             " replica=2",

@@ -318,7 +318,7 @@ def test_each_replica_out_of_sync_has_a_reason_and_a_remedy() -> None:
     told = {each.replica: each for each in leader.out_of_sync()}
     assert set(told) == {2, 3, 4, 5}
     assert told[2].rule == "not caught up for 30000 ms (replica.lag.time.max.ms)"
-    assert (told[2].since_ms, told[2].behind) == (START_MS + LAG_MS + 1, 50)
+    assert (told[2].since_ms, told[2].behind) == (START_MS + LAG_MS + 1, -1)
     assert told[3].rule == "not in sync when this leader took office"
     assert (told[3].behind, told[3].remedy) == (40, "it must reach the high watermark")
     assert told[4].remedy == "broker 4 has not fetched from this leader yet"
@@ -331,9 +331,10 @@ def test_in_a_new_epoch_the_leader_still_knows_why() -> None:
     write(earlier, earlier.on_check(START_MS + LAG_MS + 1), START_MS + LAG_MS + 1)
     now = leader_of(1, 2, 3, in_sync=(1,))
     now.inherit(earlier)
-    told = {each.replica: each.rule for each in now.out_of_sync()}
-    assert told[2].startswith("not caught up for")
-    assert told[3].startswith("dropped by the controller")
+    now.on_append(7, START_MS)
+    told = {each.replica: (each.rule, each.behind) for each in now.out_of_sync()}
+    assert told[2] == ("not caught up for 30000 ms (replica.lag.time.max.ms)", -1), "it never fetched"
+    assert told[3] == ("dropped by the controller: its broker was gone, or going", 2)
 
 
 def test_the_leader_before_has_a_reason_of_its_own() -> None:

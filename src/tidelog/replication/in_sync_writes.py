@@ -144,7 +144,7 @@ class InSyncWriter:
 
     def _on_lost(self, write: _Write, reason: str) -> None:
         self.failed_updates += 1
-        logger.warning(
+        logger.info(
             "in-sync replicas not changed partition=%s proposed=%s leader_epoch=%d reason=%s",
             write.partition.topic_partition,
             ids_text(write.proposal.in_sync_replicas),
@@ -188,13 +188,9 @@ def _tell(write: _Write, level: int) -> None:
     for told in [each for each in leader.out_of_sync() if each.replica in proposal.leaving]:
         logger.log(
             level,
-            "replica left the in-sync replicas partition=%s in_sync=%s log_end=%d high_watermark=%d replica=%d"
-            " behind=%d reason=%s remedy=%s",
+            "replica left the in-sync replicas partition=%s in_sync=%s log_end=%d high_watermark=%d %s",
             *known,
-            told.replica,
-            told.behind,
-            told.rule,
-            told.remedy,
+            told,
         )
 
 

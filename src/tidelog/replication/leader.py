@@ -8,6 +8,7 @@ from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.remote_replica import (
     NO_INCARNATION,
     UNKNOWN_BROKER_EPOCH,
+    UNKNOWN_OFFSET,
     OutOfSync,
     Peers,
     RemoteReplica,
@@ -199,7 +200,7 @@ class PartitionLeader:
                 replica,
                 follower.left_because,
                 follower.out_since_ms,
-                self.log_end_offset - max(follower.log_end_offset, 0),
+                self._behind(follower),
                 self._remedy(follower),
             )
             for replica, follower in self.followers.items()
@@ -213,6 +214,7 @@ class PartitionLeader:
             known = earlier.followers.get(replica)
             if replica in self.in_sync_replicas or known is None:
                 continue
+            follower.inherited_end_offset = known.known_end_offset
             if replica in earlier.in_sync_replicas:
                 follower.left_because = DROPPED_BY_THE_CONTROLLER
             else:
@@ -294,6 +296,10 @@ class PartitionLeader:
         if follower.has_restarted and follower.log_end_offset < self.high_watermark:
             return NO_INCARNATION
         return follower.broker_epoch
+
+    def _behind(self, follower: RemoteReplica) -> int:
+        end_offset = follower.known_end_offset
+        return -1 if end_offset == UNKNOWN_OFFSET else max(0, self.log_end_offset - end_offset)
 
     def _remedy(self, follower: RemoteReplica) -> str:
         """Without figures: it is a label of a metric, too."""

@@ -20,9 +20,14 @@ class OutOfSync(NamedTuple):
     since_ms: int
     """When it left, or when this leader took office without it."""
     behind: int
-    """How many offsets it lacks, as far as the leader knows."""
+    """How many offsets it lacks, as far as the leader knows; -1: it has not heard of the replica yet."""
     remedy: str
     """What lets it back."""
+
+    def __str__(self) -> str:
+        """As log lines end."""
+        behind = "unknown" if self.behind < 0 else self.behind
+        return f"replica={self.replica} behind={behind} reason={self.rule} remedy={self.remedy}"
 
 
 class Peers:
@@ -46,6 +51,7 @@ class RemoteReplica:
         "caught_up_ms",
         "fetched_ms",
         "has_restarted",
+        "inherited_end_offset",
         "is_listed_at_end",
         "leader_end_at_fetch",
         "left_because",
@@ -59,6 +65,8 @@ class RemoteReplica:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
+        self.inherited_end_offset = UNKNOWN_OFFSET
+        """What it had in an earlier leader epoch; only to be told."""
         self.caught_up_ms = now_ms if is_in_sync else NEVER_MS
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
@@ -67,6 +75,10 @@ class RemoteReplica:
         """Its broker came back as another incarnation, in this leader epoch (R39)."""
         self.out_since_ms = NEVER_MS if is_in_sync else now_ms
         self.left_because = "" if is_in_sync else "not in sync when this leader took office"
+
+    @property
+    def known_end_offset(self) -> int:
+        return self.log_end_offset if self.has_fetched else self.inherited_end_offset
 
     @property
     def has_fetched(self) -> bool:

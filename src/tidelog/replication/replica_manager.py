@@ -406,15 +406,7 @@ def _tell_leader(partition: Partition, controller_epoch: int, level: int) -> Non
         controller_epoch,
     )
     for told in partition.out_of_sync():
-        logger.log(
-            level,
-            "replica is not in sync partition=%s replica=%d behind=%d reason=%s remedy=%s",
-            partition.topic_partition,
-            told.replica,
-            told.behind,
-            told.rule,
-            told.remedy,
-        )
+        logger.log(level, "replica is not in sync partition=%s %s", partition.topic_partition, told)
 
 
 def _tell_follower(partition: Partition, controller_epoch: int, level: int) -> None:

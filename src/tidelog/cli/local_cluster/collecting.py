@@ -170,7 +170,13 @@ async def _reasons(connections: Connections, address: Address) -> dict[TopicPart
     answer = await connections.ask(address, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
     return {
         TopicPartition(topic.name, partition.partition_index): {
-            found.replica_id: OutOfSync(found.replica_id, found.rule, found.remedy, found.behind, found.since_ms)
+            found.replica_id: OutOfSync(
+                found.replica_id,
+                found.rule,
+                found.remedy,
+                None if found.behind < 0 else found.behind,
+                found.since_ms,
+            )
             for found in partition.out_of_sync
         }
         for directory in (answer.results if answer else [])

@@ -21,7 +21,7 @@ class OutOfSyncReplica(Struct):
     replica_id: int = int32()
     rule: str = string()  # which rule keeps it out
     since_ms: int = int64()
-    behind: int = int64()  # offsets that it lacks
+    behind: int = int64()  # offsets that it lacks; -1 is not known
     remedy: str = string()  # what lets it back
 
 

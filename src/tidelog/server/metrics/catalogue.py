@@ -71,7 +71,9 @@ def lags(reading: Reading) -> Iterator[Sample]:
 def by_replica_out_of_sync(figure: Callable[[OutOfSync], float]) -> Read:
     def read(reading: Reading) -> Iterator[Sample]:
         for partition, found in reading.out_of_sync:
-            yield (*partition.topic_partition, found.replica), figure(found)
+            value = figure(found)
+            if value >= 0:
+                yield (*partition.topic_partition, found.replica), value
 
     return read
 
@@ -181,7 +183,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         "tidelog_replica_out_of_sync_behind_offsets",
-        "How many offsets that replica lacks, as far as its leader knows.",
+        "How many offsets that replica lacks, where its leader knows it.",
         by_replica_out_of_sync(lambda found: found.behind),
         REPLICA,
     ),
