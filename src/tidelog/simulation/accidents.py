@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any
 
+from tidelog.cluster import znodes
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.cluster import DEATH_IS_NOTICED_AFTER_S, SESSION_TIMEOUT_MS, SimulatedCluster
 from tidelog.simulation.looking import registered_epoch, stored_partitions
-from tidelog.types import BrokerId
+from tidelog.types import NO_BROKER, BrokerId
 
 NOTICED_AFTER_S = (DEATH_IS_NOTICED_AFTER_S, DEATH_IS_NOTICED_AFTER_S, 1.0, SESSION_TIMEOUT_MS / 1000)
 LOOK_S = 0.01
+LONGEST_UNNOTICED_S = 30.0
 
 
 class Trouble(Enum):
@@ -266,13 +269,37 @@ class Accidents:
         if broker_id is None or not self._can_spare(broker_id):
             return
         is_wiped = self._randomness.below(3) == 0
+        controller = self._controller()
+        is_missed = self._randomness.below(2) == 0 and controller != broker_id and self._is_well(controller)
+        earlier = registered_epoch(self._cluster.store_state, broker_id)
         self._tell(f"{'lose the disk' if is_wiped else 'cut the power'} of broker {broker_id}")
+        if is_missed:
+            self._cluster.freeze(controller)
         self._cluster.cut_power(broker_id)
         if is_wiped:
             self._cluster.wipe(broker_id)
         self.troubles[broker_id] = Trouble.DOWN
-        while self._is_in_sync(broker_id):  # noqa: ASYNC110
+        if is_missed:
+            await self._come_back_unseen(broker_id, controller, earlier)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_UNNOTICED_S):
+                while self._is_in_sync(broker_id, earlier):  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_S)
+
+    async def _come_back_unseen(self, broker_id: BrokerId, controller: BrokerId, earlier: int | None) -> None:
+        """The controller sees the broker before and after, never gone."""
+        self._tell(f"the controller, broker {controller}, looks away")
+        self._repair(broker_id, Trouble.DOWN)
+        while registered_epoch(self._cluster.store_state, broker_id) in (None, earlier):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
+        self._cluster.thaw(controller)
+
+    def _controller(self) -> BrokerId:
+        node = self._cluster.store_state.find(znodes.CONTROLLER)
+        return NO_BROKER if node is None else znodes.decode_controller(node.data)
+
+    def _is_well(self, broker_id: BrokerId) -> bool:
+        return self.troubles.get(broker_id) is Trouble.NONE
 
     def _can_spare(self, broker_id: BrokerId) -> bool:
         others = {
@@ -287,7 +314,12 @@ class Accidents:
             for _, stored in stored_partitions(self._cluster.store_state)
         )
 
-    def _is_in_sync(self, broker_id: BrokerId) -> bool:
+    def _is_in_sync(self, broker_id: BrokerId, earlier: int | None) -> bool:
+        """By a state that was written before the broker came back, or though it has not."""
+        store = self._cluster.store_state
+        epoch = registered_epoch(store, broker_id)
+        is_back = epoch is not None and epoch != earlier
         return any(
-            broker_id in stored.state.in_sync_replicas for _, stored in stored_partitions(self._cluster.store_state)
+            broker_id in stored.state.in_sync_replicas and not (is_back and stored.modified_id > (epoch or 0))
+            for _, stored in stored_partitions(store)
         )

@@ -24,21 +24,41 @@ class Invariants:
         self._cluster = cluster
         self.history = History() if history is None else history
         self._audit = StoreAudit(cluster.store_state)
+        self._audit.on_state.append(self._check_at_write)
+        self._found_at_writes: list[str] = []
         self._high_watermarks: dict[tuple[BrokerId, int, TopicPartition, int], int] = {}
         self.checks = 0
 
     def check(self) -> None:
         """I1 to I6, as far as one moment can show them."""
         self.checks += 1
-        _raise([*self._audit.violations, *self.history.contradictions, *self._of_all_partitions()])
+        noted = [*self._audit.violations, *self.history.contradictions, *self._found_at_writes]
+        found = [line for each in stored_partitions(self._cluster.store_state) for line in self._of_partition(*each)]
+        _raise(noted + found)
 
-    def _of_all_partitions(self) -> Iterator[str]:
-        for topic_partition, stored in stored_partitions(self._cluster.store_state):
-            replicas = self._replicas(topic_partition, stored)
-            yield from self._diverged(topic_partition, replicas)
-            leader = replicas.get(stored.state.leader)
-            if leader is not None and leader.is_leader and leader.leader_epoch == stored.state.leader_epoch:
-                yield from self._of_leader(topic_partition, stored, leader, replicas)
+    def _check_at_write(self, topic_partition: TopicPartition, stored: Stored) -> None:
+        """Who is in sync must have been up to it at that very moment."""
+        self._found_at_writes += self._of_partition(topic_partition, stored)
+
+    def _of_partition(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
+        replicas = self._replicas(topic_partition, stored)
+        yield from self._diverged(topic_partition, replicas)
+        yield from self._short_of_acknowledged(topic_partition, stored, replicas)
+        leader = replicas.get(stored.state.leader)
+        if leader is not None and leader.is_leader and leader.leader_epoch == stored.state.leader_epoch:
+            yield from self._of_leader(topic_partition, stored, leader, replicas)
+
+    def _short_of_acknowledged(
+        self, topic_partition: TopicPartition, stored: Stored, replicas: dict[BrokerId, Partition]
+    ) -> Iterator[str]:
+        """I4: whoever may be elected has all that was acknowledged."""
+        end_offset = self.history.ends[topic_partition]
+        for member in stored.state.in_sync_replicas:
+            if not end_offset or not self._may_be_elected(member, stored):
+                continue
+            held = replicas[member].log.log_end_offset if member in replicas else 0
+            if held < end_offset:
+                yield f"I4 {topic_partition} in-sync replica {member} ends at {held}, {end_offset} was acknowledged"
 
     def _replicas(self, topic_partition: TopicPartition, stored: Stored) -> dict[BrokerId, Partition]:
         found = {each: replica(self._cluster, each, topic_partition) for each in stored.state.replicas}
@@ -55,11 +75,6 @@ class Invariants:
         self, topic_partition: TopicPartition, stored: Stored, leader: Partition, replicas: dict[BrokerId, Partition]
     ) -> Iterator[str]:
         log, broker_id = leader.log, stored.state.leader
-        if log.log_end_offset < self.history.ends[topic_partition]:
-            yield (
-                f"I4 {topic_partition} leader {broker_id} in epoch {leader.leader_epoch} ends at {log.log_end_offset},"
-                f" and {self.history.ends[topic_partition]} was acknowledged"
-            )
         key = (broker_id, self._cluster.machines[broker_id].starts, topic_partition, leader.leader_epoch)
         known = self._high_watermarks.get(key, 0)
         self._high_watermarks[key] = max(known, log.high_watermark)
@@ -72,7 +87,9 @@ class Invariants:
     def _may_be_elected(self, broker_id: BrokerId, stored: Stored) -> bool:
         """Whoever registered after the state was written is known to have been away, and not elected for it (R39)."""
         epoch = registered_epoch(self._cluster.store_state, broker_id)
-        return self._cluster.machines[broker_id].broker is not None and epoch is not None and epoch < stored.modified_id
+        if self._cluster.machines[broker_id].broker is None or epoch is None:
+            return False
+        return epoch < stored.modified_id and stored.state.in_sync_epochs.get(broker_id, epoch) == epoch
 
     def _short_of(
         self, topic_partition: TopicPartition, leader: Partition, member: BrokerId, partition: Partition | None

@@ -1,10 +1,10 @@
 """Looks at every write to the coordination store: whether whoever wrote was in office then (I1, I6)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition as PartitionState
-from tidelog.simulation.looking import stored_partition, stored_partitions
+from tidelog.simulation.looking import Stored, stored_partition, stored_partitions
 from tidelog.store.interface import Create, Operation, Set
 from tidelog.store.memory import MemoryStoreState
 from tidelog.types import NO_BROKER, TopicPartition
@@ -22,6 +22,8 @@ class StoreAudit:
         if epoch is not None and office is not None:
             self._controllers[znodes.decode_controller_epoch(epoch.data)] = office.owner
         self.violations: list[str] = []
+        self.on_state: list[Callable[[TopicPartition, Stored], None]] = []
+        """Told of every state that is written, when it is written."""
         store.on_written.append(self._on_written)
 
     def _on_written(self, session_id: int, operations: Sequence[Operation]) -> None:
@@ -56,6 +58,8 @@ class StoreAudit:
             self._note("I6", topic_partition, after, f"broker {before.leader} leads in this epoch")
         else:
             self._check_leader(session_id, topic_partition, after)
+        for callback in self.on_state:
+            callback(topic_partition, found)
 
     def _check_controller(self, session_id: int, topic_partition: TopicPartition, after: PartitionState) -> None:
         """Only the controller of the present term begins a leader epoch (R31)."""
