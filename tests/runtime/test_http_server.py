@@ -1,0 +1,260 @@
+"""The HTTP server over real sockets: good requests, bad ones, slow readers."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tidelog.runtime import http_server
+from tidelog.runtime.http_server import LARGEST_HEAD_BYTES, MOST_CONNECTIONS, HttpServer, Page
+
+PIECE = b"x" * 1000 + b"\n"
+
+
+class Pieces:
+    content_type = "text/plain; version=7"
+
+    def __init__(self, make: Callable[[], Iterator[bytes]]) -> None:
+        self.pieces = make
+        self.made = 0
+
+    @classmethod
+    def of(cls, *pieces: bytes) -> "Pieces":
+        return cls(lambda: iter(pieces))
+
+
+def endless() -> Pieces:
+    def make() -> Iterator[bytes]:
+        while True:
+            page.made += 1
+            yield PIECE
+
+    page = Pieces(make)
+    return page
+
+
+def failing_at(position: int) -> Pieces:
+    def make() -> Iterator[bytes]:
+        for _ in range(position):
+            yield PIECE
+        raise RuntimeError("secret of the house")
+
+    return Pieces(make)
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def answer(self) -> bytes:
+        async with asyncio.timeout(10):
+            answer = await self.reader.read(-1)
+        self.writer.close()
+        return answer
+
+
+class Served:
+    def __init__(self, server: HttpServer) -> None:
+        self.server = server
+
+    async def connect(self) -> Client:
+        return Client(*await asyncio.open_connection("127.0.0.1", self.server.port))
+
+    async def send(self, request: bytes) -> Client:
+        client = await self.connect()
+        client.writer.write(request)
+        return client
+
+    async def get(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body."""
+        head, _, body = (await (await self.send(request)).answer()).partition(b"\r\n\r\n")
+        status, *headers = head.decode().split("\r\n")
+        return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in headers), body
+
+
+@asynccontextmanager
+async def serving(pages: Mapping[str, Page]) -> AsyncIterator[Served]:
+    server = await HttpServer.listen("127.0.0.1", 0)
+    await server.start(pages)
+    yield Served(server)
+    await server.close()
+
+
+def serve(scenario: Callable[[Served], Awaitable[None]], page: Page | None = None) -> None:
+    async def main() -> None:
+        async with serving({"/page": page or Pieces.of(b"one\n", b"two\n")}) as served:
+            await scenario(served)
+
+    asyncio.run(main())
+
+
+def test_a_page_comes_in_chunks_and_ends_the_connection() -> None:
+    async def scenario(served: Served) -> None:
+        status, headers, body = await served.get(b"GET /page?x=1 HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert (status, body) == (200, b"4\r\none\n\r\n4\r\ntwo\n\r\n0\r\n\r\n")
+        assert headers["content-type"] == "text/plain; version=7"
+        assert headers["connection"] == "close"
+
+    serve(scenario)
+
+
+def test_an_old_client_gets_it_as_it_is() -> None:
+    async def scenario(served: Served) -> None:
+        status, headers, body = await served.get(b"GET /page HTTP/1.0\r\n\r\n")
+        assert (status, body) == (200, b"one\ntwo\n")
+        assert "transfer-encoding" not in headers
+
+    serve(scenario)
+
+
+def test_a_request_may_come_byte_by_byte() -> None:
+    async def scenario(served: Served) -> None:
+        client = await served.connect()
+        for byte in b"GET /page HTTP/1.0\r\n\r\n":
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+        assert (await client.answer()).endswith(b"one\ntwo\n")
+
+    serve(scenario)
+
+
+def test_head_gets_no_body() -> None:
+    async def scenario(served: Served) -> None:
+        assert (await served.get(b"HEAD /page HTTP/1.1\r\nHost: h\r\n\r\n"))[::2] == (200, b"")
+        assert (await served.get(b"HEAD /other HTTP/1.1\r\nHost: h\r\n\r\n"))[::2] == (404, b"")
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /other HTTP/1.1\r\nHost: h\r\n\r\n", 404),
+        (b"GET //page HTTP/1.1\r\nHost: h\r\n\r\n", 404),
+        (b"POST /page HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", 405),
+        (b"DELETE /page HTTP/1.1\r\nHost: h\r\n\r\n", 405),
+        (b"GET /page HTTP/1.1\r\n\r\n", 400),
+        (b"GET /page\r\n\r\n", 400),
+        (b"\x00\x00\x00\x10\x00\x12\x00\x00\x00\x00\x00\x01\r\n\r\n", 400),
+        (b"GET /page HTTP/1.1\r\nHost: h\r\nX: " + b"x" * LARGEST_HEAD_BYTES, 431),
+        (b"GET /page HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", 400),
+    ],
+)
+def test_bad_requests_are_refused_in_one_line(
+    request_bytes: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(served: Served) -> None:
+        found, headers, body = await served.get(request_bytes)
+        assert found == status
+        assert body.startswith(f"{status}: ".encode())
+        assert body.count(b"\n") == 1
+        assert int(headers["content-length"]) == len(body)
+
+    with caplog.at_level(logging.INFO):
+        serve(scenario)
+    assert not caplog.records
+
+
+def test_a_client_that_sends_a_lot_still_gets_its_refusal() -> None:
+    async def scenario(served: Served) -> None:
+        client = await served.send(b"POST /page HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+        client.writer.write(b"x" * 1_000_000)
+        assert (await client.answer()).startswith(b"HTTP/1.1 405 ")
+
+    serve(scenario)
+
+
+def test_whoever_goes_away_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(served: Served) -> None:
+        for sent in (b"", b"GET /pa", b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n"):
+            client = await served.send(sent)
+            client.writer.close()
+        assert (await served.get(b"GET /page HTTP/1.0\r\n\r\n"))[0] == 200
+
+    with caplog.at_level(logging.INFO):
+        serve(scenario)
+    assert not caplog.records
+
+
+def test_a_page_that_fails_is_told_in_the_log_and_not_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(served: Served) -> None:
+        status, _, body = await served.get(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert status == 500
+        assert b"secret" not in body
+
+    serve(scenario, failing_at(0))
+    assert "secret of the house" in caplog.text
+
+
+def test_a_page_that_fails_half_way_is_seen_to_be_cut(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(served: Served) -> None:
+        client = await served.send(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n")
+        try:
+            answer = await client.answer()
+        except ConnectionResetError:
+            return
+        assert not answer.endswith(b"0\r\n\r\n")
+
+    serve(scenario, failing_at(2))
+    assert "secret of the house" in caplog.text
+
+
+def test_a_slow_reader_holds_a_few_pieces_only() -> None:
+    page = endless()
+
+    async def scenario(served: Served) -> None:
+        client = await served.send(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n")
+        made = -1
+        while page.made != made:
+            made = page.made
+            await asyncio.sleep(0.1)
+        assert page.made * len(PIECE) < 20_000_000, "what the sockets and the two buffers hold"
+        client.writer.transport.abort()
+
+    serve(scenario, page)
+
+
+def test_who_asks_nothing_or_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "LONGEST_EXCHANGE_S", 0.05)
+
+    async def scenario(served: Served) -> None:
+        silent = await served.connect()
+        assert await silent.answer() == b""
+        deaf = await served.send(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n")
+        while served.server._exchanges:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        deaf.writer.transport.abort()
+
+    serve(scenario, endless())
+
+
+def test_too_many_at_once_are_turned_away() -> None:
+    async def scenario(served: Served) -> None:
+        waiting = [await served.connect() for _ in range(MOST_CONNECTIONS)]
+        while len(served.server._exchanges) < MOST_CONNECTIONS:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        with pytest.raises((ConnectionResetError, IndexError)):
+            await served.get(b"GET /page HTTP/1.0\r\n\r\n")
+        for client in waiting:
+            client.writer.close()
+        while served.server._exchanges:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert (await served.get(b"GET /page HTTP/1.0\r\n\r\n"))[0] == 200
+
+    serve(scenario)
+
+
+def test_nobody_is_answered_before_the_start_and_a_taken_address_is_an_error() -> None:
+    async def main() -> None:
+        server = await HttpServer.listen("127.0.0.1", 0)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port)
+        await server.start({})
+        with pytest.raises(OSError, match="address already in use"):
+            await HttpServer.listen("127.0.0.1", server.port)
+        await server.close()
+
+    asyncio.run(main())
