@@ -83,6 +83,7 @@ class Fetcher:
         """Those whose next fetch differs from what the session says."""
         self._delayed: dict[int, list[tuple[Followed, str]]] = {}
         """By their delay; from this round, not yet waiting."""
+        self._flushing: set[asyncio.Task[None]] = set()
         self._is_held = False  # a fetch on its way that the leader may hold back
         self._opens_session = True
         self._session_failures = 0
@@ -143,6 +144,7 @@ class Fetcher:
     async def close(self) -> None:
         self._is_closed = True
         await self._link.close()
+        await asyncio.gather(*self._flushing, return_exceptions=True)
 
     def _file(self, followed: Followed) -> None:
         """Put the partition where its state belongs."""
@@ -388,9 +390,28 @@ class Fetcher:
         core.leader_high_watermark = data.high_watermark
         if records:
             self.bytes += len(records)
-        if records or partition.log.log_start_offset != log_start_offset:
+        if records and partition.log.is_flush_due:
+            self._hold_until_flushed(followed)
+        elif records or partition.log.log_start_offset != log_start_offset:
             core.asked = None
             self._moved[partition.topic_partition] = followed
+
+    def _hold_until_flushed(self, followed: Followed) -> None:
+        """flush.messages: the next fetch tells the leader what is safe here, so the disk has to have it first."""
+        followed.core.hold()
+        self._file(followed)
+        task = self._loop.create_task(self._flush(followed))
+        self._flushing.add(task)
+        task.add_done_callback(self._flushing.discard)
+
+    async def _flush(self, followed: Followed) -> None:
+        try:
+            await followed.partition.log.flush()
+        except KafkaError as error:
+            if self._followed.get(followed.partition.topic_partition) is followed:
+                self._perform(followed, followed.core.on_refused(error))
+        else:
+            self._end_delay([followed])
 
     # ---- what the core decides
 

@@ -23,7 +23,7 @@ class FollowerState(Enum):
     TRUNCATING = auto()  # must find where its log parts from the leader's (R27)
     FETCHING = auto()  # its log continues in the leader's
     LOCATING = auto()  # out of range: must learn where the leader's log starts and ends (R29)
-    DELAYED = auto()  # had an error; goes on later where it was
+    DELAYED = auto()  # had an error, or waits for its disk; goes on later where it was
     FAILED = auto()  # asks nothing until the controller names a leader again
 
 
@@ -229,6 +229,11 @@ class PartitionFollower:
     def _give_up(self, reason: str, *, is_failure: bool = True) -> GiveUp:
         self._move(FollowerState.FAILED)
         return GiveUp(reason, is_failure)
+
+    def hold(self) -> None:
+        """Something here has to be done before the leader is asked for more."""
+        self.resumes_as = self.state
+        self._move(FollowerState.DELAYED)
 
     def resume(self) -> None:
         """The delay is over."""
