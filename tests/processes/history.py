@@ -153,24 +153,25 @@ def _consume(consumer: Consumer, most: int) -> list[tuple[int, int, bytes]]:
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> Logs:
     """Every partition from its beginning to its end of now."""
-    consumer = Consumer(_consumer_settings(bootstrap))
-    try:
-        ends = {partition: _end_offset(consumer, topic, partition) for partition in range(partitions)}
-        return {partition: _read_partition(consumer, topic, partition, end) for partition, end in ends.items()}
-    finally:
-        consumer.close()
+    return {
+        partition: read_from_beginning(bootstrap, topic, partition, _end_offset(bootstrap, topic, partition))
+        for partition in range(partitions)
+    }
 
 
-def _end_offset(consumer: Consumer, topic: str, partition: int) -> int:
-    """librdkafka asks the leader that it knows of, and no other one when that does not answer: ask again then."""
+def _end_offset(bootstrap: str, topic: str, partition: int) -> int:
+    """librdkafka answers such questions out of what it knew of leaders at first: ask with a new client then."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
+        consumer = Consumer(_consumer_settings(bootstrap))
         try:
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=1, cached=False)
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=2, cached=False)
             return int(end)
         except KafkaException:
-            if time.monotonic() > deadline:
-                raise
+            assert time.monotonic() < deadline, f"{topic}-{partition} tells no end"
+            time.sleep(0.1)
+        finally:
+            consumer.close()
 
 
 def read_from_beginning(bootstrap: str, topic: str, partition: int, count: int) -> dict[int, bytes]:
