@@ -104,6 +104,10 @@ class ReplicaManager:
             raise self._absence(TopicPartition(topic, partition))
         return found  # type: ignore[no-any-return]
 
+    def log_of(self, topic_partition: TopicPartition) -> Log | None:
+        """Also of a partition that the controller has not spoken of yet."""
+        return self._logs.get(topic_partition)
+
     def _absence(self, topic_partition: TopicPartition) -> KafkaStorageError | UnknownTopicOrPartition:
         if topic_partition in self._offline:
             return KafkaStorageError(f"the log directory of {topic_partition} is offline")

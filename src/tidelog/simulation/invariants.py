@@ -7,7 +7,7 @@ from tidelog.protocol.record_batch import BatchHeader
 from tidelog.replication.partition import Partition
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.history import History
-from tidelog.simulation.looking import Stored, batches, content, registered_epoch, replica, stored_partitions
+from tidelog.simulation.looking import Stored, batches, content, held_log, registered_epoch, replica, stored_partitions
 from tidelog.simulation.store_audit import StoreAudit
 from tidelog.storage.log import Log
 from tidelog.types import BrokerId, TopicPartition
@@ -43,20 +43,19 @@ class Invariants:
     def _of_partition(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
         replicas = self._replicas(topic_partition, stored)
         yield from self._diverged(topic_partition, replicas)
-        yield from self._short_of_acknowledged(topic_partition, stored, replicas)
+        yield from self._short_of_acknowledged(topic_partition, stored)
         leader = replicas.get(stored.state.leader)
         if leader is not None and leader.is_leader and leader.leader_epoch == stored.state.leader_epoch:
-            yield from self._of_leader(topic_partition, stored, leader, replicas)
+            yield from self._of_leader(topic_partition, stored, leader)
 
-    def _short_of_acknowledged(
-        self, topic_partition: TopicPartition, stored: Stored, replicas: dict[BrokerId, Partition]
-    ) -> Iterator[str]:
+    def _short_of_acknowledged(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
         """I4: whoever may be elected has all that was acknowledged."""
         end_offset = self.history.ends[topic_partition]
         for member in stored.state.in_sync_replicas:
             if not end_offset or not self._may_be_elected(member, stored):
                 continue
-            held = replicas[member].log.log_end_offset if member in replicas else 0
+            log = held_log(self._cluster, member, topic_partition)
+            held = 0 if log is None else log.log_end_offset
             if held < end_offset:
                 yield f"I4 {topic_partition} in-sync replica {member} ends at {held}, {end_offset} was acknowledged"
 
@@ -71,9 +70,7 @@ class Invariants:
             if found is not None:
                 yield f"I3 {topic_partition} on brokers {one} and {other}: {found}"
 
-    def _of_leader(
-        self, topic_partition: TopicPartition, stored: Stored, leader: Partition, replicas: dict[BrokerId, Partition]
-    ) -> Iterator[str]:
+    def _of_leader(self, topic_partition: TopicPartition, stored: Stored, leader: Partition) -> Iterator[str]:
         log, broker_id = leader.log, stored.state.leader
         key = (broker_id, self._cluster.machines[broker_id].starts, topic_partition, leader.leader_epoch)
         known = self._high_watermarks.get(key, 0)
@@ -82,7 +79,7 @@ class Invariants:
             yield f"I5 {topic_partition} high watermark of leader {broker_id} fell from {known} to {log.high_watermark}"
         for member in stored.state.in_sync_replicas:
             if member != broker_id and self._may_be_elected(member, stored):
-                yield from self._short_of(topic_partition, leader, member, replicas.get(member))
+                yield from self._short_of(topic_partition, leader, member)
 
     def _may_be_elected(self, broker_id: BrokerId, stored: Stored) -> bool:
         """Whoever registered after the state was written is known to have been away, and not elected for it (R39)."""
@@ -91,20 +88,19 @@ class Invariants:
             return False
         return epoch < stored.modified_id and stored.state.in_sync_epochs.get(broker_id, epoch) == epoch
 
-    def _short_of(
-        self, topic_partition: TopicPartition, leader: Partition, member: BrokerId, partition: Partition | None
-    ) -> Iterator[str]:
+    def _short_of(self, topic_partition: TopicPartition, leader: Partition, member: BrokerId) -> Iterator[str]:
         """I2"""
+        log = held_log(self._cluster, member, topic_partition)
         end_offset, start_offset = leader.log.high_watermark, leader.log.log_start_offset
         if start_offset == end_offset:
             return
         what = f"I2 {topic_partition} in-sync replica {member} of leader {leader.leader_id} in {leader.leader_epoch}"
-        if partition is None or partition.log.log_end_offset < end_offset:
-            held = "nothing" if partition is None else f"up to {partition.log.log_end_offset}"
+        if log is None or log.log_end_offset < end_offset:
+            held = "nothing" if log is None else f"up to {log.log_end_offset}"
             yield f"{what} holds {held}, and {end_offset} is committed"
             return
-        start_offset = max(start_offset, partition.log.log_start_offset)
-        if content(leader.log, start_offset, end_offset) != content(partition.log, start_offset, end_offset):
+        start_offset = max(start_offset, log.log_start_offset)
+        if content(leader.log, start_offset, end_offset) != content(log, start_offset, end_offset):
             yield f"{what} holds other records below {end_offset}"
 
     # -- in the end

@@ -60,6 +60,12 @@ def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: Top
         return None
 
 
+def held_log(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Log | None:
+    """What a broker that runs would lead with, be it hosted yet or not."""
+    broker = cluster.machines[broker_id].broker
+    return None if broker is None else broker.replicas.log_of(topic_partition)
+
+
 def content(log: Log, start_offset: int, end_offset: int) -> bytes:
     """The bytes of all batches that have records in this range."""
     found = []
