@@ -71,6 +71,13 @@ def test_an_authorizer_is_not_silently_left_out() -> None:
     ]
 
 
+def test_the_address_for_metrics() -> None:
+    assert load_broker_settings(None).metrics_address is None
+    assert load_broker_settings(None, ["metrics.listener="]).metrics_address is None
+    assert load_broker_settings(None, ["metrics.listener=:9404"]).metrics_address == ("", 9404)
+    assert load_broker_settings(None, ["metrics.listener=[::1]:0"]).metrics_address == ("::1", 0)
+
+
 def test_node_id_and_broker_id_are_one() -> None:
     settings = load_broker_settings(None, ["node.id=7"])
     assert (settings.broker_id, settings.node_id, settings.configured_broker_id) == (7, 7, 7)
@@ -97,6 +104,8 @@ def test_node_id_and_broker_id_are_one() -> None:
             "inter.broker.listener.name=INSIDE",
             "--set: inter.broker.listener.name: INSIDE is not among the listeners that this broker advertises",
         ),
+        ("metrics.listener=9404", "--set: metrics.listener: expected host:port, found '9404'"),
+        ("metrics.listener=a:99999", "--set: metrics.listener: expected host:port, found 'a:99999'"),
         (
             "queued.max.request.bytes=5",
             "--set: queued.max.request.bytes: must be at least socket.request.max.bytes,"

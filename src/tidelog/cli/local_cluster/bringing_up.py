@@ -88,7 +88,7 @@ def metrics_line(data: DataDirectory, plan: Plan) -> str:
     shown = {each: process.metrics_url for each, process in data.running_brokers(plan).items()}
     urls = " ".join(url for url in shown.values() if url is not None)
     without = [str(broker_id) for broker_id, url in shown.items() if url is None]
-    missing = f" (none of broker {', '.join(without)}: the port is taken)" if without else ""
+    missing = f" (not of broker {', '.join(without)}: the port is taken)" if without else ""
     return f"metrics: {urls or 'none'}{missing}"
 
 
