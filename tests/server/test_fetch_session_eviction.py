@@ -137,3 +137,16 @@ def test_a_follower_takes_the_place_of_a_smaller_follower_only_when_that_is_old(
     cache.use(follower, 1, replica_id=FOLLOWER)
     assert cache.open(10, FOLLOWER)
     assert not cache.knows(follower)
+
+
+def test_sessions_that_nobody_uses_are_forgotten_though_there_is_room() -> None:
+    cache = Cache(slots=100)
+    abandoned = [cache.open(10) for _ in range(5)]
+    used = cache.open(10)
+    cache.clock.advance(PAST_EVICTION_MS)
+    cache.use(used, 1)
+    new = cache.open(1)
+    assert cache.knows(used)
+    assert cache.knows(new)
+    assert not any(map(cache.knows, abandoned))
+    assert cache.sessions.statistics().evictions == 5

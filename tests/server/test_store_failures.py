@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import pytest
 
@@ -46,8 +46,8 @@ class BreakableStore(MemoryStore):
             raise StoreUnavailable("the answer of the store was lost")
         return results
 
-    async def _travel(self) -> None:
-        await super()._travel()
+    async def _check_connection(self) -> None:
+        await super()._check_connection()
         if self.is_broken:
             raise StoreUnavailable("the store does not answer")
 
@@ -163,6 +163,30 @@ def test_what_is_committed_can_be_read_while_the_session_may_have_ended(returns:
             await asyncio.sleep(5)
             assert (await client.produce("t", b"z")).error_code == 0
             assert await client.values("t") == [b"x", b"z"]
+
+    run_virtually(main())
+
+
+def test_what_an_ended_session_held_is_given_back() -> None:
+    class CountedStore(BreakableStore):
+        closed: ClassVar[list[int]] = []
+
+        async def close(self) -> None:
+            self.closed.append(self.session_id)
+            await super().close()
+
+    class CountedWorld(BreakableWorld):
+        async def _open_store(self) -> Store:
+            self.store = CountedStore(self.store_state)
+            return self.store
+
+    async def main() -> None:
+        world = CountedWorld()
+        async with world.broker():
+            for _ in range(3):
+                world.store_state.expire(world.store.session_id)
+                await asyncio.sleep(5)
+            assert CountedStore.closed == [1, 2, 3]
 
     run_virtually(main())
 

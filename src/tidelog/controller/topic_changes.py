@@ -42,9 +42,10 @@ async def on_topic_change(office: Office, event: TopicChange) -> str | None:
 
 async def on_partition_modification(office: Office, event: PartitionModification) -> str | None:
     """A topic grew."""
-    node = await office.store.exists(znodes.topic_path(event.topic), office.watch(event))
     known = office.context.topics.get(event.topic)
-    if node is None or known is None or event.topic in office.context.topics_to_delete:
+    if known is None or event.topic in office.context.topics_to_delete:
+        return None  # nor is it watched any more: a topic that comes anew is a change of topics
+    if await office.store.exists(znodes.topic_path(event.topic), office.watch(event)) is None:
         return None
     for stored in await load_stored_topics(office.store, [event.topic]):
         added = stored.topic.partitions[len(known.partitions) :]

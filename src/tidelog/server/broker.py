@@ -230,9 +230,11 @@ class Broker:
         return find_identity(self._seams.disk, self.settings.log_directories, known)
 
     async def _open_store(self) -> Store:
-        """A new session, which is kept alive from now on."""
+        """A new session, which is kept alive from now on. What the one before it held is given back."""
         if self._keeping_session is not None:
             self._keeping_session.cancel()
+        if self._store is not None:
+            self._spawn(self._close_store(self._store))
         self._store = await self._seams.open_store()
         self._keeping_session = self._spawn(self._store.run())
         return self._store
@@ -412,7 +414,7 @@ class Broker:
         await self._cancel_background()
         if self._logs is not None:
             await self._logs.close()
-        await self._close_store()
+        await self._close_store(self._store)
         await self._close_metrics()
         self._seams.workers.close()
         log.info("broker stopped broker_id=%d", self.broker_id)
@@ -436,11 +438,11 @@ class Broker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _close_store(self) -> None:
-        if self._store is not None:
+    async def _close_store(self, store: Store | None) -> None:
+        if store is not None:
             try:
-                await self._store.close()
-            except StoreError as error:
+                await store.close()
+            except (StoreError, OSError) as error:
                 log.warning("session with the coordination store could not be ended reason=%s", error)
 
     async def _close_metrics(self) -> None:
@@ -455,7 +457,7 @@ class Broker:
         await self._cancel_background()
         if self._logs is not None:
             await self._logs.close()
-        await self._close_store()
+        await self._close_store(self._store)
         self._seams.workers.close()
 
 

@@ -37,7 +37,7 @@ FULL_EPOCH = 0
 LAST_EPOCH = 2**31 - 1
 
 EVICTION_S = 120.0
-"""A session unused for this long gives way to any other; one that exists for this long, to a larger one."""
+"""A session unused for this long is forgotten; one that exists for this long gives way to a larger one."""
 
 EntryKey: TypeAlias = tuple[str | Uuid, int]
 Rank: TypeAlias = tuple[bool, int, int]
@@ -331,6 +331,7 @@ class FetchSessions:
         earlier = self._sessions.get(request.session_id)
         if earlier is not None:
             self._remove(earlier)
+        self._remove_abandoned()
         size = sum(len(topic.partitions) for topic in request.topics)
         if request.session_epoch == FINAL_EPOCH or not size or not self._make_room(reader.is_follower, size):
             return SessionlessFetch(request, reader)
@@ -352,23 +353,21 @@ class FetchSessions:
     def _make_room(self, is_privileged: bool, size: int) -> bool:
         if len(self._sessions) < self._max_sessions():
             return True
-        if not self._sessions:
-            return False
-        victim = self._victim(is_privileged, size)
-        if victim is None:
-            return False
-        self._remove(victim)
-        self._evictions += 1
-        return True
-
-    def _victim(self, is_privileged: bool, size: int) -> Session | None:
-        stalest = next(iter(self._sessions.values()))
-        if self._clock.monotonic() - stalest.used_at > EVICTION_S:
-            return stalest
         ranks = self._giving_way_to_followers if is_privileged else self._giving_way_to_all
         if not ranks or (is_privileged, size, 0) < ranks[0]:
-            return None
-        return self._sessions[ranks[0][2]]
+            return False
+        self._evict(self._sessions[ranks[0][2]])
+        return True
+
+    def _remove_abandoned(self) -> None:
+        """Kafka leaves them until there is no room; here each costs a little whenever one of its partitions moves."""
+        limit = self._clock.monotonic() - EVICTION_S
+        while self._sessions and (stalest := next(iter(self._sessions.values()))).used_at < limit:
+            self._evict(stalest)
+
+    def _evict(self, session: Session) -> None:
+        self._remove(session)
+        self._evictions += 1
 
     def _touch(self, session: Session) -> None:
         now = self._clock.monotonic()

@@ -8,6 +8,7 @@ tries too. Changes of other processes are noticed by SQLite's data version: a po
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from typing import ParamSpec, TypeVar
 
 from tidelog.runtime.clock import Clock
@@ -58,7 +59,7 @@ class SqliteStore(BaseStore):
         self._wake = asyncio.Event()
         self._database: Database
         self._detector: ChangeDetector
-        self._lock: Lock
+        self._lock: Lock | None = None
         self._session_id = 0
         self._others: list[Session] = []
         self._process_watches: dict[int, ProcessWatch | None] = {}
@@ -269,15 +270,24 @@ class SqliteStore(BaseStore):
 
     def _open(self, path: str, opened_ms: int) -> None:
         self._disk.make_directory(path.rpartition("/")[0] or ".")
-        self._database = Database(path)
-        self._bury([session for session in self._database.sessions() if self._is_dead(session)])
-        self._detector = ChangeDetector(path)
-        self._last_poll_ms = opened_ms
-        lease_end_ms = opened_ms + self._session_timeout_ms
-        self._session_id = self._database.open_session(lease_end_ms, self._processes.own_id(), self._take_lock)
+        with ExitStack() as undo:
+            self._database = Database(path)
+            undo.callback(self._database.close)
+            self._bury([session for session in self._database.sessions() if self._is_dead(session)])
+            self._detector = ChangeDetector(path)
+            undo.callback(self._detector.close)
+            self._last_poll_ms = opened_ms
+            lease_end_ms = opened_ms + self._session_timeout_ms
+            undo.callback(self._release_lock)
+            self._session_id = self._database.open_session(lease_end_ms, self._processes.own_id(), self._take_lock)
+            undo.pop_all()
 
     def _take_lock(self, session_id: int) -> None:
         self._lock = self._disk.lock(self._lock_path(session_id))
+
+    def _release_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
     def _bury(self, dead: Sequence[Session]) -> None:
         for session in dead:
@@ -297,7 +307,8 @@ class SqliteStore(BaseStore):
         try:
             self._database.end_session(self._session_id)
         finally:
-            self._disk.remove(self._lock_path(self._session_id))
-            self._lock.release()
-            self._detector.close()
-            self._database.close()
+            with ExitStack() as stack:
+                stack.callback(self._database.close)
+                stack.callback(self._detector.close)
+                stack.callback(self._release_lock)
+                self._disk.remove(self._lock_path(self._session_id))
