@@ -43,7 +43,7 @@ compat: $(DEV) ## Drive the broker with every client we know, and check files wi
 	@$(BIN)/python -m compat.run
 
 docs: $(DEV) ## Generate the reference pages again
-	@$(BIN)/python -m tools.settings_reference
+	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference
 
 lock: $(DEV) ## Choose the pinned versions anew
 	@$(PIP) install uv
