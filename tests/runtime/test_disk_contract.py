@@ -66,6 +66,20 @@ def test_create_empties_a_file_that_exists(place: Place) -> None:
     assert disk.read_file(f"{path}/a") == b"new"
 
 
+def test_a_file_is_itself_until_another_takes_its_place(place: Place) -> None:
+    disk, path = place
+    disk.open(f"{path}/a", "create").append(b"one")
+    first = disk.identity(f"{path}/a")
+    disk.open(f"{path}/a", "append").append(b"two")
+    assert disk.identity(f"{path}/a") == first
+    disk.open(f"{path}/b", "create").append(b"other")
+    disk.rename(f"{path}/b", f"{path}/a")
+    assert disk.identity(f"{path}/a") != first
+    disk.remove(f"{path}/a")
+    with pytest.raises(FileNotFoundError):
+        disk.identity(f"{path}/a")
+
+
 @pytest.mark.parametrize("mode", ["read", "update"])
 def test_a_missing_file_is_not_made_by_reading_or_updating(place: Place, mode: str) -> None:
     disk, path = place

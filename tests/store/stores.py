@@ -139,7 +139,7 @@ class SqliteStores:
         assert isinstance(store, SqliteStore)
         self.opened.remove(store)
         store.lease.cancel()
-        store._lock.release()
+        store._release_lock()
         store._detector.close()
         store._database.close()
 

@@ -198,3 +198,36 @@ def test_opening_and_reading_thousands_of_nodes_is_quick(tmp_path: Path) -> None
         return elapsed
 
     assert asyncio.run(scenario()) < 1.0
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_nobody_acts_on_a_file_that_others_cannot_find_any_more(tmp_path: Path, is_made_anew: bool) -> None:
+    async def scenario() -> None:
+        stores = SqliteStores(tmp_path)
+        store = await stores.open()
+        put_away(tmp_path)
+        other = await stores.open() if is_made_anew else None
+        for _ in range(5):
+            stores.clock.advance(2000)
+            await store.poll()
+        alive.append(store.is_session_alive)
+        if other is not None:
+            await other.close()
+        bring_back(tmp_path)
+        await store.poll()
+        alive.append(store.is_session_alive)
+        await store.close()
+
+    alive: list[bool] = []
+    asyncio.run(scenario())
+    assert alive == [False, True]
+
+
+def put_away(directory: Path) -> None:
+    for path in list(directory.iterdir()):
+        path.rename(directory / f"away-{path.name}")
+
+
+def bring_back(directory: Path) -> None:
+    for path in list(directory.glob("away-*")):
+        path.rename(directory / path.name.removeprefix("away-"))

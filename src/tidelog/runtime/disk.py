@@ -81,6 +81,10 @@ class Disk(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def identity(self, path: str) -> object:
+        """Equal as long as it is the same file; FileNotFoundError."""
+        ...
+
     def make_directory(self, path: str) -> None:
         """With its parents; no error if it exists."""
         ...
@@ -244,6 +248,10 @@ class SystemDisk:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def identity(self, path: str) -> object:
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)

@@ -212,6 +212,9 @@ class MemoryDisk:
     def size(self, path: str) -> int:
         return len(self._file(self._enter("size", path)).data)
 
+    def identity(self, path: str) -> object:
+        return id(self._file(self._enter("identity", path)))
+
     def make_directory(self, path: str) -> None:
         path = self._enter("make_directory", path)
         while path not in self._directories:

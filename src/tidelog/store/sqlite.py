@@ -60,6 +60,7 @@ class SqliteStore(BaseStore):
         self._database: Database
         self._detector: ChangeDetector
         self._lock: Lock | None = None
+        self._file_identity: object = None
         self._session_id = 0
         self._others: list[Session] = []
         self._process_watches: dict[int, ProcessWatch | None] = {}
@@ -167,8 +168,7 @@ class SqliteStore(BaseStore):
         """What is cheap happens here; a thread is woken only if there is something to do."""
         now_ms = self._now_ms()
         if now_ms >= self._renewed_ms + self._heartbeat_interval_ms:
-            lease_end_ms = now_ms + self._session_timeout_ms
-            await self._workers.run(self._database.renew_session, self._session_id, lease_end_ms)
+            await self._workers.run(self._renew, now_ms + self._session_timeout_ms)
             self._renewed(now_ms)
         data_version = self._detector.data_version()
         if data_version != self._seen_data_version:
@@ -272,6 +272,7 @@ class SqliteStore(BaseStore):
         self._disk.make_directory(path.rpartition("/")[0] or ".")
         with ExitStack() as undo:
             self._database = Database(path)
+            self._file_identity = self._disk.identity(path)
             undo.callback(self._database.close)
             self._bury([session for session in self._database.sessions() if self._is_dead(session)])
             self._detector = ChangeDetector(path)
@@ -281,6 +282,12 @@ class SqliteStore(BaseStore):
             undo.callback(self._release_lock)
             self._session_id = self._database.open_session(lease_end_ms, self._processes.own_id(), self._take_lock)
             undo.pop_all()
+
+    def _renew(self, lease_end_ms: int) -> None:
+        """A file that was removed still works for those who have it open; whoever starts next makes another."""
+        if self._file_identity != self._disk.identity(self._database.path):
+            raise StoreUnavailable(self._database.path, "the file was replaced by another")
+        self._database.renew_session(self._session_id, lease_end_ms)
 
     def _take_lock(self, session_id: int) -> None:
         self._lock = self._disk.lock(self._lock_path(session_id))
