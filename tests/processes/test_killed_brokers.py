@@ -1,9 +1,13 @@
 """Brokers die by kill -9 while a producer writes: nothing acknowledged is lost, and who comes back catches up."""
 
+import time
+
 import pytest
 
 from tests.processes.cluster import BROKERS, Cluster, wait_for
 from tests.processes.load import under_load
+
+SHORTER_THAN_A_SESSION_S = 0.5
 
 
 def test_leader_is_killed(cluster: Cluster) -> None:
@@ -13,6 +17,26 @@ def test_leader_is_killed(cluster: Cluster) -> None:
         load.wait_until_others_lead(leader)
         load.wait_until_out_of_sync(leader)
         assert load.state().leader_epoch > epoch
+        load.writer.wait_for_more()
+        cluster.start([leader])
+        load.wait_until_whole()
+
+
+def test_leader_is_killed_with_records_that_only_it_has(cluster: Cluster) -> None:
+    with under_load(cluster) as load:
+        leader = load.leader()
+        followers = [cluster.brokers[broker_id] for broker_id in BROKERS if broker_id != leader]
+        for follower in followers:
+            follower.pause()
+        sent = len(load.writer.sent[0])
+        time.sleep(SHORTER_THAN_A_SESSION_S)
+        # What was under way when they stopped may have been acknowledged; nothing that was sent since.
+        assert load.writer.count(0) <= sent
+        assert len(load.writer.sent[0]) > sent
+        cluster.brokers[leader].kill()
+        for follower in followers:
+            follower.wake()
+        load.wait_until_others_lead(leader)
         load.writer.wait_for_more()
         cluster.start([leader])
         load.wait_until_whole()
