@@ -416,6 +416,8 @@ def test_a_session_that_was_cut_off_for_too_long_has_ended_and_its_owner_hears_i
         await stores.settle()
         assert story.events == ["suspended", "ended"]
         assert not is_alive(owner)
+        owner.on_session_end(lambda: story.events.append("told late"))
+        await until(stores, lambda: "told late" in story.events)
         for call in (owner.get("/"), owner.create("/late")):
             with pytest.raises(SessionExpired):
                 await call

@@ -1,7 +1,6 @@
 """The broker's place in its cluster: registered while its session with the store lives, joining anew after that."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
 from tidelog.server.cluster_state import ClusterState
-from tidelog.store.interface import Store, StoreError
+from tidelog.store.interface import SessionExpired, Store, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -120,9 +119,9 @@ class Membership:
                     logger.info("waiting for the session of an earlier process to end broker_id=%d", self.broker.id)
                 await asyncio.sleep(REGISTRATION_PAUSE_S)
 
-    def begin(self) -> None:
-        """Stand for controller."""
-        self._tasks = [self._world.spawn(self.controller.run())]
+    def begin(self, register: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Stand for controller, after registering where that is still to be done (R32)."""
+        self._tasks = [self._world.spawn(self.controller.run(register))]
 
     async def leave(self) -> None:
         """No longer act as a member; the session ends when the store is closed."""
@@ -181,18 +180,18 @@ class Membership:
                 await asyncio.sleep(REJOIN_PAUSE_S)
                 continue
             self._use(store)
-            if await self._try_to_join():
-                self.begin()
-                return
-            await asyncio.sleep(REJOIN_PAUSE_S)
+            self.begin(self._register_again)
+            return
 
-    async def _try_to_join(self) -> bool:
-        try:
-            await prepare_store(self.store)
-            await self.join()
-        except (StoreError, BrokerIdInUse) as error:
-            logger.warning("cannot join again yet reason=%s", error)
-            with contextlib.suppress(StoreError):
-                await self.store.close()
-            return False
-        return True
+    async def _register_again(self) -> None:
+        while not self._is_leaving:
+            try:
+                await prepare_store(self.store)
+                await self.join()
+                return
+            except SessionExpired:
+                self._world.spawn(self._rejoin())
+                return
+            except (StoreError, BrokerIdInUse) as error:
+                logger.warning("cannot join again yet reason=%s", error)
+                await asyncio.sleep(REJOIN_PAUSE_S)

@@ -35,6 +35,7 @@ class BaseStore(ABC):
         self._suspended_callbacks: list[Callable[[], None]] = []
         self._resumed_callbacks: list[Callable[[], None]] = []
         self._session_end_callbacks: list[Callable[[], None]] = []
+        self._has_session_ended = False
 
     @property
     def is_session_alive(self) -> bool:
@@ -54,10 +55,14 @@ class BaseStore(ABC):
         self._resumed_callbacks.append(callback)
 
     def on_session_end(self, callback: Callable[[], None]) -> None:
-        self._session_end_callbacks.append(callback)
+        if self._has_session_ended:
+            self._call_soon([callback])
+        else:
+            self._session_end_callbacks.append(callback)
 
     def session_ended(self) -> None:
         """Tell those who asked, each once."""
+        self._has_session_ended = True
         self.lease.cancel()
         callbacks, self._session_end_callbacks = self._session_end_callbacks, []
         self._call_soon(callbacks)

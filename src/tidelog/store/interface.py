@@ -135,7 +135,7 @@ class Store(Protocol):
         ...
 
     def on_session_end(self, callback: Callable[[], None]) -> None:
-        """Call back, on the event loop, once when the session ended without `close`."""
+        """Call back, on the event loop, once when the session ended without `close`; soon, if it has."""
         ...
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
