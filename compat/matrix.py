@@ -4,11 +4,11 @@ import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol
 
 from compat.foreign import ClientUnavailable
 from compat.remote import ProgramFailed
+from tests.clients.broker import BrokerProcess
 from tests.clients.driver import Capability, ClientDriver
 from tests.clients.features import FEATURES, Feature, Workbench
 from tests.clients.registry import ClientMissing
@@ -37,19 +37,17 @@ class Outcome:
     detail: str = ""
 
 
-def try_client(
-    client: AnyClient, bootstrap: str, helper: ClientDriver, log_dir: Path | None, wanted: Sequence[str]
-) -> list[Outcome]:
+def try_client(client: AnyClient, broker: BrokerProcess, helper: ClientDriver, wanted: Sequence[str]) -> list[Outcome]:
     """One outcome per feature; a client that cannot be had is not run, and says so."""
     features = [FEATURES[name] for name in wanted]
     try:
-        driver = client.connect(bootstrap)
+        driver = client.connect(broker.bootstrap)
     except (ClientUnavailable, ClientMissing) as error:
         print(f"{client.name}: {error}", flush=True)
         return [Outcome(client.name, feature.id, "not run", str(error)) for feature in features]
     started = time.monotonic()
     try:
-        outcomes = [try_feature(client, feature, Workbench(driver, helper, log_dir)) for feature in features]
+        outcomes = [try_feature(client, feature, Workbench(driver, helper, broker)) for feature in features]
     finally:
         driver.close()
     counts = ", ".join(

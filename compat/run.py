@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compat import matrix, written_by_kafka, written_by_tidelog
+from compat import command_line, matrix, same_zookeeper, written_by_kafka, written_by_tidelog
 from compat.foreign import FOREIGN_CLIENTS, ForeignClient
 from compat.matrix import AnyClient, Outcome
-from tests.clients.broker import ApacheKafkaProcess, BrokerProcess, TidelogProcess
+from tests.clients.broker import ApacheKafkaProcess, BrokerProcess, TidelogCluster, TidelogProcess
 from tests.clients.features import FEATURES
 from tests.clients.registry import CLIENTS, ClientMissing
 from tools.apache_kafka import KAFKA_3, KAFKA_4, NotAvailable
@@ -26,9 +26,9 @@ HELPER = "confluent-kafka"
 INTRODUCTION = """\
 # Compatibility
 
-Made by `make compat`; do not edit. Every client runs the same features against one broker; what a feature does is in
-`tests/clients/features.py`. "yes": it works. "-": the client does not offer it. "**NO**": it fails. "?": the client
-could not be had on the machine.
+Made by `make compat`; do not edit. Every client runs the same features against a cluster of three brokers with three
+replicas of each partition; what a feature does is in `tests/clients/features.py`. "yes": it works. "-": the client (or
+that version of the tool) does not offer it. "**NO**": it fails. "?": the client could not be had on the machine.
 """
 
 
@@ -55,13 +55,12 @@ def try_clients(
         helper = CLIENTS[HELPER].connect(broker.bootstrap)
         outcomes = []
         for client in clients:
-            outcomes += matrix.try_client(client, broker.bootstrap, helper, broker.log_dir, features)
+            outcomes += matrix.try_client(client, broker, helper, features)
         helper.close()
         broker.stop()
     finally:
         broker.kill()
-    assert broker.log_dir is not None
-    return outcomes, written_by_tidelog.check_files(broker.log_dir)
+    return outcomes, [wrong for log_dir in broker.log_dirs for wrong in written_by_tidelog.check_files(log_dir)]
 
 
 def file_checks() -> dict[str, Callable[[], list[str]]]:
@@ -72,6 +71,7 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
         for ending, end in (("a clean stop", written_by_kafka.stop), ("kill -9", written_by_kafka.kill)):
             title = f"Tidelog serves what Kafka {version} wrote, after {ending}"
             checks[title] = lambda version=version, end=end: written_by_kafka.check(version, end)  # type: ignore[misc]
+    checks[f"Tidelog and Kafka {KAFKA_3} take turns on one ZooKeeper and one set of log dirs"] = same_zookeeper.check
     return checks
 
 
@@ -90,20 +90,26 @@ def run_file_checks(checks: dict[str, Callable[[], list[str]]]) -> dict[str, lis
     return found
 
 
-def page(outcomes: Sequence[Outcome], files: dict[str, list[str]], releases: dict[str, str]) -> str:
+def page(
+    outcomes: Sequence[Outcome],
+    tools: dict[tuple[str, str], str],
+    files: dict[str, list[str]],
+    releases: dict[str, str],
+) -> str:
     versions = "".join(f"| {name} | {release} |\n" for name, release in releases.items())
     checks = "".join(f"| {title} | {'**NO**' if wrong else 'yes'} |\n" for title, wrong in files.items())
     parts = [
         INTRODUCTION,
         f"## Clients\n\n| client | version |\n| --- | --- |\n{versions}",
         f"## Features\n\n{matrix.table(outcomes)}",
+        f"## Kafka's own command line tools\n\n{command_line.table(tools)}",
         f"## Files\n\n| check | |\n| --- | --- |\n{checks}",
     ]
     if limits := limits_of(FOREIGN_CLIENTS):
         parts.append(f"## Remarks\n\n{limits}")
-    if told := matrix.remarks(outcomes) + "".join(
-        f"- {title}: {complaint}\n" for title, wrong in files.items() for complaint in wrong[:10]
-    ):
+    faults = [f"{name}, {version}: {fault}" for (name, version), fault in tools.items() if fault]
+    faults += [f"{title}: {complaint}" for title, wrong in files.items() for complaint in wrong[:10]]
+    if told := matrix.remarks(outcomes) + "".join(f"- {fault}\n" for fault in faults):
         parts.append(f"## What failed or was not run\n\n{told}")
     return "\n".join(parts)
 
@@ -120,6 +126,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--clients", default="", help="only these, separated by commas")
     parser.add_argument("--features", default="", help="only these, separated by commas")
     parser.add_argument("--no-files", action="store_true", help="leave out the checks of files with Apache Kafka")
+    parser.add_argument("--no-tools", action="store_true", help="leave out Kafka's command line tools")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=3, help="how many brokers the clients talk to")
     parser.add_argument("--apache-kafka", metavar="VERSION", help="try the suite itself against Apache Kafka")
     return parser.parse_args()
 
@@ -128,28 +136,38 @@ def main() -> int:
     options = parse_arguments()
     names = set(filter(None, options.clients.split(",")))
     clients = [client for client in all_clients() if not names or client.name in names]
-    features = [name for name in options.features.split(",") if name] or list(FEATURES)
-    is_whole = not (names or options.features or options.no_files or options.apache_kafka)
+    is_cluster = options.brokers > 1 and not options.apache_kafka
+    features = [name for name in options.features.split(",") if name] or [
+        name for name, feature in FEATURES.items() if is_cluster or not feature.needs_cluster
+    ]
+    is_partial = names or options.features or options.no_files or options.no_tools
+    is_whole = is_cluster and not is_partial
+    tools: dict[tuple[str, str], str] = {}
     files: dict[str, list[str]] = {}
     try:
         with tempfile.TemporaryDirectory(prefix="compat-") as directory:
-            broker = new_broker(Path(directory), options.apache_kafka)
+            broker = new_broker(Path(directory), options.apache_kafka, is_cluster=is_cluster)
             outcomes, files["Kafka's tool reads what all these clients wrote"] = try_clients(broker, clients, features)
+        if not options.no_tools:
+            tools = command_line.check()
         if not options.no_files:
             files |= run_file_checks(file_checks())
     except (NotAvailable, ClientMissing) as error:
         print(error, file=sys.stderr)
         return 1
-    text = page(outcomes, files, {client.name: release_of(client) for client in clients})
+    text = page(outcomes, tools, files, {client.name: release_of(client) for client in clients})
     print("\n" + text)
     if is_whole:
         PAGE.write_text(text)
         print(f"wrote {PAGE.relative_to(REPOSITORY)}")
-    return int(matrix.has_failed(outcomes) or any(files.values()) or is_incomplete_in_ci(outcomes))
+    has_failed = matrix.has_failed(outcomes) or any(tools.values()) or any(files.values())
+    return int(has_failed or is_incomplete_in_ci(outcomes))
 
 
-def new_broker(directory: Path, kafka_version: str | None) -> BrokerProcess:
-    return ApacheKafkaProcess(kafka_version, directory) if kafka_version else TidelogProcess(directory)
+def new_broker(directory: Path, kafka_version: str | None, *, is_cluster: bool) -> BrokerProcess:
+    if kafka_version:
+        return ApacheKafkaProcess(kafka_version, directory)
+    return TidelogCluster(directory) if is_cluster else TidelogProcess(directory)
 
 
 def is_incomplete_in_ci(outcomes: Sequence[Outcome]) -> bool:

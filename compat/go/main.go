@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -86,7 +87,7 @@ var codecs = map[string]kgo.CompressionCodec{
 var acknowledgements = map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kgo.AllISRAcks()}
 
 func main() {
-	client, err := kgo.NewClient(kgo.SeedBrokers(os.Args[1]), kgo.MetadataMinAge(100*time.Millisecond))
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Args[1], ",")...), kgo.MetadataMinAge(100*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
@@ -168,7 +169,7 @@ func (self *driver) producer(wanted *command) (*kgo.Client, error) {
 		return found, nil
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(self.bootstrap),
+		kgo.SeedBrokers(strings.Split(self.bootstrap, ",")...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codecs[wanted.Compression]),
 		kgo.RequiredAcks(acknowledgements[wanted.Acks]),
@@ -234,7 +235,7 @@ func (self *driver) consume(ctx context.Context, wanted *command) (any, error) {
 	}
 	start := map[int32]kgo.Offset{wanted.Partition: kgo.NewOffset().At(wanted.Offset)}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(self.bootstrap),
+		kgo.SeedBrokers(strings.Split(self.bootstrap, ",")...),
 		kgo.FetchIsolationLevel(isolation),
 		kgo.BrokerMaxReadBytes(largestResponse),
 		kgo.MetadataMinAge(100*time.Millisecond),

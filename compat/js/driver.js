@@ -39,7 +39,7 @@ function withIndependentBlocks(frame) {
 }
 
 const kafka = new Kafka({
-  brokers: [process.argv[2]],
+  brokers: process.argv[2].split(','),
   logLevel: logLevel.NOTHING,
   retry: { initialRetryTime: 50, retries: 5 },
 })
@@ -103,16 +103,11 @@ async function connectCluster(isolation) {
 
 async function consume({ topic, partition, offset, count, isolation }) {
   const isolationLevel = isolation === 'read_committed' ? 1 : 0
-  const connected = await connectCluster(isolationLevel)
-  await connected.addTargetTopic(topic)
-  await connected.refreshMetadata()
-  const [leader] = Object.keys(connected.findLeaderForPartitions(topic, [partition]))
-  const broker = await connected.findBroker({ nodeId: leader })
   const taken = []
   let next = offset
   const deadline = Date.now() + PATIENCE_MS
   while (taken.length < count && Date.now() < deadline) {
-    const messages = await fetchFrom(broker, topic, partition, next, isolationLevel)
+    const messages = await fetchOnce(topic, partition, next, isolationLevel)
     if (messages === null) {
       next = await listOffset({ topic, partition, at: 'earliest' })
       continue
@@ -125,9 +120,19 @@ async function consume({ topic, partition, offset, count, isolation }) {
   return taken.map(fromMessage)
 }
 
-async function fetchFrom(broker, topic, partition, fetchOffset, isolationLevel) {
+async function leaderOf(topic, partition, isolationLevel) {
+  const connected = await connectCluster(isolationLevel)
+  await connected.addTargetTopic(topic)
+  await connected.refreshMetadata()
+  const [leader] = Object.keys(connected.findLeaderForPartitions(topic, [partition]))
+  return connected.findBroker({ nodeId: leader })
+}
+
+// As its consumer does, it looks for the leader again where the last one does not answer.
+async function fetchOnce(topic, partition, fetchOffset, isolationLevel) {
   const wanted = { partition, fetchOffset: String(fetchOffset), maxBytes: 1_048_576 }
   try {
+    const broker = await leaderOf(topic, partition, isolationLevel)
     const { responses } = await broker.fetch({
       replicaId: -1,
       isolationLevel,
@@ -139,8 +144,9 @@ async function fetchFrom(broker, topic, partition, fetchOffset, isolationLevel) 
     return responses[0].partitions[0].messages.filter(message => !message.isControlRecord)
   } catch (error) {
     if (error.code === OFFSET_OUT_OF_RANGE) return null
-    if (NOT_YET_LED.includes(error.code)) return []
-    throw error
+    if (!NOT_YET_LED.includes(error.code) && !error.retriable) throw error
+    await new Promise(resolve => setTimeout(resolve, 50))
+    return []
   }
 }
 
@@ -179,7 +185,7 @@ async function describeTopic({ topic }) {
 
 async function createTopic({ topic, partitions, configs, validate_only: validateOnly }) {
   const configEntries = Object.entries(configs).map(([name, value]) => ({ name, value }))
-  const topics = [{ topic, numPartitions: partitions, replicationFactor: 1, configEntries }]
+  const topics = [{ topic, numPartitions: partitions, replicationFactor: -1, configEntries }]
   const created = await admin.createTopics({ topics, validateOnly, waitForLeaders: !validateOnly })
   // kafkajs hides this one error behind its result.
   if (!created) throw Object.assign(new Error('the topic exists'), { code: 36 })

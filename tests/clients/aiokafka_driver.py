@@ -175,7 +175,8 @@ class AiokafkaDriver(ClientDriver):
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
-        new = NewTopic(topic, partitions, 1, topic_configs=dict(configs))
+        replicas = len(self.bootstrap.split(","))  # it does not let the brokers choose
+        new = NewTopic(topic, partitions, replicas, topic_configs=dict(configs))
         answer = self._call("create_topics", [new], validate_only=validate_only)
         for _, code, *_ in answer.topic_errors:
             raise_for_code(code)

@@ -7,20 +7,22 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tools.apache_kafka import ApacheKafka, free_port
 
 START_LIMIT_SECONDS = 30.0
 STOP_LIMIT_SECONDS = 30.0
+BROKER_IDS = (1, 2, 3)
 
 
 class BrokerProcess(ABC):
     """A broker that can be stopped, killed and started again on its port and its data."""
 
     bootstrap: str
-    log_dir: Path | None = None
+    log_dirs: Sequence[Path] = ()
+    broker_count = 1
 
     @abstractmethod
     def start(self) -> None: ...
@@ -35,25 +37,35 @@ class BrokerProcess(ABC):
 
 
 class TidelogProcess(BrokerProcess):
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
-        self.bootstrap = f"127.0.0.1:{free_port()}"
-        self.log_dir = directory / "data"
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
+        self.bootstrap = f"127.0.0.1:{port or free_port()}"
+        log_dir = directory / "data"
+        self.log_dirs = (log_dir,)
         self._output_file = directory / "broker.log"
         self._settings = {
             "listeners": f"PLAINTEXT://{self.bootstrap}",
-            "log.dirs": str(self.log_dir),
+            "log.dirs": str(log_dir),
         } | dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._output_seen = 0
 
     def start(self) -> None:
+        self.launch()
+        self.wait_until_it_listens()
+
+    def launch(self) -> None:
         command = [sys.executable, "-m", "tidelog", "broker"]
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
-        seen = len(self.output())
+        self._output_seen = len(self.output())
+        self._output_file.parent.mkdir(parents=True, exist_ok=True)
         with self._output_file.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def wait_until_it_listens(self) -> None:
+        assert self._process is not None
         deadline = time.monotonic() + START_LIMIT_SECONDS
-        while not re.search(r"listening on", self.output()[seen:]):
+        while not re.search(r"listening on", self.output()[self._output_seen :]):
             assert self._process.poll() is None, f"the broker ended while starting:\n{self.output()}"
             assert time.monotonic() < deadline, f"the broker does not listen:\n{self.output()}"
             time.sleep(0.01)
@@ -61,9 +73,20 @@ class TidelogProcess(BrokerProcess):
     def output(self) -> str:
         return self._output_file.read_text(errors="replace") if self._output_file.exists() else ""
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def stop(self) -> None:
+        self.ask_to_stop()
+        self.wait_until_stopped()
+
+    def ask_to_stop(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
+
+    def wait_until_stopped(self) -> None:
+        assert self._process is not None
         try:
             code = self._process.wait(STOP_LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -79,13 +102,51 @@ class TidelogProcess(BrokerProcess):
             self._process = None
 
 
+class TidelogCluster(BrokerProcess):
+    """Three brokers; every topic has three replicas, unless its creator says otherwise."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        common = {
+            "coordination.store": str(directory / "coordination.sqlite"),
+            "default.replication.factor": str(len(BROKER_IDS)),
+        } | dict(settings or {})
+        self.brokers = {
+            broker_id: TidelogProcess(directory / f"broker-{broker_id}", {"broker.id": str(broker_id)} | common)
+            for broker_id in BROKER_IDS
+        }
+        self.bootstrap = ",".join(broker.bootstrap for broker in self.brokers.values())
+        self.log_dirs = [log_dir for broker in self.brokers.values() for log_dir in broker.log_dirs]
+        self.broker_count = len(BROKER_IDS)
+
+    def start(self) -> None:
+        self.start_brokers(self.brokers)
+
+    def start_brokers(self, broker_ids: Iterable[int]) -> None:
+        started = [self.brokers[broker_id] for broker_id in broker_ids]
+        for broker in started:
+            broker.launch()
+        for broker in started:
+            broker.wait_until_it_listens()
+
+    def stop(self) -> None:
+        running = [broker for broker in self.brokers.values() if broker.is_running]
+        for broker in running:
+            broker.ask_to_stop()
+        for broker in running:
+            broker.wait_until_stopped()
+
+    def kill(self) -> None:
+        for broker in self.brokers.values():
+            broker.kill()
+
+
 class ApacheKafkaProcess(BrokerProcess):
     def __init__(self, version: str, directory: Path) -> None:
         # A killed broker is let in again when its old session has ended: by default after nine seconds.
         settings = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
         self._kafka = ApacheKafka(version, 0, directory, "512m", settings)
         self.bootstrap = self._kafka.bootstrap
-        self.log_dir = self._kafka.log_dir
+        self.log_dirs = (self._kafka.log_dir,)
 
     def start(self) -> None:
         self._kafka.start()

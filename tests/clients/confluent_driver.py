@@ -22,6 +22,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.clients.driver import (
+    BROKERS_CHOICE,
     FETCH_WAIT_MS,
     LARGEST_REQUEST_BYTES,
     PATIENCE_SECONDS,
@@ -39,8 +40,9 @@ from tests.clients.driver import (
     WriterReport,
 )
 
-# UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID
-STALE_METADATA_CODES = frozenset({3, 6, 75, 100})
+# UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID,
+# and librdkafka's own word for a partition that had no leader when it last looked.
+STALE_METADATA_CODES = frozenset({3, 6, 74, 75, 100, KafkaError._NOENT})
 UNTYPED_SPECS: Any = OffsetSpec
 OFFSET_SPECS = {
     "earliest": UNTYPED_SPECS.earliest(),
@@ -138,11 +140,13 @@ class ConfluentDriver(ClientDriver):
             if found.error is not None:
                 raise refused(found.error)
             return found.offset if found.offset >= 0 else None
-        offset = self._retry(lambda: int(wait_for(self._admin.list_offsets({place: OFFSET_SPECS[at]})[place]).offset))
+        offset = self._retry(
+            topic, lambda: int(wait_for(self._admin.list_offsets({place: OFFSET_SPECS[at]})[place]).offset)
+        )
         return offset if offset >= 0 else None
 
-    def _retry(self, ask: Callable[[], int]) -> int:
-        """Unlike other clients, librdkafka's admin client leaves it to us to ask again while leaders move."""
+    def _retry(self, topic: str, ask: Callable[[], int]) -> int:
+        """Unlike other clients, librdkafka's admin client leaves it to us to look for leaders that moved."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -151,6 +155,7 @@ class ConfluentDriver(ClientDriver):
                 if refusal.code not in STALE_METADATA_CODES or time.monotonic() > deadline:
                     raise
                 time.sleep(POLL_SECONDS)
+                self._admin.list_topics(topic, timeout=PATIENCE_SECONDS)
 
     def list_topics(self) -> set[str]:
         return set(self._admin.list_topics(timeout=PATIENCE_SECONDS).topics)
@@ -169,7 +174,7 @@ class ConfluentDriver(ClientDriver):
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=BROKERS_CHOICE, config=dict(configs))
         wait_for(self._admin.create_topics([new], validate_only=validate_only)[topic])
 
     def delete_topic(self, topic: str) -> None:

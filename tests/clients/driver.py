@@ -18,6 +18,8 @@ POLL_SECONDS = 0.02
 LARGEST_REQUEST_BYTES = 10_000_000
 # A client that turns to another topic first waits for the answer to its last fetch: do not let that take long.
 FETCH_WAIT_MS = 50
+# As a replication factor: default.replication.factor decides.
+BROKERS_CHOICE = -1
 
 
 class Capability(StrEnum):

@@ -4,13 +4,12 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import get_args
 
-import pytest
-
+from tests.clients.broker import BrokerProcess, TidelogCluster
 from tests.clients.driver import (
     Acks,
     Capability,
@@ -23,6 +22,7 @@ from tests.clients.driver import (
     Refused,
     wait_until,
 )
+from tests.clients.each_broker import configs_by_broker, leaders_by_broker
 
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -33,6 +33,7 @@ TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_CONFIG = 40
 
+SECONDS_WITHOUT_LEADER = 1.0
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 BATCH_HEADER_BYTES = 61
 CODECS: tuple[Compression, ...] = get_args(Compression)
@@ -47,7 +48,7 @@ class Workbench:
 
     client: ClientDriver
     helper: ClientDriver
-    log_dir: Path | None = None
+    broker: BrokerProcess
 
     def new_name(self) -> str:
         return f"t{time.time_ns():x}-{next(_topic_numbers)}"
@@ -60,21 +61,33 @@ class Workbench:
 
     def wait_for_topic(self, topic: str, partitions: int) -> None:
         def is_led() -> bool:
-            try:
-                described = self.helper.describe_topic(topic)
-            except Refused:
-                return False
-            return len(described) == partitions and all(one.leader >= 0 for one in described.values())
+            known = leaders_by_broker(self.broker.bootstrap, topic)
+            return all(len(leaders) == partitions and min(leaders.values()) >= 0 for leaders in known)
 
         wait_until(is_led, f"topic {topic} has {partitions} partitions with leaders")
 
-    def codec_on_disk(self, topic: str) -> Compression | None:
-        """The codec of the first batch of partition 0, where the broker's files can be seen."""
-        if self.log_dir is None:
-            return None
-        segment = self.log_dir / f"{topic}-0" / f"{0:020}.log"
-        attributes = int.from_bytes(segment.read_bytes()[21:23])
-        return CODECS[attributes & 7]
+    def wait_for_end_of_topic(self, topic: str) -> None:
+        wait_until(lambda: not any(leaders_by_broker(self.broker.bootstrap, topic)), f"topic {topic} is gone")
+
+    def codecs_on_disk(self, topic: str) -> set[Compression]:
+        """The codecs of the first batch of partition 0 in all replicas, where the brokers' files can be seen."""
+        segments = [log_dir / f"{topic}-0" / f"{0:020}.log" for log_dir in self.broker.log_dirs]
+        return {CODECS[int.from_bytes(segment.read_bytes()[21:23]) & 7] for segment in segments}
+
+    def wait_for_replicas(self, topic: str) -> None:
+        def are_in_sync() -> bool:
+            described = self.helper.describe_topic(topic)
+            return all(len(one.in_sync_replicas) == self.broker.broker_count for one in described.values())
+
+        wait_until(are_in_sync, f"all replicas of {topic} are in sync")
+
+    def kill_leader_and_start_it_again(self, topic: str) -> None:
+        """Kills the process that leads partition 0, and gives the others time to go on without it."""
+        assert isinstance(self.broker, TidelogCluster)
+        leader = self.helper.describe_topic(topic)[0].leader
+        self.broker.brokers[leader].kill()
+        time.sleep(SECONDS_WITHOUT_LEADER)
+        self.broker.start_brokers([leader])
 
 
 Check = Callable[[Workbench], None]
@@ -85,19 +98,21 @@ class Feature:
     id: str
     needs: frozenset[Capability]
     check: Check
+    needs_cluster: bool = False
+    """Whether several brokers are needed, which may be killed."""
 
 
 FEATURES: dict[str, Feature] = {}
 
 
-def add(name: str, needs: Sequence[Capability], check: Check) -> None:
+def add(name: str, needs: Sequence[Capability], check: Check, *, needs_cluster: bool = False) -> None:
     assert name not in FEATURES, f"two features are called {name}"
-    FEATURES[name] = Feature(name, frozenset(needs), check)
+    FEATURES[name] = Feature(name, frozenset(needs), check, needs_cluster)
 
 
-def feature(name: str, *needs: Capability) -> Callable[[Check], Check]:
+def feature(name: str, *needs: Capability, needs_cluster: bool = False) -> Callable[[Check], Check]:
     def register(check: Check) -> Check:
-        add(name, needs, check)
+        add(name, needs, check, needs_cluster=needs_cluster)
         return check
 
     return register
@@ -114,9 +129,12 @@ def assert_same(consumed: Sequence[Consumed], records: Sequence[Record], first_o
 
 
 def assert_refused(code: int, action: Callable[[], object]) -> None:
-    with pytest.raises(Refused) as refusal:
+    refusals: list[Refused] = []
+    try:
         action()
-    assert refusal.value.code == code, refusal.value
+    except Refused as refusal:
+        refusals.append(refusal)
+    assert [refusal.code for refusal in refusals] == [code], refusals
 
 
 def value_filling_a_batch_of(batch_bytes: int) -> bytes:
@@ -142,7 +160,7 @@ def produces_with_codec(codec: Compression, idempotent: bool, bench: Workbench) 
     offsets = bench.client.produce(topic, records, ProducerOptions(compression=codec, idempotent=idempotent))
     assert offsets in (list(range(100)), [None] * 100)
     assert_same(bench.client.consume(topic, 0, 0, 100), records)
-    assert bench.codec_on_disk(topic) in (codec, None)
+    assert bench.codecs_on_disk(topic) <= {codec}
 
 
 for codec_name in CODECS:
@@ -196,7 +214,7 @@ def produces_many_records_to_several_partitions(bench: Workbench) -> None:
 def producing_creates_the_topic(bench: Workbench) -> None:
     topic = bench.new_name()
     bench.client.produce(topic, numbered(3), ProducerOptions())
-    assert topic in bench.helper.list_topics()
+    bench.wait_for_topic(topic, 1)
     assert_same(bench.client.consume(topic, 0, 0, 3), numbered(3))
 
 
@@ -206,7 +224,7 @@ def the_topic_decides_the_codec(bench: Workbench) -> None:
     records = [Record(COMPRESSIBLE + b"%d" % number) for number in range(50)]
     bench.client.produce(topic, records, ProducerOptions(compression="gzip"))
     assert_same(bench.client.consume(topic, 0, 0, 50), records)
-    assert bench.codec_on_disk(topic) in ("zstd", None)
+    assert bench.codecs_on_disk(topic) <= {"zstd"}
 
 
 @feature("consume-from-offset")
@@ -430,7 +448,9 @@ def describes_a_topic(bench: Workbench) -> None:
     described = bench.client.describe_topic(topic)
     assert set(described) == {0, 1, 2}
     for partition in described.values():
-        assert partition.replicas == partition.in_sync_replicas == (partition.leader,)
+        assert partition.leader == partition.replicas[0]
+        assert len(partition.replicas) == bench.broker.broker_count
+        assert sorted(partition.in_sync_replicas) == sorted(partition.replicas)
 
 
 @feature("topics-describe-pages", Capability.DESCRIBE_TOPIC_PARTITIONS)
@@ -473,7 +493,7 @@ def deletes_a_topic(bench: Workbench) -> None:
     topic = bench.new_topic()
     bench.client.produce(topic, numbered(5), ProducerOptions())
     bench.client.delete_topic(topic)
-    wait_until(lambda: topic not in bench.helper.list_topics(), f"topic {topic} is gone")
+    bench.wait_for_end_of_topic(topic)
     assert_refused(UNKNOWN_TOPIC_OR_PARTITION, lambda: bench.client.delete_topic(topic))
 
 
@@ -482,7 +502,7 @@ def a_topic_created_again_is_empty(bench: Workbench) -> None:
     topic = bench.new_topic()
     bench.helper.produce(topic, numbered(5), ProducerOptions())
     bench.client.delete_topic(topic)
-    wait_until(lambda: topic not in bench.helper.list_topics(), f"topic {topic} is gone")
+    bench.wait_for_end_of_topic(topic)
     bench.client.create_topic(topic, 2, {})
     bench.wait_for_topic(topic, 2)
     assert bench.client.list_offset(topic, 0, "latest") == 0
@@ -510,10 +530,11 @@ def describes_the_settings_of_a_topic(bench: Workbench) -> None:
 
 @feature("configs-describe-broker", Capability.DESCRIBE_CONFIGS, Capability.DESCRIBE_CLUSTER)
 def describes_the_settings_of_a_broker(bench: Workbench) -> None:
-    (broker,) = bench.client.describe_cluster().brokers
-    configs = bench.client.describe_configs("broker", str(broker))
-    assert configs["num.partitions"] == "1"
-    assert configs["log.retention.hours"] == "168"
+    for broker in bench.client.describe_cluster().brokers:
+        configs = bench.client.describe_configs("broker", str(broker))
+        assert configs["broker.id"] == str(broker)
+        assert configs["num.partitions"] == "1"
+        assert configs["log.retention.hours"] == "168"
 
 
 @feature("configs-alter", Capability.INCREMENTAL_CONFIGS)
@@ -536,7 +557,8 @@ def replaces_all_settings(bench: Workbench) -> None:
 
 def wait_for_configs(bench: Workbench, topic: str, expected: Mapping[str, str]) -> None:
     def are_there() -> bool:
-        return expected.items() <= bench.helper.describe_configs("topic", topic).items()
+        known = configs_by_broker(bench.broker.bootstrap, topic)
+        return all(expected.items() <= configs.items() for configs in known)
 
     wait_until(are_there, f"the settings of {topic} become {expected}", 10)
 
@@ -571,7 +593,8 @@ def describes_the_cluster(bench: Workbench) -> None:
     cluster = bench.client.describe_cluster()
     assert cluster.cluster_id
     assert cluster.controller in cluster.brokers
-    assert bench.client.bootstrap in cluster.brokers.values()
+    assert len(cluster.brokers) == bench.broker.broker_count
+    assert set(bench.client.bootstrap.split(",")) == set(cluster.brokers.values())
 
 
 @feature("log-dirs-describe", Capability.DESCRIBE_LOG_DIRS)
@@ -589,3 +612,44 @@ def describes_producers(bench: Workbench) -> None:
     assert bench.client.producer_ids(topic, 0) == {}
     bench.helper.produce(topic, numbered(8), ProducerOptions(idempotent=True))
     assert list(bench.client.producer_ids(topic, 0).values()) == [7]
+
+
+# Brokers that die
+
+
+@feature("produce-through-leader-kill", needs_cluster=True)
+def writes_on_while_the_leader_is_killed(bench: Workbench) -> None:
+    topic = bench.new_topic(configs={"min.insync.replicas": "2"})
+    sent: list[Record] = []
+
+    def write() -> None:
+        records = [Record(b"%d" % number) for number in range(len(sent), len(sent) + 10)]
+        bench.client.produce(topic, records, ProducerOptions(idempotent=True))
+        sent.extend(records)
+
+    for _ in range(5):
+        write()
+    with ThreadPoolExecutor(1) as others:
+        killing = others.submit(bench.kill_leader_and_start_it_again, topic)
+        while not killing.done():
+            write()
+        killing.result()
+    write()
+    assert_same(bench.helper.consume(topic, 0, 0, len(sent)), sent)
+    assert bench.helper.list_offset(topic, 0, "latest") == len(sent)
+    bench.wait_for_replicas(topic)
+
+
+@feature("consume-through-leader-kill", needs_cluster=True)
+def reads_on_while_the_leader_is_killed(bench: Workbench) -> None:
+    topic = bench.new_topic(configs={"min.insync.replicas": "2"})
+    records = [Record(b"%d" % number) for number in range(100)]
+    with ThreadPoolExecutor(2) as others:
+        reading = others.submit(bench.client.consume, topic, 0, 0, len(records))
+        bench.helper.produce(topic, records[:40], ProducerOptions(idempotent=True))
+        killing = others.submit(bench.kill_leader_and_start_it_again, topic)
+        for record in records[40:]:
+            bench.helper.produce(topic, [record], ProducerOptions(idempotent=True))
+        killing.result()
+        assert_same(reading.result(), records)
+    bench.wait_for_replicas(topic)

@@ -10,6 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import BrokerResponseError, KafkaError
 
 from tests.clients.driver import (
+    BROKERS_CHOICE,
     FETCH_WAIT_MS,
     LARGEST_REQUEST_BYTES,
     PATIENCE_SECONDS,
@@ -122,7 +123,7 @@ class KafkaPythonDriver(ClientDriver):
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
-        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs)}
+        wanted = {"num_partitions": partitions, "replication_factor": BROKERS_CHOICE, "configs": dict(configs)}
         call(self._admin.create_topics, {topic: wanted}, validate_only=validate_only)
 
     def delete_topic(self, topic: str) -> None:

@@ -13,13 +13,13 @@ OFFERED = [
     pytest.param(client.name, feature, id=f"{client.name}-{feature.id}")
     for client in CLIENTS.values()
     for feature in FEATURES.values()
-    if not feature.needs & client.lacks
+    if not feature.needs & client.lacks and not feature.needs_cluster
 ]
 
 
 @pytest.mark.parametrize(("client", "feature"), OFFERED)
 def test_client_uses_the_broker(client: str, feature: Feature, clients: Clients, broker: BrokerProcess) -> None:
-    feature.check(Workbench(clients.get(client), clients.helper, broker.log_dir))
+    feature.check(Workbench(clients.get(client), clients.helper, broker))
 
 
 def test_values_fill_batches_to_the_byte() -> None:
