@@ -23,7 +23,7 @@ from tidelog.cluster.znodes import (
 from tidelog.replication.partition import Partition
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
-from tidelog.store.interface import Operation, Result, StoreUnavailable
+from tidelog.store.interface import Operation, Result, SessionExpired, StoreError, StoreUnavailable
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 from tidelog.types import TopicPartition
 
@@ -34,12 +34,13 @@ class LossyStore(MemoryStore):
     """Fails, or loses the answer, as often as it is told to."""
 
     fails = 0
+    error: type[StoreError] = StoreUnavailable
     loses_answers = 0
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         if self.fails:
             self.fails -= 1
-            raise StoreUnavailable("/", "as told")
+            raise self.error("/", "as told")
         results = await super().multi(operations)
         if self.loses_answers:
             self.loses_answers -= 1
@@ -127,8 +128,7 @@ def test_the_log_tells_why_a_replica_left_and_that_it_joined(caplog: pytest.LogC
             "replica left the in-sync replicas partition=orders-0 in_sync=1 log_end=1 high_watermark=1 replica=2"
             " behind=unknown reason=not caught up for 30000 ms (replica.lag.time.max.ms)"
             " remedy=broker 2 has not fetched from this leader yet",
-            "replica joined the in-sync replicas partition=orders-0 in_sync=1,2 log_end=1 high_watermark=1"
-            " replica=2",
+            "replica joined the in-sync replicas partition=orders-0 in_sync=1,2 log_end=1 high_watermark=1 replica=2",
         ]
 
     with_world(scenario)
@@ -164,10 +164,13 @@ def test_a_change_whose_answer_was_lost_is_found_to_be_written() -> None:
     with_world(scenario)
 
 
-def test_a_store_that_cannot_be_reached_is_asked_again() -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable, SessionExpired, StoreError])
+def test_a_store_that_cannot_be_reached_or_refuses_is_asked_again(error: type[StoreError]) -> None:
+    """It may refuse for reasons of its own: ZooKeeper has access control lists."""
+
     async def scenario(world: World) -> None:
         await world.create(1, in_sync=(1,))
-        world.store.fails = 10
+        world.store.fails, world.store.error = 10, error
         world.fetch(0)
         await asyncio.sleep(60)
         assert (await world.state())["isr"] == [1, 2]

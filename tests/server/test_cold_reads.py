@@ -1,10 +1,12 @@
 """A consumer of old data: what is not in the page cache is read by a worker, never by the event loop."""
 
+import asyncio
+import errno
 from collections import defaultdict
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from tests.server.harness import World
+from tests.server.harness import FETCH_VERSION, World, fetch_request
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.virtual_time import run_virtually
@@ -61,5 +63,26 @@ def test_cold_data_is_read_by_a_worker() -> None:
             # The last read is the sending itself, by then from the page cache; over sockets it is a sendfile.
             assert len(disk.reads_in_worker[old_segment]) > 1
             assert all(disk.reads_in_worker[old_segment][:-1])
+
+    run_virtually(scenario())
+
+
+def test_a_waiting_fetch_whose_records_cannot_be_read_ends_with_its_connection() -> None:
+    """Nobody must wait for ever for an answer, nor for those behind it."""
+
+    async def scenario() -> None:
+        world = World()
+        async with world.broker():
+            client = await world.connect()
+            await client.create_topic("t")
+            waiting = await world.connect()
+            fetched = waiting.start(fetch_request("t", 0, max_wait_ms=1000), FETCH_VERSION)
+            segment = "/logs/t-0/00000000000000000000.log"
+            world.disk.uncached_paths.add(segment)
+            world.disk.inject(errno.EIO, segment, ["read"])
+            await client.produce("t", b"x")
+            await asyncio.sleep(2)
+            assert not fetched.done()
+            assert waiting.closed_because is not None
 
     run_virtually(scenario())

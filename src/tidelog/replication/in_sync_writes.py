@@ -13,11 +13,9 @@ from tidelog.store.interface import (
     BadVersion,
     Node,
     NoNode,
-    SessionExpired,
     Set,
     Store,
     StoreError,
-    StoreUnavailable,
 )
 from tidelog.types import TopicPartition, ids_text
 
@@ -90,7 +88,7 @@ class InSyncWriter:
                 return
             except (BadVersion, NoNode):
                 unsettled = [write for write in writes if not await self._write_alone(write)]
-            except (StoreUnavailable, SessionExpired) as error:
+            except StoreError as error:
                 logger.warning(
                     "cannot write in-sync replicas, will try again partitions=%d reason=%s", len(writes), error
                 )

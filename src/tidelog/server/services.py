@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.membership import Membership
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
+
+logger = logging.getLogger(__name__)
 
 
 class Services:
@@ -98,7 +101,12 @@ class Services:
         """Run it to its end, or to the end of the broker."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("work behind a request failed", exc_info=task.exception())
 
     async def close(self) -> None:
         self.controller_link.close()

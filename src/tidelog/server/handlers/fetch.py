@@ -1,5 +1,6 @@
 """Fetch: read from some partitions, at once or as soon as there is enough to read (R15)."""
 
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -14,6 +15,8 @@ from tidelog.server.leader_hints import add_leaders_to_fetch
 from tidelog.server.outcome import Deferred
 from tidelog.server.services import Services
 from tidelog.storage.segment import NotCached
+
+logger = logging.getLogger(__name__)
 
 FetchOutcome = FetchResponse | Deferred[FetchResponse] | Coroutine[Any, Any, FetchResponse]
 
@@ -107,7 +110,12 @@ class DelayedFetch(DelayedOperation):
             fetch.reader.services.spawn(self._resolve_later(outcome))
 
     async def _resolve_later(self, outcome: Coroutine[Any, Any, FetchResponse]) -> None:
-        self._deferred.resolve(await outcome)
+        try:
+            self._deferred.resolve(await outcome)
+        except Exception:
+            connection = self._fetch.reader.call.connection
+            logger.exception("connection closed: records cannot be read peer=%s", connection.peer)
+            connection.channel.close("records cannot be read")  # or whoever asked would wait for ever
 
 
 def _answer(fetch: Fetch) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
