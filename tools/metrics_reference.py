@@ -22,17 +22,18 @@ A broker with `metrics.listener=host:port` answers `GET /metrics` there in the t
         static_configs:
           - targets: ["127.0.0.1:29192", "127.0.0.1:29193", "127.0.0.1:29194"]
 
-Names are Kafka's, in the form in which the JMX exporter's well-known configuration gives them: lower case, and what Kafka
-calls a rate per second is its counter here (`rate()` makes it a rate again). The line `# HELP` has Kafka's own name.
-Metrics that Kafka does not have begin with `tidelog_`.
+Names are Kafka's, in the form in which the JMX exporter's well-known configuration gives them: lower case, and what
+Kafka calls a rate per second is its counter here (`rate()` makes it a rate again). The line `# HELP` has Kafka's own
+name. Metrics that Kafka does not have begin with `tidelog_`.
 
-Figures are gathered when they are asked for; counters begin at 0 when a broker starts. Those of the cluster come from the
-controller and are 0 elsewhere: `max()` or `sum()` over all brokers is right.
+Figures are gathered when they are asked for; counters begin at 0 when a broker starts. Those of the cluster come from
+the controller and are 0 elsewhere: `max()` or `sum()` over all brokers is right.
 
 What to watch first: `kafka_controller_kafkacontroller_offlinepartitionscount` above 0 (nobody can read or write a
 partition), `kafka_server_replicamanager_underminisrpartitioncount` above 0 (acks=all is refused),
-`kafka_server_replicamanager_underreplicatedpartitions` above 0 for minutes, and then `tidelog_replica_out_of_sync`, which
-says of each replica why it is out and what lets it back. [failover.md](failover.md) shows the same story in the log.
+`kafka_server_replicamanager_underreplicatedpartitions` above 0 for minutes, and then `tidelog_replica_out_of_sync`,
+which says of each replica why it is out and what lets it back. [failover.md](failover.md) shows the same story in the
+log.
 
 | metric | kind | labels | what it tells | Kafka's name |
 |---|---|---|---|---|

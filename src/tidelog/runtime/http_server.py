@@ -31,7 +31,7 @@ class Page(Protocol):
     def content_type(self) -> str: ...
 
     def pieces(self) -> Iterator[bytes]:
-        """Never empty ones; the first is made before the answer begins."""
+        """The first is made before the answer begins; an empty one only lets others have their turn."""
         ...
 
 
@@ -175,8 +175,9 @@ class _Exchange:
         self._write(self._h11.Response(status_code=status, headers=[*common, *headers]))
 
     async def _send(self, piece: bytes) -> None:
-        self._write(self._h11.Data(data=piece))
-        await self._writer.drain()
+        if piece:
+            self._write(self._h11.Data(data=piece))
+            await self._writer.drain()
         await asyncio.sleep(0)  # others have their turn between two pieces
 
     async def _end(self) -> None:

@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator
 from tidelog.server.metrics.metric import Kind, Metric
 from tidelog.server.metrics.reading import Reading
 
-LINES_AT_A_TIME = 250
+LINES_AT_A_TIME = 100
 
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def pieces(metrics: Iterable[Metric], reading: Reading) -> Iterator[bytes]:
-    """Some hundred lines each; what a later piece tells is read when it is asked for."""
+    """A hundred lines each, and an empty one after each metric, which may have looked at thousands of partitions.
+
+    What a later piece tells is read when it is asked for.
+    """
     lines: list[str] = []
     for metric in metrics:
         for line in metric_lines(metric, reading):
@@ -23,6 +26,7 @@ def pieces(metrics: Iterable[Metric], reading: Reading) -> Iterator[bytes]:
             if len(lines) >= LINES_AT_A_TIME:
                 yield _joined(lines)
                 lines = []
+        yield b""
     yield _joined(lines)
 
 
