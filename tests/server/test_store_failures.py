@@ -24,6 +24,7 @@ from tidelog.errors import (
     RequestTimedOut,
 )
 from tidelog.runtime.virtual_time import run_virtually
+from tidelog.server.broker import CannotStart
 from tidelog.store.interface import Operation, Result, Store, StoreUnavailable
 from tidelog.store.memory import MemoryStore
 
@@ -163,6 +164,18 @@ def test_what_is_committed_can_be_read_while_the_session_may_have_ended(returns:
             await asyncio.sleep(5)
             assert (await client.produce("t", b"z")).error_code == 0
             assert await client.values("t") == [b"x", b"z"]
+
+    run_virtually(main())
+
+
+def test_a_cluster_id_that_cannot_be_understood_is_told_in_a_sentence() -> None:
+    async def main() -> None:
+        world = World()
+        store = MemoryStore(world.store_state)
+        await store.create("/cluster")
+        await store.create("/cluster/id", b"?")
+        with pytest.raises(CannotStart, match="/cluster/id: not JSON"):
+            await world.start()
 
     run_virtually(main())
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.cluster.image import Broker as RegisteredBroker
+from tidelog.cluster.znodes import MalformedNode
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint, host_and_port
 from tidelog.controller.channels import ControllerChannels
@@ -95,7 +96,7 @@ class Broker:
         broker = cls(settings, seams or system_seams(settings))
         try:
             await broker._start()
-        except (OSError, StorageSetupError, StoreError, BrokerIdInUse) as error:
+        except (OSError, StorageSetupError, StoreError, BrokerIdInUse, MalformedNode) as error:
             await broker._abandon()
             raise CannotStart(_sentence(error)) from error
         except BaseException:
