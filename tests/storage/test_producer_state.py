@@ -10,10 +10,11 @@ from tidelog.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
-from tidelog.protocol.record_batch import MAX_SEQUENCE
+from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader
 from tidelog.protocol.records import ControlType
 from tidelog.runtime.memory_disk import MemoryDisk
-from tidelog.storage.log import AppendResult, Log
+from tidelog.storage.log import REMEMBERED_TAIL_BATCHES, AppendResult, Log
+from tidelog.storage.producer_snapshots import replay_segments
 from tidelog.storage.producer_state import DamagedSnapshot, ProducerStates
 from tidelog.storage.transaction_index import AbortedTransaction
 
@@ -133,6 +134,41 @@ def test_truncation_takes_the_state_back() -> None:
     log.truncate_fully_and_start_at(100)
     assert log.producers.by_id == {}
     assert log.snapshots.offsets == ()
+
+
+@pytest.mark.parametrize("cut", [1, 5, 100, 600, 999])
+@pytest.mark.parametrize("producers", [1, 30])
+def test_truncation_gives_the_state_that_reading_the_whole_log_gives(cut: int, producers: int) -> None:
+    log = new_log()
+    for number in range(1000):
+        send(log, number // producers, producer_id=PRODUCER + number % producers)
+    log.truncate_to(1000 - cut)
+    expected = ProducerStates()
+    replay_segments(expected, log.segments, log.log_end_offset)
+    assert log.producers.snapshot() == expected.snapshot()
+    assert {each.producer_id: list(each.batches) for each in log.producers.by_id.values()} == {
+        each.producer_id: list(each.batches) for each in expected.by_id.values()
+    }
+    assert (
+        send(log, (1000 - cut) // producers, producer_id=PRODUCER + (1000 - cut) % producers).first_offset == 1000 - cut
+    )
+
+
+class CountingStates(ProducerStates):
+    updates = 0
+
+    def update(self, header: BatchHeader, first_offset: int) -> None:
+        self.updates += 1
+        super().update(header, first_offset)
+
+
+def test_cutting_the_end_off_a_log_reads_only_its_end() -> None:
+    log = new_log()
+    states = log.producers = CountingStates()
+    for number in range(5000):
+        send(log, number)
+    log.truncate_to(4990)
+    assert 5000 < states.updates < 5000 + REMEMBERED_TAIL_BATCHES
 
 
 def test_snapshots_are_read_back_and_damage_is_noticed() -> None:

@@ -278,6 +278,7 @@ class Log:
             # Replaced as a whole, not cut: a reader in a worker may hold the old one.
             half = REMEMBERED_TAIL_BATCHES // 2
             self._tail = Tail(self.segments[-1], ends[half - 1], ends[half:], positions[half:])
+            self.snapshots.remember(self.producers, self.log_end_offset)
 
     def _forget_tail(self) -> None:
         self._tail = Tail(self.segments[-1], self.log_end_offset, [], [])

@@ -2,6 +2,7 @@
 
 import logging
 from bisect import bisect_right
+from collections import deque
 from operator import attrgetter
 
 from tidelog.protocol.record_batch import BatchHeader
@@ -15,17 +16,23 @@ from tidelog.types import Buffer
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_SUFFIX = ".snapshot"
+REMEMBERED_COPIES = 4
+MOST_COPIED_PRODUCERS = 10_000
+PRODUCERS_PER_CALL = 8
+"""A copy of more producers waits for more calls of `remember`, so that each of them costs about the same."""
 
 
 class ProducerSnapshots:
     """A snapshot is named after the offset up to which it tells the story."""
 
-    __slots__ = ("_directory", "_disk", "_offsets")
+    __slots__ = ("_calls", "_copies", "_directory", "_disk", "_offsets")
 
     def __init__(self, disk: Disk, directory: str, offsets: list[int] | None = None) -> None:
         self._disk = disk
         self._directory = directory
         self._offsets = sorted(offsets or [])
+        self._copies: deque[ProducerStates] = deque(maxlen=REMEMBERED_COPIES)
+        self._calls = 0
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -48,13 +55,23 @@ class ProducerSnapshots:
         if producers.by_id or self._offsets:
             self.take(producers, offset)
 
+    def remember(self, producers: ProducerStates, offset: int) -> None:
+        """Now and then: a copy in memory, so that cutting a little off the log does not mean to read all of it."""
+        self._calls += 1
+        if not producers.by_id or len(producers.by_id) > min(MOST_COPIED_PRODUCERS, self._calls * PRODUCERS_PER_CALL):
+            return
+        self._calls = 0
+        self._copies.append(producers.copy(offset))
+
     def remove_before(self, offset: int) -> None:
+        self._copies.clear()
         self._remove([known for known in self._offsets if known < offset])
 
     def remove_after(self, offset: int) -> None:
         self._remove([known for known in self._offsets if known > offset])
 
     def remove_all(self) -> None:
+        self._copies.clear()
         self._remove(list(self._offsets))
 
     def remove_strays(self, segments: list[Segment]) -> None:
@@ -81,12 +98,17 @@ class ProducerSnapshots:
                 return
 
     def rebuild(self, producers: ProducerStates, segments: list[Segment], end_offset: int) -> None:
-        """The state as of `end_offset`: the latest snapshot not after it, and the batches since."""
+        """The state as of `end_offset`: the latest copy or snapshot not after it, and the batches since."""
         self.remove_after(end_offset)
+        while self._copies and self._copies[-1].end_offset > end_offset:
+            self._copies.pop()
         if not producers.by_id:
             producers.end_offset = end_offset
             return
-        self.restore(producers, segments[0].base_offset)
+        if self._copies and self._copies[-1].end_offset >= max(self._offsets, default=0):
+            producers.become(self._copies.pop())
+        else:
+            self.restore(producers, segments[0].base_offset)
         replay_segments(producers, segments, end_offset)
 
 

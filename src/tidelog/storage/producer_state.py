@@ -93,6 +93,16 @@ class ProducerState:
             self.next_sequence = 0
             self.epoch = epoch
 
+    def copy(self) -> "ProducerState":
+        twin = ProducerState(self.producer_id)
+        twin.epoch = self.epoch
+        twin.batches = self.batches.copy()
+        twin.next_sequence = self.next_sequence
+        twin.last_timestamp = self.last_timestamp
+        twin.coordinator_epoch = self.coordinator_epoch
+        twin.transaction_first_offset = self.transaction_first_offset
+        return twin
+
     def remember(self, batch: RememberedBatch) -> None:
         self.batches.append(batch)
         self.next_sequence = (batch.last_sequence + 1) & MAX_SEQUENCE
@@ -234,6 +244,21 @@ class ProducerStates:
         return state
 
     # ---- snapshots
+
+    def copy(self, end_offset: int) -> "ProducerStates":
+        """As of `end_offset`, which is now; unlike a snapshot it has all that duplicates are told by."""
+        twin = ProducerStates(end_offset)
+        twin.by_id = {producer_id: state.copy() for producer_id, state in self.by_id.items()}
+        twin._open_transactions = self._open_transactions.copy()
+        twin._unreplicated = self._unreplicated.copy()
+        return twin
+
+    def become(self, copy: "ProducerStates") -> None:
+        """The copy must not be used any more."""
+        self.by_id = copy.by_id
+        self.end_offset = copy.end_offset
+        self._open_transactions = copy._open_transactions
+        self._unreplicated = copy._unreplicated
 
     def snapshot(self) -> bytes:
         entries = b"".join(_snapshot_entry(state) for state in self.by_id.values())
