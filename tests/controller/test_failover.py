@@ -180,7 +180,8 @@ def test_a_broker_that_restarted_unnoticed_loses_its_offices_and_its_place_among
         (request,) = cluster.requests(LeaderAndIsrRequest, 2)
         registration = cluster.state.nodes[znodes.broker_path(2)]
         assert request.broker_epoch == registration.created_id
-        (metadata,) = cluster.requests(UpdateMetadataRequest, 2)
+        brokers_only, metadata = cluster.requests(UpdateMetadataRequest, 2)
+        assert brokers_only.topic_states == []
         assert len(metadata.topic_states[0].partition_states) == 3
         assert not cluster.controllers[1].context.leaving
         await cluster.stop()
@@ -199,7 +200,8 @@ def test_a_broker_that_starts_is_told_its_replicas_and_the_whole_cluster() -> No
         assert [state.partition_index for state in leadership.topic_states[0].partition_states] == [1]
         assert not cluster.told_leadership(3, "orders", 1).is_new
         assert cluster.requests(LeaderAndIsrRequest, 1) == [], "nothing changed for the leader"
-        (metadata,) = cluster.requests(UpdateMetadataRequest, 3)
+        brokers_only, metadata = cluster.requests(UpdateMetadataRequest, 3)
+        assert brokers_only.topic_states == []
         assert len(metadata.topic_states[0].partition_states) == 2
         (for_others,) = cluster.requests(UpdateMetadataRequest, 1)
         assert [each.id for each in for_others.live_brokers] == [1, 2, 3]

@@ -61,6 +61,25 @@ def test_a_new_controller_tells_brokers_of_each_other_before_it_tells_them_their
     on_virtual_time(scenario)
 
 
+def test_a_broker_that_comes_hears_of_the_others_before_it_hears_of_its_replicas() -> None:
+    """A broker of Apache Kafka follows nobody it has not heard of, and waits for the next leader epoch then."""
+
+    async def scenario() -> None:
+        cluster = await ControlledCluster.start()
+        await cluster.create_topic("orders", [(1, 2, 3)])
+        await cluster.kill_broker(3)
+        sent_before = len(cluster.brokers.sent)
+        await cluster.start_broker(3)
+        to_newcomer = [each.request for each in cluster.brokers.sent[sent_before:] if each.broker_id == 3]
+        kinds = [type(request) for request in to_newcomer]
+        assert kinds == [UpdateMetadataRequest, LeaderAndIsrRequest, UpdateMetadataRequest]
+        assert isinstance(to_newcomer[0], UpdateMetadataRequest)
+        assert [each.id for each in to_newcomer[0].live_brokers] == [1, 2, 3]
+        await cluster.stop()
+
+    on_virtual_time(scenario)
+
+
 def test_a_new_controller_clears_old_notifications_and_finds_what_was_asked_meanwhile() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()

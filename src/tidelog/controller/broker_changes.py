@@ -54,6 +54,9 @@ async def on_broker_change(office: Office, event: BrokerChange) -> str | None:
     if not any(found):
         return None
     _take_brokers(office, current, found)
+    # A broker of Apache Kafka follows no leader of whom it has not heard.
+    office.batch.add_metadata(found.started, ())
+    office.send()
     affected = office.context.partitions_on(found.started | found.stopped)
     changes = await repair(office, [*affected, *office.context.without_leader()], lambda _: found.started)
     _move_replicas_on(office, found)
