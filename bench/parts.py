@@ -10,7 +10,6 @@ from bench.one_broker_measures import one_broker_measures
 from bench.scenarios import Scenario
 from bench.workloads import one_broker_scenarios
 
-
 ABOUT_CLUSTERS = """
 Three processes on the same machine: three times the work on the same cores, and no network between them. Kafka's are
 broker and controller at once. A leader is killed while clients write; what counts is the time until a record is

@@ -1,5 +1,6 @@
 """Receive buffers that connections borrow: an idle connection holds none."""
 
+from bisect import insort
 from collections import deque
 from typing import Protocol
 
@@ -7,6 +8,9 @@ BUFFER_BYTES = 1024 * 1024
 """Fits the batches that producers send by default (1 MB) with their frame around them."""
 
 MAX_SPARE_BUFFERS = 4
+
+MAX_SPARE_LARGE_BYTES = 24 * 1024 * 1024
+"""Two answers of the size that followers ask for (`replica.fetch.response.max.bytes`, 10 MiB), from two leaders."""
 
 
 class Reader(Protocol):
@@ -24,6 +28,7 @@ class ReceiveBuffers:
 
     def __init__(self, max_held_bytes: int = -1) -> None:
         self._spare: list[bytearray] = []
+        self._spare_large: list[bytearray] = []  # the smallest first
         self._max_held_bytes = max_held_bytes
         self.held_bytes = 0
         self._waiting: deque[Reader] = deque()
@@ -35,9 +40,21 @@ class ReceiveBuffers:
     def take(self) -> bytearray:
         return self._spare.pop() if self._spare else bytearray(BUFFER_BYTES)
 
+    def take_large(self, size_bytes: int) -> bytearray | None:
+        """A spare one that holds so much. None where there is none: new memory is spent as bytes arrive."""
+        for index, buffer in enumerate(self._spare_large):
+            if len(buffer) >= size_bytes:
+                return self._spare_large.pop(index)
+        return None
+
     def give_back(self, buffer: bytearray) -> None:
-        if len(buffer) == BUFFER_BYTES and len(self._spare) < MAX_SPARE_BUFFERS:
-            self._spare.append(buffer)
+        if len(buffer) == BUFFER_BYTES:
+            if len(self._spare) < MAX_SPARE_BUFFERS:
+                self._spare.append(buffer)
+        elif BUFFER_BYTES < len(buffer) <= MAX_SPARE_LARGE_BYTES:
+            insort(self._spare_large, buffer, key=len)
+            while sum(map(len, self._spare_large)) > MAX_SPARE_LARGE_BYTES:
+                del self._spare_large[0]
 
     def note_held(self, change_bytes: int) -> None:
         self.held_bytes += change_bytes

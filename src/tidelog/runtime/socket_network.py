@@ -16,7 +16,7 @@ from typing import Any
 
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import AcceptChannel, Channel, FramePart, FrameReceiver
-from tidelog.runtime.receive_buffers import ReceiveBuffers
+from tidelog.runtime.receive_buffers import BUFFER_BYTES, ReceiveBuffers
 from tidelog.types import Buffer
 
 LENGTH = struct.Struct(">i")
@@ -164,12 +164,23 @@ class SocketChannel:
         needed = LENGTH_BYTES
         if pending >= LENGTH_BYTES:
             needed += LENGTH.unpack_from(buffer, self._start)[0]
-        if self._start + needed <= len(buffer) or (self._start == 0 and pending < len(buffer)):
+        if self._start + needed <= len(buffer):
             return buffer
-        target = buffer if pending < len(buffer) else bytearray(min(needed, 2 * len(buffer)))
-        target[:pending] = buffer[self._start : self._filled]
+        target = buffer if needed <= len(buffer) else self._larger(buffer, needed, pending)
+        if target is buffer and self._start == 0:
+            return buffer
+        target[:pending] = memoryview(buffer)[self._start : self._filled]
         self._start, self._filled = 0, pending
+        if target is not buffer:
+            self._buffers.give_back(buffer)
         return target
+
+    def _larger(self, buffer: bytearray, needed: int, pending: int) -> bytearray:
+        """A buffer for a large frame: one that is there already, or, when this one is full, one twice as large."""
+        spare = self._buffers.take_large(needed)
+        if spare is not None:
+            return spare
+        return buffer if pending < len(buffer) else bytearray(min(_in_whole_buffers(needed), 2 * len(buffer)))
 
     def _keep_rest(self, buffer: bytearray) -> None:
         pending = self._filled - self._start
@@ -310,6 +321,11 @@ class SocketChannel:
         self._release_buffer()
         self._socket.close()
         self.receiver.on_closed(reason)
+
+
+def _in_whole_buffers(size_bytes: int) -> int:
+    """So that the buffer fits the next frame too, if that one is a little larger."""
+    return -(-size_bytes // BUFFER_BYTES) * BUFFER_BYTES
 
 
 def _read_whole(slice_: FileSlice) -> bytes:
