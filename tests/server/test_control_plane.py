@@ -14,7 +14,14 @@ from tidelog.config.listeners import Endpoint
 from tidelog.config.topic import TopicSettings
 from tidelog.controller.registration import prepare_store
 from tidelog.controller.request_batch import LEADER_DURING_DELETE, RequestBatch
-from tidelog.errors import KafkaError, KafkaStorageError, NotController, StaleBrokerEpoch, StaleControllerEpoch
+from tidelog.errors import (
+    KafkaError,
+    KafkaStorageError,
+    NotController,
+    StaleBrokerEpoch,
+    StaleControllerEpoch,
+    UnknownTopicId,
+)
 from tidelog.protocol.codec import decode, encode
 from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownRequest, RemainingPartition
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -420,5 +427,27 @@ def test_a_leaving_broker_is_told_what_it_still_leads(
         call = Call(services, None, 3, 1, "x")  # type: ignore[arg-type]
         response = await handle_controlled_shutdown(ControlledShutdownRequest(broker_id=3, broker_epoch=99), call)
         assert (response.error_code, response.remaining_partitions) == (code, remaining)
+
+    run_virtually(main())
+
+
+def test_a_topic_is_known_by_its_id_as_soon_as_somebody_is_to_lead_it() -> None:
+    """Followers fetch by id, and may be quicker than the controller's next request."""
+
+    async def main() -> None:
+        told = ToldBroker()
+        await prepare_store(told.store)
+        roles, metadata = batch(), batch()
+        roles.add_leader_and_isr([1], "orders", ORDERS, partition(), is_new=True)
+        for _, request in roles.build(LIVE):
+            await told.tell(request)
+        assert told.cluster.topic_name(ORDERS) == "orders"
+        with pytest.raises(UnknownTopicId):
+            told.cluster.topic_name(PAYMENTS)
+        metadata.add_metadata([1], [("orders", ORDERS, partition())])
+        for _, request in metadata.build(LIVE):
+            await told.tell(request)
+        assert told.cluster.topic_name(ORDERS) == "orders"
+        assert not told.cluster.early_topics
 
     run_virtually(main())

@@ -63,7 +63,7 @@ def inside(broker: Broker) -> dict[str, int]:
         "background tasks": len(broker._background) + len(services._tasks),
         "waiting operations": services.purgatory.size,
         "observers": sum(len(each.observers) for each in watchers),
-        "topics without an image": len(services.control_plane._prepared) + len(services.cluster._early_configs),
+        "topics without an image": len(services.cluster.early_topics) + len(services.cluster._early_configs),
         "waiters for an image": len(services.cluster._waiters),
         "logs": len(list(broker.replicas)),
         "fetchers": len(broker.fetchers._fetchers),

@@ -31,6 +31,8 @@ class ClusterState:
         """Told of the broker's settings when they change."""
         self._early_configs: dict[str, Mapping[str, str]] = {}
         """Of topics that no image has yet: a replica may be told to host them before anybody else hears of them."""
+        self.early_topics: dict[str, Uuid] = {}
+        """The ids of the same: followers ask by id as soon as there is a leader."""
         self._waiters: list[Callable[[ClusterImage], None]] = []
 
     @property
@@ -41,10 +43,13 @@ class ClusterState:
         )
 
     def topic_name(self, topic_id: Uuid) -> str:
-        name = self.image.topic_names.get(topic_id)
+        name = self.image.topic_names.get(topic_id) or self._early_name(topic_id)
         if name is None:
             raise UnknownTopicId(f"no topic has the id {uuid_text(topic_id)}")
         return name
+
+    def _early_name(self, topic_id: Uuid) -> str | None:
+        return next((name for name, found in self.early_topics.items() if found == topic_id), None)
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
         """The topic's own settings."""

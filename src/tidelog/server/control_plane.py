@@ -48,7 +48,6 @@ class ControlPlane:
         self._config_changes = config_changes
         self._broker_epoch = broker_epoch
         self._turn = asyncio.Lock()
-        self._prepared: dict[str, Uuid] = {}
 
     async def become_leader_or_follower(
         self,
@@ -104,7 +103,7 @@ class ControlPlane:
 
     async def _prepare(self, topics: Iterable[tuple[str, Uuid]]) -> None:
         """Read the settings of topics that neither the image nor an earlier request has."""
-        known, prepared = self._cluster.image.topic_names, self._prepared
+        known, prepared = self._cluster.image.topic_names, self._cluster.early_topics
         missing = {
             name: topic_id
             for name, topic_id in topics
@@ -121,6 +120,6 @@ class ControlPlane:
                 return
 
     def _forget_prepared(self) -> None:
-        known = self._cluster.image.topic_names
-        for name in [name for name, topic_id in self._prepared.items() if known.get(topic_id) == name]:
-            del self._prepared[name]
+        known, prepared = self._cluster.image.topic_names, self._cluster.early_topics
+        for name in [name for name, topic_id in prepared.items() if known.get(topic_id) == name]:
+            del prepared[name]
