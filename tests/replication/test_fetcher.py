@@ -395,6 +395,24 @@ def test_an_error_of_one_partition_delays_only_that_one() -> None:
     run_fetching(scenario)
 
 
+def test_trouble_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        led = world.leader.lead("orders")
+        replica = world.start_following("orders")
+        await world.until(lambda: world.leader.fetches() != [])
+        led.error_code = NotLeaderOrFollower.code
+        world.leader.append("orders", b"a")
+        await asyncio.sleep(20)
+        assert caplog.text.count("cannot fetch now") == 1
+        assert "fetching again" not in caplog.text
+        led.error_code = 0
+        await world.until(lambda: replica.log.log_end_offset == 1)
+        assert caplog.text.count("fetching again leader=1 partitions=1 first=orders-0") == 1
+
+    with caplog.at_level(logging.INFO, "tidelog.replication.fetcher_story"):
+        run_fetching(scenario)
+
+
 def test_a_leader_that_hears_of_its_office_late_is_asked_again_soon() -> None:
     async def scenario(world: FetchingWorld) -> None:
         log = new_log()

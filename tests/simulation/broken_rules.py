@@ -9,7 +9,8 @@ from tidelog.protocol.messages.fetch import PartitionData
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.replication import follower
 from tidelog.replication.assignment import PartitionAssignment
-from tidelog.replication.fetcher import Fetcher, Followed
+from tidelog.replication.fetcher import Fetcher
+from tidelog.replication.followed import Followed
 from tidelog.replication.follower import (
     Effect,
     EpochEnd,

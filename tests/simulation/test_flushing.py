@@ -6,7 +6,8 @@ from unittest.mock import patch
 import pytest
 
 from tests.simulation.scenario import all_well_again, create_topic, produce, read_all, simulate
-from tidelog.replication.fetcher import Fetcher, Followed
+from tidelog.replication.fetcher import Fetcher
+from tidelog.replication.followed import Followed
 from tidelog.simulation.cluster import SimulatedCluster
 
 

@@ -135,7 +135,7 @@ class Controller:
     def resign(self) -> None:
         """From now on nothing this controller does has effect. It will try to be elected again."""
         if self._office is not None:
-            self._leave_office("asked to resign")
+            self._leave_office("its broker may have lost its session")
             self._queue.put(Reelect())
 
     async def controlled_shutdown(self, broker_id: BrokerId, broker_epoch: int) -> set[TopicPartition]:

@@ -15,6 +15,8 @@ from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchR
 from tidelog.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from tidelog.protocol.structs import Response
 from tidelog.replication.assignment import LeaderAddress
+from tidelog.replication.fetcher_story import FetcherStory
+from tidelog.replication.followed import Followed
 from tidelog.replication.follower import (
     AskAgainLater,
     CutTo,
@@ -22,7 +24,6 @@ from tidelog.replication.follower import (
     EpochEnd,
     FollowerState,
     GiveUp,
-    PartitionFollower,
     StartOverAt,
     Take,
     backoff_ms,
@@ -35,19 +36,6 @@ from tidelog.types import TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 TOPIC_IDS_FROM_VERSION = 13
-TOLD_ONE_BY_ONE = 10
-WORTH_TELLING_MS = 100
-"""Shorter delays are the ordinary race between leader and follower after an election."""
-
-
-class Followed:
-    """A partition and what its follower has to do next."""
-
-    __slots__ = ("core", "partition")
-
-    def __init__(self, partition: Partition, leader_epoch: int) -> None:
-        self.partition = partition
-        self.core = PartitionFollower(partition.log, leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +77,13 @@ class Fetcher:
         self._session_failures = 0
         self._is_look_due = False
         self._is_closed = False
-        self._cuts = 0  # in this round
         self._started_s = broker.clock.monotonic()
         self.requests = 0
         self.bytes = 0
         self._link = LeaderLink(
             broker, leader, f"broker-{broker.broker_id}-fetcher-{fetcher_id}", self._next_round, self._on_lost
         )
+        self._story = FetcherStory(lambda: self._link.address)
 
     @property
     def leader(self) -> LeaderAddress:
@@ -136,6 +124,7 @@ class Fetcher:
             return
         self._followed_by_id.pop((followed.partition.topic_id, topic_partition.partition), None)
         self._take_from_piles(topic_partition)
+        self._story.forget(followed)
         self._session.remove(topic_partition)
 
     def retarget(self, leader: LeaderAddress) -> None:
@@ -201,11 +190,9 @@ class Fetcher:
             self._fetch()
 
     def _end_round(self) -> None:
-        if self._cuts > TOLD_ONE_BY_ONE:
-            logger.info("cut logs to match the leader leader=%d partitions=%d", self.leader.broker_id, self._cuts)
-        self._cuts = 0
         if self._delayed:
             self._begin_delays()
+        self._story.on_round_ended()
         self._next_round()
 
     def _on_lost(self) -> None:
@@ -247,12 +234,7 @@ class Fetcher:
                 self._perform(followed, followed.core.on_epoch_end(data.error_code, end))
                 reconciled += followed.core.state is FollowerState.FETCHING
         if reconciled:
-            logger.info(
-                "reconciled with the leader leader=%d partitions=%d cut=%d",
-                self.leader.broker_id,
-                reconciled,
-                self._cuts,
-            )
+            self._story.on_reconciled(reconciled)
         self._end_round()
 
     # ---- out of range (R29)
@@ -344,12 +326,7 @@ class Fetcher:
         self._opens_session = True
         delay_ms = backoff_ms(self._session_failures, self._broker.settings().replica_fetch_backoff_ms)
         self._session_failures += 1
-        logger.info(
-            "leader refused the fetch session leader=%d error_code=%d retry_in_ms=%d",
-            self.leader.broker_id,
-            error_code,
-            delay_ms,
-        )
+        self._story.on_session_refused(error_code, delay_ms)
         self._loop.call_later(delay_ms / 1000, self._next_round)
 
     def _take_safely(self, followed: Followed, data: PartitionData) -> None:
@@ -419,13 +396,13 @@ class Fetcher:
         try:
             match effect:
                 case CutTo(offset):
-                    end_before = self._before_cut(followed, offset)
+                    end_before = self._story.before_cut(followed, offset)
                     followed.partition.truncate_to(offset, leader_epoch=followed.core.leader_epoch)
-                    self._after_cut(followed, end_before)
+                    self._story.after_cut(followed, end_before)
                 case StartOverAt(offset):
-                    end_before = self._before_cut(followed, offset)
+                    end_before = self._story.before_cut(followed, offset)
                     followed.partition.truncate_fully_and_start_at(offset, leader_epoch=followed.core.leader_epoch)
-                    self._after_cut(followed, end_before)
+                    self._story.after_cut(followed, end_before)
                 case AskAgainLater(reason):
                     self._delay(followed, reason)
                 case GiveUp():
@@ -438,37 +415,11 @@ class Fetcher:
         else:
             self._file(followed)
 
-    def _before_cut(self, followed: Followed, offset: int) -> int:
-        _tell_of_loss(followed, offset, self.leader)
-        return followed.partition.log.log_end_offset
-
-    def _after_cut(self, followed: Followed, end_before: int) -> None:
-        log = followed.partition.log
-        if log.log_end_offset == end_before:
-            return
-        self._cuts += 1
-        logger.log(
-            logging.INFO if self._cuts <= TOLD_ONE_BY_ONE else logging.DEBUG,
-            "cut the log to match the leader partition=%s leader=%d leader_epoch=%d log_end_before=%d log_end=%d",
-            log.topic_partition,
-            self.leader.broker_id,
-            followed.core.leader_epoch,
-            end_before,
-            log.log_end_offset,
-        )
-
     def _give_up(self, followed: Followed, end: GiveUp) -> None:
         topic_partition = followed.partition.topic_partition
         if self._followed.get(topic_partition) is followed:
             self.remove(topic_partition)
-            logger.log(
-                logging.WARNING if end.is_failure else logging.DEBUG,
-                "no longer fetched until its leader changes partition=%s leader=%d leader_epoch=%d reason=%s",
-                topic_partition,
-                self.leader.broker_id,
-                followed.core.leader_epoch,
-                end.reason,
-            )
+            self._story.on_given_up(followed, end)
             self._on_given_up(topic_partition, end.reason)
 
     # ---- delays
@@ -481,16 +432,7 @@ class Fetcher:
         """One timer and one line for all that wait equally long."""
         delayed, self._delayed = self._delayed, {}
         for delay_ms, waiting in delayed.items():
-            first, reason = waiting[0]
-            logger.log(
-                logging.INFO if delay_ms >= WORTH_TELLING_MS else logging.DEBUG,
-                "cannot fetch now leader=%d partitions=%d first=%s retry_in_ms=%d reason=%s",
-                self.leader.broker_id,
-                len(waiting),
-                first.partition.topic_partition,
-                delay_ms,
-                reason,
-            )
+            self._story.on_delayed(waiting, delay_ms)
             self._loop.call_later(delay_ms / 1000, self._end_delay, [followed for followed, _ in waiting])
 
     def _end_delay(self, waiting: list[Followed]) -> None:
@@ -499,20 +441,3 @@ class Fetcher:
                 followed.core.resume()
                 self._file(followed)
         self._look_soon()
-
-
-def _tell_of_loss(followed: Followed, offset: int, leader: LeaderAddress) -> None:
-    """Committed records are cut only after an unclean election, or if the leader lost its disk."""
-    log = followed.partition.log
-    if offset < log.high_watermark and log.log_end_offset > log.log_start_offset:
-        logger.warning(
-            "records below the high watermark are cut to match the leader partition=%s leader=%d leader_epoch=%d"
-            " high_watermark=%d log_end_offset=%d cut_to=%d lost=%d",
-            log.topic_partition,
-            leader.broker_id,
-            followed.core.leader_epoch,
-            log.high_watermark,
-            log.log_end_offset,
-            offset,
-            log.log_end_offset - offset,
-        )

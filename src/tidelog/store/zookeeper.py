@@ -163,7 +163,7 @@ class ZooKeeperStore(BaseStore):
             if self._must_catch_up:
                 await self._catch_up()
         except StoreError as error:
-            logger.info("no answer from ZooKeeper session_id=%x reason=%s", self._session_id, error)
+            logger.debug("no answer from ZooKeeper session_id=%x reason=%s", self._session_id, error)
 
     async def heartbeat(self) -> None:
         """kazoo's own pings cannot be seen; this one tells that the session lived when it was sent.
