@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compat import command_line, matrix, same_zookeeper, written_by_kafka, written_by_tidelog
+from compat import command_line, matrix, mixed_cluster, same_zookeeper, written_by_kafka, written_by_tidelog
 from compat.foreign import FOREIGN_CLIENTS, ForeignClient
 from compat.matrix import AnyClient, Outcome
 from tests.clients.broker import ApacheKafkaProcess, BrokerProcess, TidelogCluster, TidelogProcess
@@ -72,6 +72,7 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
             title = f"Tidelog serves what Kafka {version} wrote, after {ending}"
             checks[title] = lambda version=version, end=end: written_by_kafka.check(version, end)  # type: ignore[misc]
     checks[f"Tidelog and Kafka {KAFKA_3} take turns on one ZooKeeper and one set of log dirs"] = same_zookeeper.check
+    checks[f"Brokers of Tidelog and Kafka {KAFKA_3} are one cluster, and hold the same bytes"] = mixed_cluster.check
     return checks
 
 

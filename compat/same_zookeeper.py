@@ -145,11 +145,11 @@ def is_whole(admin: AdminClient, topics: Sequence[str]) -> bool:
     )
 
 
-def fill(bootstrap: str, name: str, places: Sequence[Place]) -> None:
+def fill(bootstrap: str, name: str, places: Sequence[Place], *, idempotent: bool = True) -> None:
     driver = CLIENTS["confluent-kafka"].connect(bootstrap)
     records = [Record(b"%s %d" % (name.encode(), number), key=b"%d" % (number % 5)) for number in range(200)]
     for topic, partition in places:
-        driver.produce(topic, records, ProducerOptions(compression="lz4", idempotent=True), partition)
+        driver.produce(topic, records, ProducerOptions(compression="lz4", idempotent=idempotent), partition)
     driver.close()
 
 
