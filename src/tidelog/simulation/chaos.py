@@ -31,7 +31,7 @@ LONGEST_PAUSES_MS = (20, 300, 2000, 2000)
 """Accidents come alone, or one upon the other."""
 CREATE_ONE_IN = 15
 LATENCIES_S = (0.0005, 0.005, 0.02)
-STORE_LATENCIES_S = (0.0, 0.002, 0.02)
+STORE_LATENCIES_S = (0.0, 0.005, 0.05)
 LAG_LIMITS_MS = (1000, 3000)
 
 
