@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from compat import matrix, written_by_kafka, written_by_tidelog
+from compat import command_line, matrix, same_zookeeper, written_by_kafka, written_by_tidelog
 from compat.matrix import Outcome
 from compat.remote import ProgramFailed, RemoteDriver, outcome_of
 from tests.clients.driver import ProducerOptions, Record, Refused
@@ -91,3 +91,28 @@ def test_a_program_that_ends_is_reported_and_started_again() -> None:
         assert driver.produce("t", [Record(b"v")], ProducerOptions(acks="1")) == [1, "1"]
     finally:
         driver.close()
+
+
+DESCRIBED = """\
+Topic: orders	TopicId: ibNVuHo_QACLvAvjS7dj7w	PartitionCount: 2	ReplicationFactor: 3	Configs: 
+	Topic: orders	Partition: 0	Leader: 3	Replicas: 3,2,1	Isr: 3,1	Elr: 	LastKnownElr: 
+	Topic: orders	Partition: 1	Leader: -1	Replicas: 1,3	Isr: 1	Elr: 	LastKnownElr: 
+"""  # noqa: W291 - as the tool prints it
+
+
+def test_a_topic_described_by_the_tool_is_read() -> None:
+    assert command_line.described(DESCRIBED) == {0: (3, [3, 2, 1], [3, 1]), 1: (-1, [1, 3], [1])}
+
+
+def test_a_version_without_the_tool_is_no_failure() -> None:
+    name = "kafka-cluster list-endpoints"
+    assert f"| {name} | - | **NO** |" in command_line.table({(name, command_line.VERSIONS[1]): "it failed"})
+    assert f"| {name} | - | yes |" in command_line.table({(name, command_line.VERSIONS[1]): ""})
+
+
+def test_nodes_with_other_fields_are_found() -> None:
+    state = same_zookeeper.kind_of("/brokers/topics/orders/partitions/17/state")
+    kafkas = {state: frozenset(same_zookeeper.fields_of(b'{"leader": 1, "isr": [1]}'))}
+    assert same_zookeeper.differing_shapes(kafkas, kafkas) == []
+    ours = {state: frozenset(same_zookeeper.fields_of(b'{"leader": "1", "isr": [1]}'))}
+    assert len(same_zookeeper.differing_shapes(kafkas, ours)) == 1
