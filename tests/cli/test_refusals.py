@@ -113,13 +113,14 @@ def test_log_dir_in_use_by_apache_kafka(tmp_path: Path) -> None:
         assert contents(tmp_path) == before
 
 
-def test_second_broker_on_one_coordination_store(tmp_path: Path) -> None:
+def test_second_broker_with_the_same_id_in_one_cluster(tmp_path: Path) -> None:
     own, other = tmp_path / "own", tmp_path / "other"
     store = own / "coordination.sqlite"
     with running_broker(tmp_path / "log", *settings(own, broker_id="0")) as broker:
         nodes_before = nodes_of(store)
-        (said,) = refusal(*settings(other, coordination_store=str(store), broker_id="1"))
-        assert "clusters of several brokers are not supported" in said
+        impatient = {"broker_session_timeout_ms": "1000", "broker_heartbeat_interval_ms": "300"}
+        (said,) = refusal(*settings(other, coordination_store=str(store), broker_id="0", **impatient))
+        assert said == "another broker with id 0 is running in this cluster"
         assert not other.exists()
         assert nodes_of(store) == nodes_before
         assert broker.stop() == 0

@@ -1,5 +1,6 @@
 """How a broker joins its cluster: the cluster's id, the broker's id, its registration, the controller's office."""
 
+import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass
@@ -16,8 +17,16 @@ logger = logging.getLogger(__name__)
 FIRST_CONTROLLER_EPOCH = 1
 
 
+REGISTRATION_PAUSE_S = 0.1
+PATIENCE_WITH_AN_OLD_SESSION = 1.5
+"""In session timeouts."""
+
+
 class BrokerIdInUse(Exception):
     """Another broker of the cluster is registered under this id."""
+
+    def __init__(self, broker_id: BrokerId) -> None:
+        super().__init__(f"another broker with id {broker_id} is running in this cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +68,26 @@ async def generate_broker_id(store: Store, reserved_broker_max_id: int) -> Broke
     return reserved_broker_max_id + node.version
 
 
+async def wait_for_free_id(store: Store, broker_id: BrokerId, clock: Clock, session_timeout_ms: int) -> None:
+    """An earlier process of this broker may have died so lately that its session still stands."""
+    deadline = clock.monotonic() + session_timeout_ms / 1000 * PATIENCE_WITH_AN_OLD_SESSION
+    is_told = False
+    while await store.exists(znodes.broker_path(broker_id)) is not None:
+        if clock.monotonic() >= deadline:
+            raise BrokerIdInUse(broker_id)
+        if not is_told:
+            is_told = True
+            logger.info("waiting for the session of an earlier process to end broker_id=%d", broker_id)
+        await asyncio.sleep(REGISTRATION_PAUSE_S)
+
+
 async def register_broker(store: Store, broker: Broker, clock: Clock) -> Broker:
     """Announce the broker as long as its session lives; the answer has its epoch (R39)."""
     path = znodes.broker_path(broker.id)
     try:
         await store.create(path, znodes.encode_broker(broker, clock.now_ms()), ephemeral=True)
     except NodeExists:
-        raise BrokerIdInUse(f"another broker with id {broker.id} is running in this cluster") from None
+        raise BrokerIdInUse(broker.id) from None
     node = await store.get(path)
     return znodes.decode_broker(broker.id, node.data, epoch=node.created_id)
 

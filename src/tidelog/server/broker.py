@@ -19,6 +19,7 @@ from tidelog.controller.registration import (
     find_cluster_id,
     generate_broker_id,
     prepare_store,
+    wait_for_free_id,
 )
 from tidelog.controller.topics import new_topic_id
 from tidelog.replication.fetcher_manager import FetcherManager
@@ -115,6 +116,7 @@ class Broker:
         self.cluster_id = await find_cluster_id(store, self._seams.randomness, identity.cluster_id)
         identity = self._find_identity(Identity(self.cluster_id, identity.broker_id))
         self.broker_id = await self._choose_broker_id(store, identity.broker_id)
+        await wait_for_free_id(store, self.broker_id, self._seams.clock, self.settings.session_timeout_ms)
         cluster = ClusterState(self.broker_id, self.settings, await load_image(store))
         logs = self._logs = await self._open_logs(cluster)
         self._wire(store, cluster, logs)

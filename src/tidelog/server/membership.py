@@ -11,7 +11,13 @@ from tidelog.cluster.image import Broker, ClusterImage
 from tidelog.controller.configs import ConfigAdministration
 from tidelog.controller.controller import Controller
 from tidelog.controller.producer_ids import ProducerIds
-from tidelog.controller.registration import BrokerIdInUse, ControllerTerm, prepare_store, register_broker
+from tidelog.controller.registration import (
+    BrokerIdInUse,
+    ControllerTerm,
+    prepare_store,
+    register_broker,
+    wait_for_free_id,
+)
 from tidelog.controller.topics import TopicAdministration
 from tidelog.errors import NotController
 from tidelog.replication.replica_manager import ReplicaManager
@@ -23,9 +29,6 @@ from tidelog.store.interface import SessionExpired, Store, StoreError
 logger = logging.getLogger(__name__)
 
 REJOIN_PAUSE_S = 0.5
-REGISTRATION_PAUSE_S = 0.1
-PATIENCE_WITH_AN_OLD_SESSION = 1.5
-"""In session timeouts: so long an earlier process of this broker may still be registered after its death."""
 NOT_REGISTERED = (1 << 63) - 1
 """Instead of a broker epoch: every request of a controller is older than that."""
 
@@ -95,29 +98,14 @@ class Membership:
 
     async def join(self) -> None:
         """Raises BrokerIdInUse, StoreError. Others see the broker from now on."""
-        self.broker = await self._register()
+        clock = self._world.clock
+        await wait_for_free_id(self.store, self.broker.id, clock, self._world.cluster.settings.session_timeout_ms)
+        self.broker = await register_broker(self.store, self.broker, clock)
         self._is_registered = True
         self.store.on_suspended(self._on_suspended)
         self.store.on_resumed(self._on_resumed)
         self.store.on_session_end(self._on_session_end)
         logger.info("registered broker_id=%d broker_epoch=%d", self.broker.id, self.broker.epoch)
-
-    async def _register(self) -> Broker:
-        """An earlier process of this broker may have died so lately that its session still stands."""
-        clock = self._world.clock
-        timeout_s = self._world.cluster.settings.session_timeout_ms / 1000
-        deadline = clock.monotonic() + timeout_s * PATIENCE_WITH_AN_OLD_SESSION
-        is_told = False
-        while True:
-            try:
-                return await register_broker(self.store, self.broker, clock)
-            except BrokerIdInUse:
-                if clock.monotonic() >= deadline:
-                    raise
-                if not is_told:
-                    is_told = True
-                    logger.info("waiting for the session of an earlier process to end broker_id=%d", self.broker.id)
-                await asyncio.sleep(REGISTRATION_PAUSE_S)
 
     def begin(self, register: Callable[[], Awaitable[None]] | None = None) -> None:
         """Stand for controller, after registering where that is still to be done (R32)."""
