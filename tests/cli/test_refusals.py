@@ -119,7 +119,8 @@ def test_second_broker_with_the_same_id_in_one_cluster(tmp_path: Path) -> None:
     with running_broker(tmp_path / "log", *settings(own, broker_id="0")) as broker:
         nodes_before = nodes_of(store)
         impatient = {"broker_session_timeout_ms": "1000", "broker_heartbeat_interval_ms": "300"}
-        (said,) = refusal(*settings(other, coordination_store=str(store), broker_id="0", **impatient))
+        wanted = settings(other, coordination_store=str(store), broker_id="0", **impatient)
+        (said,) = refusal("--log-level", "warning", *wanted)  # it waits a while, and says so
         assert said == "another broker with id 0 is running in this cluster"
         assert not other.exists()
         assert nodes_of(store) == nodes_before
