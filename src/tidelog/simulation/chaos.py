@@ -33,6 +33,7 @@ CREATE_ONE_IN = 15
 LATENCIES_S = (0.0005, 0.005, 0.02)
 STORE_LATENCIES_S = (0.0, 0.005, 0.05)
 LAG_LIMITS_MS = (1000, 3000)
+SEGMENTS_MS = (3000, 604_800_000)
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class Chaos:
         self._admin = Admin(client_cluster(self._cluster, seed * 100 + 60, "admin"))
         self._is_over = False
         self._topics = 0
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def _one_of(self, choices: Sequence[T]) -> T:
         return choices[self._randomness.below(len(choices))]
@@ -124,7 +126,10 @@ class Chaos:
         self._tell(f"network {self._cluster.network.latency_s} s, store {self._cluster.store_state.latency_s} s")
         await self._cluster.start_all()
         await self._admin.create_topic(
-            TOPIC, partitions=len(PARTITIONS), replication_factor=3, settings={"min.insync.replicas": "2"}
+            TOPIC,
+            partitions=len(PARTITIONS),
+            replication_factor=3,
+            settings={"min.insync.replicas": "2", "segment.ms": str(self._one_of(SEGMENTS_MS))},
         )
         writing = [start(writer.run(PARTITIONS, lambda: self._is_over)) for writer in self._writers]
         reading = start(self._reader.run(PARTITIONS))
@@ -141,10 +146,10 @@ class Chaos:
         while now() < end:
             await asyncio.sleep(self._randomness.below(self._one_of(LONGEST_PAUSES_MS)) / 1000)
             if self._randomness.below(CREATE_ONE_IN) == 0:
-                self._creating = start(self._create_topic())
+                self._tasks[start(self._create_topic(is_to_go=self._randomness.below(2) == 0))] = None
             await self._accidents.next()
 
-    async def _create_topic(self) -> None:
+    async def _create_topic(self, *, is_to_go: bool) -> None:
         self._topics += 1
         name = f"extra-{self._topics}"
         self._tell(f"create topic {name}")
@@ -152,8 +157,12 @@ class Chaos:
             await self._admin.create_topic(
                 name, partitions=1, replication_factor=3, settings={"min.insync.replicas": "2"}
             )
+            if is_to_go:
+                self._tell(f"delete topic {name}")
+                await self._admin.delete_topic(name)
+                self._tell(f"topic {name} is deleted")
         except ClientErrors as error:
-            self._tell(f"topic {name} could not be created in time: {error}")
+            self._tell(f"topic {name} could not be created or deleted in time: {error}")
 
     async def _settle(self, writing: list["asyncio.Task[None]"]) -> None:
         now = self._cluster.clock.monotonic

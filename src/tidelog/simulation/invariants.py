@@ -1,8 +1,9 @@
 """What must always hold in a cluster, whatever happens to it (I1 to I7), checked on the cluster as it is now."""
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import chain, combinations
 
+from tidelog.cluster import znodes
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.replication.partition import Partition
 from tidelog.simulation.cluster import SimulatedCluster
@@ -109,11 +110,12 @@ class Invariants:
         """I4 and I7: all is up and whole, and had time."""
         self.check()
         _raise([line for found in stored_partitions(self._cluster.store_state) for line in self._unsettled(*found)])
-        _raise([*self._gave_up(), *self._lost()])
+        _raise([*self._gave_up(), *self._left_over(), *self._lost()])
 
     def is_settled(self) -> bool:
         found = stored_partitions(self._cluster.store_state)
-        return not any(line for each in found for line in self._unsettled(*each)) and not any(self._gave_up())
+        unsettled = (line for each in found for line in self._unsettled(*each))
+        return not any(chain(unsettled, self._gave_up(), self._left_over()))
 
     def _unsettled(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
         state, replicas = stored.state, self._replicas(topic_partition, stored)
@@ -135,6 +137,16 @@ class Invariants:
                 continue
             for topic_partition, reason in machine.broker.fetchers.failed_partitions.items():
                 yield f"I7 broker {machine.broker_id} does not fetch {topic_partition}: {reason}"
+
+    def _left_over(self) -> Iterator[str]:
+        """Of topics that are deleted."""
+        store = self._cluster.store_state
+        for topic in sorted(store.children.get(znodes.DELETE_TOPICS, ())):
+            yield f"I7 topic {topic} is still to be deleted"
+        for broker in self._cluster.running:
+            for partition in broker.replicas:
+                if store.find(znodes.topic_path(partition.topic_partition.topic)) is None:
+                    yield f"I7 broker {broker.broker_id} hosts {partition.topic_partition}, which is deleted"
 
     def _lost(self) -> Iterator[str]:
         """I4: what was acknowledged is there, once, where it was said to be, also if nobody read it."""
