@@ -39,7 +39,7 @@ format: $(DEV) ## Format the code and apply safe fixes
 bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three minutes; CLUSTER=1: three brokers only)
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(CLUSTER),--part cluster)
 
-compat: $(DEV) ## Drive the broker with every client we know, and check files with Kafka's own tools
+compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka
 	@$(BIN)/python -m compat.run
 
 docs: $(DEV) ## Generate the reference pages again
