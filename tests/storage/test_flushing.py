@@ -11,6 +11,7 @@ from tidelog.runtime.randomness import SeededRandomness
 from tidelog.storage.checkpoints import write_epochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory, StorageContext
+from tidelog.storage.partition_metadata import read_topic_id
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,5 +95,19 @@ def test_names_are_synced_also_if_a_flush_was_given_up_meanwhile() -> None:
         given_up.cancel()
         await asyncio.gather(given_up, return_exceptions=True)
         assert log.unsynced_directories == {"/data", "/data/orders-0"}
+
+    asyncio.run(scenario())
+
+
+def test_what_has_reached_the_disk_names_its_topic_there() -> None:
+    async def scenario() -> None:
+        disk, workers = MemoryDisk(), SlowEpochs()
+        workers.may_pass.set_result(None)
+        log = log_with(workers, disk)
+        log.assign_topic_id(bytes(range(16)))
+        append_many(log, 1)
+        await log.flush()
+        disk.crash()
+        assert read_topic_id(disk, "/data/orders-0") == bytes(range(16))
 
     asyncio.run(scenario())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.runtime.disk import Disk
 from tidelog.storage.checkpoints import LEADER_EPOCHS, write_epochs
+from tidelog.storage.partition_metadata import sync_topic_id
 from tidelog.storage.reading import BASE_OFFSET
 from tidelog.storage.segment import Segment
 
@@ -58,6 +59,7 @@ def _sync(disk: Disk, segments: list[Segment], directories: set[str]) -> None:
     for segment in segments:
         segment.sync()
     for directory in directories:
+        sync_topic_id(disk, directory)
         disk.sync_directory(directory)
 
 

@@ -18,6 +18,15 @@ def write_topic_id(disk: Disk, directory: str, topic_id: Uuid) -> None:
     file.close()
 
 
+def sync_topic_id(disk: Disk, directory: str) -> None:
+    """A log that has reached the disk without it could be taken for that of a later topic of the same name."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    if disk.exists(path):
+        file = disk.open(path, "append")
+        file.sync()
+        file.close()
+
+
 def read_topic_id(disk: Disk, directory: str) -> Uuid | None:
     """None, and a log line, if the file cannot be understood: the id is then given anew from the topic's metadata."""
     path = f"{directory}/{PARTITION_METADATA}"
