@@ -69,8 +69,9 @@ def single_record_requests(session: Session) -> Figures:
 
 def latency(prefix: str, rate_per_second: int, linger_ms: int, partitions: int) -> Callable[[Session], Figures]:
     def work(session: Session) -> Figures:
-        seconds, acks = session.sizes.cluster_latency_seconds, session.peer.acks
-        run = LatencyRun("ack", rate_per_second, linger_ms, partitions, seconds, warm_seconds=2, acks=acks)
+        seconds, warm_seconds = session.sizes.cluster_latency_seconds, session.sizes.latency_warm_seconds
+        acks = session.peer.acks
+        run = LatencyRun("ack", rate_per_second, linger_ms, partitions, seconds, warm_seconds, acks=acks)
         topic = session.new_topic(partitions)
         session.write_back()
         values = rdkafka.latencies_ms(session.peer.bootstrap, topic, run)

@@ -33,7 +33,12 @@ class Sizes:
     cluster_partition_counts: tuple[int, ...] = (1, 100, 1_000)
     failovers: int = 7
     """In each round."""
+    latency_warm_seconds: int = 2
     fills_page_cache: bool = True
+    left_out: tuple[str, ...] = ()
+    """Scenarios that take too long."""
+    shares_peers: bool = False
+    """Whether scenarios follow each other on one peer instead of each on a fresh one."""
 
     @property
     def stored_text(self) -> str:
@@ -41,27 +46,30 @@ class Sizes:
 
 
 QUICK = Sizes(
-    bytes_per_run=200_000_000,
-    warm_bytes=200_000_000,
-    warm_requests=3_000,
-    pipelined_requests=15_000,
-    one_in_flight_requests=5_000,
-    load_requests=4_000,
-    end_to_end_seconds=3,
-    ack_seconds=2,
-    idle_seconds=3.0,
-    partition_counts=(1, 200),
+    bytes_per_run=100_000_000,
+    warm_bytes=100_000_000,
+    warm_requests=1_000,
+    pipelined_requests=5_000,
+    one_in_flight_requests=2_000,
+    load_requests=2_000,
+    end_to_end_seconds=2,
+    ack_seconds=1,
+    idle_seconds=2.0,
+    partition_counts=(1, 50),
     connection_counts=(1, 100),
-    many_partitions=200,
-    stored_bytes=300_000_000,
+    many_partitions=50,
+    stored_bytes=100_000_000,
     starts=1,
     cluster_bytes_per_run=50_000_000,
     cluster_warm_requests=500,
     cluster_pipelined_requests=1_000,
-    cluster_latency_seconds=2,
-    cluster_partition_counts=(1, 50),
+    cluster_latency_seconds=1,
+    cluster_partition_counts=(50,),
     failovers=1,
+    latency_warm_seconds=1,
     fills_page_cache=False,
+    left_out=("start-partitions", "start-stored", "failover-short-sessions"),
+    shares_peers=True,
 )
 
 

@@ -14,7 +14,7 @@ from bench.parts import PARTS
 from bench.peers import TITLES, BrokerFailed
 from bench.report import number
 from bench.results import FULL, Results
-from bench.scenarios import Figures, Scenario, Session
+from bench.scenarios import Figures, Scenario, Session, on_shared_peers
 from bench.wire import RequestRefused
 from tools.apache_kafka import KafkaFailed, NotAvailable
 
@@ -116,6 +116,7 @@ def main() -> int:
     sizes = sizes_of(options)
     parts = [options.part] if options.part else list(PARTS)
     known = [scenario for part in parts for scenario in PARTS[part].scenarios(sizes)]
+    known = [scenario for scenario in known if scenario.name not in sizes.left_out]
     names, peers = set(filter(None, options.scenarios.split(","))), options.peers.split(",")
     if unknown := (names - {scenario.name for scenario in known}) | (set(peers) - set(TITLES)):
         there_are = ", ".join([*(scenario.name for scenario in known), *TITLES])
@@ -132,7 +133,8 @@ def main() -> int:
     )
     try:
         rdkafka.ensure_built()
-        run_rounds(run, peers, [scenario for scenario in known if not names or scenario.name in names])
+        wanted = [scenario for scenario in known if not names or scenario.name in names]
+        run_rounds(run, peers, on_shared_peers(wanted) if sizes.shares_peers else wanted)
     except (NotAvailable, rdkafka.ClientUnavailable) as error:
         print(error, file=sys.stderr)
         return 1

@@ -86,3 +86,14 @@ class Scenario:
     name: str
     steps: tuple[Step, ...]
     peers: Peers
+
+
+def on_shared_peers(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    """One scenario for each kind of peer, with the steps of all; what several begin with is done once."""
+    found: dict[int, Scenario] = {}
+    for scenario in scenarios:
+        earlier = found.get(id(scenario.peers), Scenario("", (), scenario.peers))
+        name = f"{earlier.name}+{scenario.name}".removeprefix("+")
+        steps = tuple(dict.fromkeys((*earlier.steps, *scenario.steps)))
+        found[id(scenario.peers)] = Scenario(name, steps, scenario.peers)
+    return list(found.values())

@@ -87,7 +87,7 @@ def per_million(cpu: CpuMeter, transfer: Transfer) -> float:
 
 
 def end_to_end_latency(session: Session) -> Figures:
-    run = LatencyRun("end", 2_000, 0, PARTITIONS, session.sizes.end_to_end_seconds, warm_seconds=2)
+    run = LatencyRun("end", 2_000, 0, PARTITIONS, session.sizes.end_to_end_seconds, session.sizes.latency_warm_seconds)
     return _latency(session, "end", run)
 
 

@@ -9,6 +9,7 @@ from bench import report, results
 from bench.measures import QUICK, Measure, Sizes
 from bench.parts import PARTS
 from bench.results import Results
+from bench.scenarios import on_shared_peers
 
 
 def results_with(samples: dict[str, dict[str, list[float]]]) -> Results:
@@ -118,3 +119,14 @@ def test_scenarios_have_names_of_their_own_and_run_on_both_peers() -> None:
     found = [scenario for part in PARTS.values() for scenario in part.scenarios(Sizes())]
     assert len({scenario.name for scenario in found}) == len(found)
     assert all(set(scenario.peers) == {"tidelog", "kafka"} for scenario in found)
+
+
+def test_a_quick_run_starts_each_kind_of_peer_once_and_warms_it_up_once() -> None:
+    scenarios = [scenario for part in PARTS.values() for scenario in part.scenarios(QUICK)]
+    shared = on_shared_peers([scenario for scenario in scenarios if scenario.name not in QUICK.left_out])
+    assert [scenario.name for scenario in shared] == [
+        "one-broker+growth",
+        "cluster+cluster-growth+failover",
+    ]
+    assert all([step.title for step in scenario.steps].count("warm up") == 1 for scenario in shared)
+    assert set(QUICK.left_out) <= {scenario.name for scenario in scenarios}
