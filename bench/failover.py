@@ -1,8 +1,8 @@
 """kill -9 of a leader while clients write: how long until a write is acknowledged again.
 
 Two clients write at once. One speaks over raw sockets and asks for the new leader every few milliseconds, so that the
-cluster alone decides; the other is librdkafka with its own defaults, as most programs have it. It takes a leader that
-is named again right after its death at its word and asks anew only when a second or two have passed.
+cluster alone decides; the other is librdkafka with its own defaults, as most programs have it, which looks for a leader
+that it has lost at once and then, if it was not lucky, once a second.
 A trial begins when all replicas are in sync, and ends when the killed broker is back among them.
 """
 

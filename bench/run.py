@@ -79,7 +79,7 @@ def run_rounds(run: Results, peers: list[str], wanted: list[Scenario]) -> None:
         for scenario in wanted:
             for peer in peers if round_number % 2 else reversed(peers):
                 run_scenario(run, scenario, peer, round_number, progress, page_cache)
-        run.save()
+            run.save()
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -90,6 +90,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peers", default=",".join(TITLES), help="which brokers, separated by commas")
     parser.add_argument("--scenarios", default="", help="only these scenarios, separated by commas")
     parser.add_argument("--stored-gb", type=float, help="gigabytes stored for the start-up comparison")
+    parser.add_argument("--failovers", type=int, help="how often a leader is killed in each round")
     parser.add_argument(
         "--name", help="of the results file; a run named 'full' or as its part makes docs/performance.md"
     )
@@ -100,6 +101,8 @@ def sizes_of(options: argparse.Namespace) -> Sizes:
     sizes = QUICK if options.quick else Sizes()
     if options.stored_gb is not None:
         sizes = dataclasses.replace(sizes, stored_bytes=int(options.stored_gb * 1e9))
+    if options.failovers is not None:
+        sizes = dataclasses.replace(sizes, failovers=options.failovers)
     return sizes
 
 
