@@ -8,7 +8,9 @@ from itertools import cycle
 from bench import wire
 from bench.wire import ERROR_NONE, Connection, RequestRefused, TopicState
 
-RETRY_SECONDS = 0.001
+RETRY_SECONDS = 0.005
+"""Often enough to be exact, and seldom enough not to hold up brokers that are still starting on the same cores."""
+
 POLL_SECONDS = 0.01
 CREATE_LIMIT_SECONDS = 120.0
 
