@@ -43,13 +43,10 @@ def test_a_partition_is_found_if_it_exists() -> None:
         assert image.partition(TopicPartition(*missing)) is None
 
 
-def test_brokers_configs_and_controller_are_replaced_one_by_one() -> None:
+def test_racks_and_endpoints_of_brokers_are_found() -> None:
     endpoint = Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT")
-    image = ClusterImage("cluster").with_brokers({1: Broker(1, (endpoint,), "rack")}).with_controller(1)
-    image = image.with_broker_configs("1", {"a": "b"}).with_broker_configs("<default>", {"c": "d"})
+    image = ClusterImage("cluster", {1: Broker(1, (endpoint,), "rack")})
     assert image.racks == {1: "rack"}
-    assert image.controller_id == 1
-    assert image.broker_configs == {"1": {"a": "b"}, "<default>": {"c": "d"}}
     assert image.brokers[1].endpoint("PLAINTEXT") == endpoint
     assert image.brokers[1].endpoint("SSL") is None
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker, ClusterImage, Topic
+from tidelog.cluster.image import CLUSTER_WIDE, Broker, ClusterImage, Topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.configs import ConfigAdministration, ConfigOutcome, ResourceType
@@ -66,7 +66,8 @@ class Cluster:
                 topic = dataclasses.replace(self.image.topics[outcome.resource_name], configs=outcome.configs)
                 self.image = self.image.with_topics(topic)
             elif outcome.error is None:
-                self.image = self.image.with_broker_configs(outcome.broker_config_name, outcome.configs)
+                configs = {**self.image.broker_configs, outcome.resource_name or CLUSTER_WIDE: outcome.configs}
+                self.image = dataclasses.replace(self.image, broker_configs=configs)
 
     def topic(self, name: str) -> Topic:
         return self.image.topics[name]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -45,7 +46,7 @@ class Member:
 
     def see(self, controller_id: int, brokers: tuple[int, ...] = (1, 2, 3)) -> None:
         known = {each: Broker(each, (Endpoint("PLAINTEXT", HOST, each, "PLAINTEXT"),)) for each in brokers}
-        self.cluster.apply(self.cluster.image.with_brokers(known).with_controller(controller_id))
+        self.cluster.apply(replace(self.cluster.image, brokers=known, controller_id=controller_id))
 
     async def ask(self, timeout_s: float = 5) -> CreateTopicsResponse:
         return await self.link.ask(REQUEST, CreateTopicsResponse, timeout_s)

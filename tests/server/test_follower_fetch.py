@@ -334,7 +334,7 @@ def test_the_wrong_broker_says_who_leads() -> None:
     async def scenario(led: Led) -> None:
         peer = RegisteredBroker(FOLLOWER, (Endpoint("PLAINTEXT", "elsewhere", 9095, "PLAINTEXT"),), rack="r")
         cluster = led.broker._services.cluster
-        cluster.apply(cluster.image.with_brokers({**cluster.image.brokers, FOLLOWER: peer}))
+        cluster.apply(replace(cluster.image, brokers={**cluster.image.brokers, FOLLOWER: peer}))
         led.assign(leader=FOLLOWER, leader_epoch=7)
         topic_id = topic_id_of(led.broker, "t")
         for version in (15, 16, 18):

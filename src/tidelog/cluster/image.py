@@ -108,12 +108,3 @@ class ClusterImage:
             if topic is not None:
                 names.pop(topic.topic_id, None)
         return replace(self, topics=topics, topic_names=names)
-
-    def with_brokers(self, brokers: Mapping[BrokerId, Broker]) -> "ClusterImage":
-        return replace(self, brokers=brokers)
-
-    def with_controller(self, controller_id: BrokerId) -> "ClusterImage":
-        return replace(self, controller_id=controller_id)
-
-    def with_broker_configs(self, name: str, configs: Mapping[str, str]) -> "ClusterImage":
-        return replace(self, broker_configs={**self.broker_configs, name: configs})

@@ -65,11 +65,6 @@ class ConfigOutcome:
     configs: Mapping[str, str]
     error: KafkaError | None = None
 
-    @property
-    def broker_config_name(self) -> str:
-        """The name in the image's broker_configs."""
-        return self.resource_name or CLUSTER_WIDE
-
 
 class ConfigAdministration:
     """The image is asked for anew at every decision; applying what changed is the caller's next step."""
