@@ -286,7 +286,11 @@ class Broker:
         """Until a controller has told this broker about its cluster, and what to lead and to follow."""
         replicas = self._services.replicas
         told = asyncio.Event()
-        replicas.on_leadership_change.append(lambda *_: told.set())
+
+        def on_roles(*_: object) -> None:
+            told.set()
+
+        replicas.on_leadership_change.append(on_roles)
         deadline = self._seams.clock.monotonic() + PATIENCE_FOR_CONTROLLER_S
         is_known = await cluster.wait_until(
             lambda image: self.broker_id in image.brokers and replicas.controller_epoch > 0, PATIENCE_FOR_CONTROLLER_S
@@ -294,6 +298,7 @@ class Broker:
         while is_known and not self._has_its_partitions(cluster):
             told.clear()
             is_known = await _is_set(told, deadline - self._seams.clock.monotonic())
+        replicas.on_leadership_change.remove(on_roles)
         if not is_known:
             log.warning("the controller has not told this broker what to do yet broker_id=%d", self.broker_id)
 

@@ -11,13 +11,7 @@ from tidelog.cluster.image import Broker, ClusterImage
 from tidelog.controller.configs import ConfigAdministration
 from tidelog.controller.controller import Controller
 from tidelog.controller.producer_ids import ProducerIds
-from tidelog.controller.registration import (
-    BrokerIdInUse,
-    ControllerTerm,
-    prepare_store,
-    register_broker,
-    wait_for_free_id,
-)
+from tidelog.controller.registration import BrokerIdInUse, ControllerTerm, prepare_store, register_broker
 from tidelog.controller.topics import TopicAdministration
 from tidelog.errors import NotController
 from tidelog.replication.replica_manager import ReplicaManager
@@ -98,9 +92,7 @@ class Membership:
 
     async def join(self) -> None:
         """Raises BrokerIdInUse, StoreError. Others see the broker from now on."""
-        clock = self._world.clock
-        await wait_for_free_id(self.store, self.broker.id, clock, self._world.cluster.settings.session_timeout_ms)
-        self.broker = await register_broker(self.store, self.broker, clock)
+        self.broker = await register_broker(self.store, self.broker, self._world.clock)
         self._is_registered = True
         self.store.on_suspended(self._on_suspended)
         self.store.on_resumed(self._on_resumed)
