@@ -1,6 +1,5 @@
-"""Writes docs/settings.md from the declarations of the settings. `--check` only tells whether it is fresh."""
+"""Writes docs/settings.md from the declarations of the settings. A test tells whether it is fresh."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,16 +81,6 @@ def _allowed(known: Setting) -> str:
     return text if known.also_allowed is None else f"{text}, or {known.also_allowed}"
 
 
-def main() -> int:
-    if "--check" in sys.argv[1:]:
-        if REFERENCE.read_text(encoding="utf-8") == reference():
-            return 0
-        print(f"{REFERENCE.name} is stale: run tools/settings_reference.py")
-        return 1
+if __name__ == "__main__":
     REFERENCE.write_text(reference(), encoding="utf-8")
     print(f"wrote {REFERENCE}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
