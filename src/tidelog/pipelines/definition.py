@@ -1,0 +1,201 @@
+"""What a pipeline is: sources, steps and sinks as its file declares them. Plain data that knows nothing of Spark."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeAlias
+
+
+class FormatKind(StrEnum):
+    RAW = "raw"
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class BadRecords(StrEnum):
+    """What becomes of records that do not parse."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
+
+
+class SchemaChanges(StrEnum):
+    """What a table sink does when the rows have other columns than the table."""
+
+    FAIL = "fail"
+    ADD_COLUMNS = "add_columns"
+    DEAD_LETTER = "dead_letter"
+
+
+class TableKind(StrEnum):
+    PARQUET = "parquet"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How the bytes of a value are to be read or written."""
+
+    kind: FormatKind = FormatKind.RAW
+    schema: str | None = None
+    """The columns in Spark's words: `id bigint, amount double`."""
+    schema_file: Path | None = None
+    """Avro: a schema (.avsc). Protobuf: a descriptor set (`protoc --descriptor_set_out`)."""
+    message: str | None = None
+    """Protobuf: the full name of the message type."""
+    confluent_prefix: bool | None = None
+    """Whether values begin with the registry's magic byte and schema id; None: look at each value."""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    column: str
+    delay: str
+    """How late a row may come: `10 minutes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """Rows: the parsed columns, and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`; raw: the source's own."""
+
+    name: str
+    bootstrap: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    starting: str = "earliest"
+    """`earliest`, `latest`, or a time as in 2026-01-31T12:00:00Z."""
+    format: Format = Format()
+    bad_records: BadRecords = BadRecords.FAIL
+    dead_letter_topic: str | None = None
+    watermark: Watermark | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further options of `format("tidelog")`, such as maxOffsetsPerTrigger."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Files are read whole as a table to join with; with `is_stream`, files that appear are followed."""
+
+    name: str
+    path: str
+    format: Format
+    is_stream: bool = False
+    watermark: Watermark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SqlStep:
+    view: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class PythonStep:
+    """`function` is `module:name`, looked for beside the pipeline's file first: DataFrame -> DataFrame."""
+
+    view: str
+    of: str
+    function: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStep:
+    """Rows: `window_start`, `window_end`, the columns of `group`, and those of `aggregates` (name -> expression)."""
+
+    view: str
+    of: str
+    column: str
+    size: str
+    slide: str | None
+    group: tuple[str, ...]
+    aggregates: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeduplicateStep:
+    """The first row for each value of `columns`, remembered as long as the watermark's delay."""
+
+    view: str
+    of: str
+    columns: tuple[str, ...]
+
+
+Step: TypeAlias = SqlStep | PythonStep | WindowStep | DeduplicateStep
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSink:
+    name: str
+    of: str
+    bootstrap: str
+    topic: str
+    format: Format = Format(FormatKind.JSON)
+    key: str | None = None
+    """An expression; the key is its text, or its bytes if it is binary."""
+    output_mode: str = "append"
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further options of `format("tidelog")`, such as kafka.compression.type."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """A column that divides the table into directories, computed if it has an expression: `day = date(at)`."""
+
+    name: str
+    expression: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Small files are put together once there are `files` of them in a partition of the table."""
+
+    files: int = 32
+    target_bytes: int = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TableSink:
+    name: str
+    of: str
+    kind: TableKind
+    location: str
+    """A directory; for Iceberg the table's identifier in its catalog, `namespace.table`."""
+    partition_by: tuple[PartitionField, ...] = ()
+    schema_changes: SchemaChanges = SchemaChanges.FAIL
+    dead_letter_topic: str | None = None
+    dead_letter_bootstrap: str | None = None
+    compaction: Compaction | None = Compaction()
+    catalog: Mapping[str, str] = field(default_factory=dict)
+    """Iceberg: the properties of the catalog (pyiceberg's names); empty: SQLite beside the checkpoint."""
+
+
+Source: TypeAlias = TopicSource | FileSource
+Sink: TypeAlias = TopicSink | TableSink
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    name: str
+    file: Path
+    """Relative paths in the definition begin at its directory; they are absolute here."""
+    sources: tuple[Source, ...]
+    steps: tuple[Step, ...]
+    sinks: tuple[Sink, ...]
+    checkpoint: str | None = None
+    """None: in the state directory of the pipeline."""
+    trigger_ms: int = 0
+    """A micro-batch this often; 0: the next one as soon as the last is done."""
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the session."""
+
+    @property
+    def directory(self) -> Path:
+        return self.file.parent

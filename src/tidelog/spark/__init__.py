@@ -1,0 +1,1 @@
+"""Tidelog for Spark: `format("tidelog")`, found without registration, and a session with the settings that matter."""
