@@ -1,0 +1,113 @@
+"""A Spark session with the settings that matter, where the user set nothing."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.spark.java import choose_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+
+SETTINGS: Mapping[str, str] = {
+    # Python workers over TCP wait for delayed acknowledgements: 40 ms in every micro-batch.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # One rename per checkpoint file instead of forking `chmod`, twice, for it and its checksum.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # Arrow's timestamps carry the session's time zone; table formats want UTC.
+    "spark.sql.session.timeZone": "UTC",
+    # 10,000 rows per Arrow batch keep writers busy with overhead.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+}
+
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # 200 by default, each with a state store of its own: far too many for one machine.
+    "spark.sql.shuffle.partitions": "8",
+}
+
+
+def session(
+    app_name: str = "tidelog", master: str | None = None, settings: Mapping[str, str] | None = None
+) -> "SparkSession":
+    """A new session, or the running one with `settings` applied as Spark does it.
+
+    Java need not be installed: see `tidelog.spark.java`. Settings given here, in `spark-defaults.conf` or in
+    PYSPARK_SUBMIT_ARGS stay as they are.
+    """
+    from pyspark.sql import SparkSession
+
+    given = dict(settings or {})
+    builder = SparkSession.builder.appName(app_name)
+    if SparkSession.getActiveSession() is None:
+        by_user = given | settings_outside(os.environ)
+        chosen_master = master or by_user.get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
+        prepare_environment(chosen_master)
+        builder = builder.master(chosen_master)
+        given = missing_settings(chosen_master, by_user) | given
+    for name, value in given.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def missing_settings(master: str, by_user: Mapping[str, str]) -> dict[str, str]:
+    wanted = {**SETTINGS, **(LOCAL_SETTINGS if is_local(master) else {})}
+    return {name: value for name, value in wanted.items() if name not in by_user}
+
+
+def is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def prepare_environment(master: str) -> None:
+    """What must stand in the environment before the JVM starts."""
+    choose_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def settings_outside(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the user has set for every program: in spark-defaults.conf and in PYSPARK_SUBMIT_ARGS."""
+    settings: dict[str, str] = {}
+    home = environment.get("SPARK_HOME")
+    directory = environment.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else None)
+    if directory is not None:
+        defaults = Path(directory, "spark-defaults.conf")
+        if defaults.is_file():
+            settings |= parse_defaults(defaults.read_text().splitlines())
+    return settings | parse_submit_arguments(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+
+
+def parse_defaults(lines: Iterable[str]) -> dict[str, str]:
+    """Java's properties as people write them there: a name and a value, with blanks or `=` between."""
+    settings = {}
+    for line in lines:
+        line = line.strip()
+        if line and not line.startswith(("#", "!")):
+            name, *value = line.replace("=", " ", 1).split(maxsplit=1)
+            settings[name] = value[0] if value else ""
+    return settings
+
+
+def parse_submit_arguments(text: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    words = iter(shlex.split(text))
+    for word in words:
+        option, _, value = word.partition("=")
+        if option in ("--conf", "-c"):
+            name, _, value = (value or next(words, "")).partition("=")
+            settings[name] = value
+        elif option == "--master":
+            settings["spark.master"] = value or next(words, "")
+    return settings

@@ -1,0 +1,72 @@
+"""The session that `tidelog.spark.session` makes, and the Java under it."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidelog.spark import session
+from tidelog.spark.java import bundled_java_home, choose_java
+from tidelog.spark.spark_session import (
+    SETTINGS,
+    missing_settings,
+    parse_defaults,
+    parse_submit_arguments,
+    settings_outside,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_settings_are_made_where_the_user_made_none() -> None:
+    assert missing_settings("local[*]", {})["spark.sql.session.timeZone"] == "UTC"
+    assert "spark.sql.session.timeZone" not in missing_settings("local[*]", {"spark.sql.session.timeZone": "CET"})
+
+
+def test_a_cluster_is_not_bound_to_the_loopback_address() -> None:
+    assert "spark.driver.host" in missing_settings("local[2]", {})
+    assert "spark.driver.host" not in missing_settings("spark://somewhere:7077", {})
+
+
+def test_what_people_write_into_the_defaults_file_is_read() -> None:
+    lines = ["# mine", "", "spark.master  spark://a:7077", "spark.x=1 = 2", "spark.empty"]
+    assert parse_defaults(lines) == {"spark.master": "spark://a:7077", "spark.x": "1 = 2", "spark.empty": ""}
+
+
+def test_settings_in_the_arguments_of_submit_are_read() -> None:
+    found = parse_submit_arguments("--master local[3] --conf spark.a=b --conf=spark.c=d=e pyspark-shell")
+    assert found == {"spark.master": "local[3]", "spark.a": "b", "spark.c": "d=e"}
+
+
+def test_the_defaults_file_is_found_by_its_variable(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.session.timeZone CET\n")
+    assert settings_outside({"SPARK_CONF_DIR": str(tmp_path)}) == {"spark.sql.session.timeZone": "CET"}
+
+
+def test_the_java_that_the_user_names_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/their/java")
+    assert choose_java() == "/their/java"
+
+
+def test_the_bundled_java_starts_with_the_flag_that_spark_gives(tmp_path: Path) -> None:
+    java = bundled_java_home(tmp_path) / "bin" / "java"
+    command = [str(java), "--add-modules=jdk.incubator.vector", "-Dsaid=two words", "-version"]
+    ended = subprocess.run(command, env={"PATH": ""}, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "21." in ended.stderr
+
+
+@pytest.mark.spark
+def test_a_session_has_the_settings(spark: "SparkSession") -> None:
+    found = dict(spark.sparkContext.getConf().getAll())
+    assert SETTINGS.items() <= found.items()
+    assert found["spark.driver.bindAddress"] == "127.0.0.1"
+    assert os.environ["JAVA_HOME"]
+
+
+@pytest.mark.spark
+def test_a_second_call_gives_the_running_session(spark: "SparkSession") -> None:
+    assert session().sparkContext is spark.sparkContext
