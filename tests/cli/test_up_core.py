@@ -16,7 +16,6 @@ from tidelog.cli.local_cluster.plan import (
     properties_text,
     settle,
 )
-from tidelog.cli.local_cluster.processes import ProcessIdentity
 from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.screen import PlainScreen, TerminalScreen, picture
 from tidelog.cli.local_cluster.stopping import stop_order
@@ -32,6 +31,7 @@ from tidelog.cli.local_cluster.view import (
     changes,
 )
 from tidelog.config.properties import parse_properties
+from tidelog.runtime.process_identity import ProcessIdentity
 from tidelog.types import TopicPartition
 
 

@@ -12,16 +12,8 @@ import pytest
 
 from tidelog.cli.local_cluster.data_directory import BrokerProcess
 from tidelog.cli.local_cluster.foreground import EndOfWatch, stop_brokers
-from tidelog.cli.local_cluster.processes import (
-    ProcessIdentity,
-    identity_of,
-    is_running,
-    is_stopped,
-    reap,
-    send,
-    start_detached,
-    wait_until_gone,
-)
+from tidelog.cli.local_cluster.processes import reap, start_detached, wait_until_gone
+from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running, is_stopped, send
 
 SLEEP = ["-c", "import time; time.sleep(60)"]
 DEAF = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print('deaf', file=sys.stderr); time.sleep(60)"

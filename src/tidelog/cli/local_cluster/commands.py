@@ -9,10 +9,11 @@ import time
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
-from tidelog.cli.local_cluster.processes import POLL_S, ProcessIdentity, is_running, send, wait_until_gone
+from tidelog.cli.local_cluster.processes import POLL_S, wait_until_gone
 from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_broker
 from tidelog.cli.local_cluster.stopping import LONGEST_STOP_S, stop, stop_order
+from tidelog.runtime.process_identity import ProcessIdentity, is_running, send
 
 KILLED_S = 10.0
 

@@ -17,8 +17,8 @@ from tidelog.cli.local_cluster.plan import (
     plan_text,
     properties_text,
 )
-from tidelog.cli.local_cluster.processes import ProcessIdentity, identity_of, is_running
 from tidelog.cli.local_cluster.refusal import Refused
+from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running
 
 LOCK_WAIT_S = 30.0
 LOCK_POLL_S = 0.02

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from tidelog.cli.local_cluster.collecting import Connections, Findings, ask_cluster
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
-from tidelog.cli.local_cluster.processes import is_stopped
 from tidelog.cli.local_cluster.view import BrokerState, BrokerView, ClusterView
 from tidelog.client.bootstrap import Address
+from tidelog.runtime.process_identity import is_stopped
 
 
 async def look_at_local_cluster(connections: Connections, data: DataDirectory, plan: Plan) -> ClusterView:
