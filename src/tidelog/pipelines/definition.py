@@ -199,3 +199,21 @@ class Pipeline:
     @property
     def directory(self) -> Path:
         return self.file.parent
+
+
+@dataclass(frozen=True, slots=True)
+class ModulePipeline:
+    """A Python module whose `build(spark)` gives a DataStreamWriter, or several by name; the runner starts them."""
+
+    name: str
+    file: Path
+    checkpoint: str | None = None
+    trigger_ms: int = 0
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        return self.file.parent
+
+
+AnyPipeline: TypeAlias = Pipeline | ModulePipeline

@@ -1,0 +1,46 @@
+"""What is wrong with a pipeline's file: each mistake with its line, its field and one sentence."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+NEAREST_CUTOFF = 0.6
+
+
+class Mistake(NamedTuple):
+    line: int | None
+    """Counted from 1; None where the mistake is not in the text."""
+    where: str
+    """The field: `sources.orders.topic`; empty for the whole file."""
+    sentence: str
+    is_warning: bool = False
+
+    def text(self, file: Path | str) -> str:
+        """As compilers write it, so that editors can jump there."""
+        place = f"{file}:{self.line}" if self.line else f"{file}"
+        kind = "warning: " if self.is_warning else ""
+        field = f"{self.where}: " if self.where else ""
+        return f"{place}: {kind}{field}{self.sentence}"
+
+
+class Mistakes(Exception):
+    """All of them at once."""
+
+    def __init__(self, file: Path | str, mistakes: Sequence[Mistake]) -> None:
+        super().__init__("\n".join(mistake.text(file) for mistake in mistakes))
+        self.file = file
+        self.mistakes = list(mistakes)
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing if no valid name is like it."""
+    by_lower = {candidate.lower(): candidate for candidate in valid}
+    close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=NEAREST_CUTOFF)
+    return f"; did you mean '{by_lower[close[0]]}'?" if close else ""
+
+
+def listed(names: Iterable[str], conjunction: str = "or") -> str:
+    """`a, b or c`."""
+    *others, last = names
+    return f"{', '.join(others)} {conjunction} {last}" if others else last

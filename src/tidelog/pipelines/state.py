@@ -1,0 +1,213 @@
+"""What is kept of each pipeline between and during its runs: who runs it, how it goes, and its checkpoint."""
+
+import fcntl
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running, send
+
+STATE_VARIABLE = "TIDELOG_PIPELINES"
+DEFAULT_STATE_DIRECTORY = "./pipelines"
+PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LOCK_WAIT_S = 1.0
+"""Somebody who only looks whether the lock is held has it for a moment."""
+POLL_S = 0.005
+
+
+def default_state_directory() -> str:
+    return os.environ.get(STATE_VARIABLE) or DEFAULT_STATE_DIRECTORY
+
+
+class StateRefused(Exception):
+    """Nothing was changed; the message says why, and what to do instead."""
+
+
+class RunState(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+ACTIVE = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The last run as it told about itself."""
+
+    pid: int
+    file: str
+    started_at: str
+    updated_at: str
+    state: RunState
+    error: str | None = None
+    progress: Mapping[str, object] = field(default_factory=dict)
+
+
+class PipelineState:
+    """The directory of one pipeline. The lock says whether it runs, status.json what its last run said."""
+
+    def __init__(self, root: Path | str, name: str) -> None:
+        self.name = name
+        self.directory = Path(root).expanduser().absolute() / name
+        self.checkpoint = self.directory / "checkpoint"
+        self.log_file = self.directory / "log.txt"
+        self._lock_file = self.directory / "lock"
+        self._status_file = self.directory / "status.json"
+
+    # -- by the process that runs it
+
+    @contextmanager
+    def running(self, file: Path) -> Generator[None]:
+        """Hold the pipeline: nobody else may run it until the block is left, or this process ends in any way."""
+        self._create()
+        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._lock(descriptor)
+            self._refuse_other_file(file)
+            own = identity_of(os.getpid())
+            assert own is not None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(own._asdict()).encode(), 0)
+            now = _now()
+            self._write(Status(os.getpid(), str(file), now, now, RunState.STARTING))
+            yield
+        finally:
+            os.close(descriptor)
+
+    def report(
+        self,
+        state: RunState | None = None,
+        *,
+        error: str | None = None,
+        progress: Mapping[str, object] | None = None,
+    ) -> None:
+        """Tell how it goes; what is not given stays as it was."""
+        status = self.status()
+        assert status is not None, "a run reports only while it holds the pipeline"
+        self._write(
+            replace(
+                status,
+                state=state or status.state,
+                error=error if error is not None else status.error,
+                progress=progress if progress is not None else status.progress,
+                updated_at=_now(),
+            )
+        )
+
+    def _create(self) -> None:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateRefused(
+                f"cannot make {self.directory}: {error.strerror}; name another place with --state"
+            ) from error
+
+    def _lock(self, descriptor: int) -> None:
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                holder = self.holder()
+                by = f" (pid {holder.pid})" if holder else ""
+                raise StateRefused(
+                    f"pipeline {self.name} runs already{by}; `tidelog pipeline stop {self.name}` stops it"
+                )
+            time.sleep(POLL_S)
+
+    def _refuse_other_file(self, file: Path) -> None:
+        """Two files with one name would go on from each other's checkpoint."""
+        status = self.status()
+        if status is not None and Path(status.file) != file and Path(status.file).exists():
+            raise StateRefused(
+                f"the name {self.name} belongs to {status.file} in {self.directory.parent};"
+                " give this pipeline another name in [pipeline], or another place with --state"
+            )
+
+    def _write(self, status: Status) -> None:
+        """Whole or not at all, for readers at any moment."""
+        temporary = self._status_file.with_name(".status.json.tmp")
+        temporary.write_text(json.dumps(asdict(status), indent=2, default=str) + "\n", encoding="utf-8")
+        temporary.replace(self._status_file)
+
+    # -- by everybody
+
+    def status(self) -> Status | None:
+        """None if it never ran."""
+        try:
+            found = json.loads(self._status_file.read_text(encoding="utf-8"))
+            return Status(**(found | {"state": RunState(found["state"])}))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateRefused(f"{self._status_file} is damaged: {error}") from error
+
+    def holder(self) -> ProcessIdentity | None:
+        """The process that runs the pipeline now: it holds the lock, and wrote itself down there."""
+        try:
+            descriptor = os.open(self._lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            if _try_lock(descriptor, fcntl.LOCK_SH):
+                return None
+            found = json.loads(os.pread(descriptor, 1000, 0))
+            identity = ProcessIdentity(int(found["pid"]), str(found["started"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+        finally:
+            os.close(descriptor)
+        return identity if is_running(identity) else None
+
+    def present(self) -> Status | None:
+        """The status with the truth about a process that ended without a word."""
+        holder = self.holder()
+        status = self.status()
+        if status is None or status.state not in ACTIVE or holder is not None:
+            return status
+        lost = f"process {status.pid} ended without a word, while {status.state}; see {self.log_file}"
+        return replace(status, state=RunState.FAILED, error=lost)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Ask the process that runs it to end in order; whether it did. Refused if nobody runs it."""
+        holder = self.holder()
+        if holder is None or not send(holder, signal.SIGTERM):
+            raise StateRefused(f"pipeline {self.name} does not run")
+        deadline = time.monotonic() + timeout_s
+        while self.holder() == holder:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+
+def known_pipelines(root: Path | str) -> list[PipelineState]:
+    """Every pipeline that was run with this state directory, by name."""
+    directory = Path(root).expanduser().absolute()
+    try:
+        names = sorted(entry.name for entry in directory.iterdir() if (entry / "status.json").exists())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [PipelineState(directory, name) for name in names]
+
+
+def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
