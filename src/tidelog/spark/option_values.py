@@ -1,0 +1,198 @@
+"""What the texts of options mean."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from tidelog.spark.offsets import EARLIEST, LATEST, BadOffsets, Offsets, partition_lists, partition_numbers
+from tidelog.types import TopicPartition
+
+
+class OptionError(ValueError):
+    """An option that a query cannot be run with; the message is one sentence that names it."""
+
+
+class BadValue(ValueError):
+    """The text is no value of its option; the message goes on after `Option 'x'`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """These topics, with the partitions they have and will have."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """Every topic in whose name the pattern is found, those that come later too."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """These partitions and no others."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Subscription: TypeAlias = Subscribe | SubscribePattern | Assign
+
+
+class Edge(StrEnum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """One offset for each partition; EARLIEST and LATEST stand for the edges."""
+
+    offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record of each partition that is not older."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimes:
+    """The same, with a time for each partition."""
+
+    timestamps_ms: Offsets
+
+
+Place: TypeAlias = Edge | AtOffsets | AtTime | AtTimes
+"""Where reading starts or ends."""
+
+
+class WhenTooYoung(StrEnum):
+    """What becomes of a partition that has no record as young as the time to start at."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+_DURATION = re.compile(r"(-?[0-9]+)\s*([a-z]*)")
+_UNIT_MS = {
+    "": 1.0,
+    "us": 0.001,
+    "ms": 1.0,
+    "s": 1000.0,
+    "m": 60_000.0,
+    "min": 60_000.0,
+    "h": 3_600_000.0,
+    "d": 86_400_000.0,
+}
+
+
+def boolean(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise BadValue(f"must be true or false, not {text!r}")
+    return lowered == "true"
+
+
+def whole_number(*, at_least: int, at_most: int = 2**63 - 1) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        stripped = text.strip()
+        number = int(stripped) if re.fullmatch(r"[+-]?[0-9]{1,19}", stripped) else None
+        if number is None or not at_least <= number <= at_most:
+            bounds = f"at least {at_least}" if at_most == 2**63 - 1 else f"from {at_least} to {at_most}"
+            raise BadValue(f"must be a whole number, {bounds}, not {text!r}")
+        return number
+
+    return parse
+
+
+def milliseconds(text: str) -> float:
+    """In seconds."""
+    return whole_number(at_least=1)(text) / 1000
+
+
+def duration(text: str) -> float:
+    """In seconds; Spark's words for times, milliseconds where there is no unit."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNIT_MS or int(match[1]) < 0:
+        raise BadValue(f"must be a time such as 500ms, 30s, 15m or 1h, not {text!r}")
+    return int(match[1]) * _UNIT_MS[match[2]] / 1000
+
+
+def words(text: str) -> str:
+    stripped = text.strip()
+    if not stripped:
+        raise BadValue("is empty")
+    return stripped
+
+
+def topics(text: str) -> Subscribe:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise BadValue(f"names no topic: give one or several, as in 'orders,payments', not {text!r}")
+    return Subscribe(names)
+
+
+def pattern(text: str) -> SubscribePattern:
+    stripped = words(text)
+    try:
+        re.compile(stripped)
+    except re.error as error:
+        raise BadValue(f"is not a regular expression ({error}): {text!r}") from None
+    return SubscribePattern(stripped)
+
+
+def assignment(text: str) -> Assign:
+    try:
+        partitions = partition_lists(text)
+    except BadOffsets as error:
+        raise BadValue(f'must look like {{"orders":[0,1],"payments":[0]}}: {error}') from None
+    if not partitions:
+        raise BadValue(f"names no partition: {text!r}")
+    return Assign(partitions)
+
+
+def place(text: str) -> Place:
+    """`earliest`, `latest`, or offsets as JSON."""
+    stripped = text.strip()
+    if stripped.lower() in tuple(Edge):
+        return Edge(stripped.lower())
+    try:
+        offsets = partition_numbers(stripped)
+    except BadOffsets as error:
+        how = f"if it is JSON: {error}" if stripped.startswith("{") else f"not {text!r}"
+        raise BadValue(f'must be earliest, latest or JSON such as {{"orders":{{"0":23,"1":-1}}}}, {how}') from None
+    for topic_partition, offset in offsets.items():
+        if offset < EARLIEST:
+            raise BadValue(f"has {offset} for {topic_partition}; use {LATEST} for latest, {EARLIEST} for earliest")
+    return AtOffsets(offsets)
+
+
+def time(text: str) -> AtTime:
+    try:
+        return AtTime(whole_number(at_least=0)(text))
+    except BadValue:
+        raise BadValue(f"must be a time in milliseconds since 1970, such as 1767225600000, not {text!r}") from None
+
+
+def times(text: str) -> AtTimes:
+    try:
+        timestamps_ms = partition_numbers(text.strip())
+    except BadOffsets as error:
+        raise BadValue(f'must be JSON such as {{"orders":{{"0":1767225600000}}}}: {error}') from None
+    for topic_partition, timestamp_ms in timestamps_ms.items():
+        if timestamp_ms < 0:
+            raise BadValue(f"has the time {timestamp_ms} for {topic_partition}; times are milliseconds since 1970")
+    return AtTimes(timestamps_ms)
+
+
+def when_too_young(text: str) -> WhenTooYoung:
+    lowered = text.strip().lower()
+    if lowered not in tuple(WhenTooYoung):
+        raise BadValue(f"must be error or latest, not {text!r}")
+    return WhenTooYoung(lowered)
