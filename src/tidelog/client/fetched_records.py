@@ -1,6 +1,6 @@
 """From the bytes of a Fetch answer to the records that a consumer is to see."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import CorruptMessage
@@ -37,7 +37,10 @@ class FetchedBatches(NamedTuple):
     def records(self) -> Iterator[ConsumedRecord]:
         """A batch may begin before the offset asked for; control records and aborted ones are left out."""
         topic, partition = self.topic_partition
-        for header, batch in _committed(self.batches, self.aborted):
+        transactions = TransactionFilter(self.aborted)
+        for header, batch in self.batches:
+            if not transactions.shows(header, batch):
+                continue
             if not crc_matches(batch, header):
                 raise CorruptMessage(f"{self.topic_partition}: the batch at offset {header.base_offset} fails its CRC")
             for record in records_of(batch):
@@ -45,18 +48,25 @@ class FetchedBatches(NamedTuple):
                     yield ConsumedRecord(topic, partition, *record)
 
 
-def _committed(
-    batches: Iterable[tuple[BatchHeader, memoryview]], aborted: Sequence[AbortedTransaction]
-) -> Iterator[tuple[BatchHeader, memoryview]]:
+class TransactionFilter:
     """A producer's records count as aborted from the first offset of its transaction to its end marker (KIP-98)."""
-    to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-    open_producers: set[int] = set()
-    for header, batch in batches:
-        while to_come and to_come[-1].first_offset <= header.last_offset:
-            open_producers.add(to_come.pop().producer_id)
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        self._open_producers: set[int] = set()
+
+    def shows(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Whether a reader is to see the batch; to be asked for every batch, in order."""
+        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
+            self._open_producers.add(self._to_come.pop().producer_id)
         if header.is_control:
-            marker = read_end_marker(batch)
-            if marker is not None and marker.control_type == ControlType.ABORT:
-                open_producers.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in open_producers):
-            yield header, batch
+            self._end_transaction(header, batch)
+            return False
+        return not (header.is_transactional and header.producer_id in self._open_producers)
+
+    def _end_transaction(self, header: BatchHeader, batch: Buffer) -> None:
+        if header.producer_id not in self._open_producers:
+            return
+        marker = read_end_marker(batch)
+        if marker is not None and marker.control_type == ControlType.ABORT:
+            self._open_producers.discard(header.producer_id)

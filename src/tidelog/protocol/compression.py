@@ -54,6 +54,20 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
     return _DECOMPRESSORS[codec](data, limit_bytes)
 
 
+def decompress_into(codec: Codec, data: Buffer, output: memoryview, limit_bytes: int) -> int | None:
+    """How many bytes were written to `output`, or None if it is too small; raises CorruptMessage as `decompress`.
+
+    Spares the memory that `decompress` takes where the codec can write to a buffer that is there.
+    """
+    if codec in _FRAME_CODECS:
+        return _decompress_frame_into(codec, data, output)
+    decompressed = decompress(codec, data, limit_bytes)
+    if len(decompressed) > len(output):
+        return None
+    output[: len(decompressed)] = decompressed
+    return len(decompressed)
+
+
 def _too_large(codec: str, limit_bytes: int) -> CorruptMessage:
     return CorruptMessage(f"{codec} data decompresses to more than the {limit_bytes} bytes that its limit leaves")
 
@@ -145,9 +159,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
-    import cramjam
-
-    return _decompress_growing("lz4", cramjam.lz4.decompress_into, data, limit_bytes)
+    return _decompress_growing(Codec.LZ4, data, limit_bytes)
 
 
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:
@@ -157,29 +169,35 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
-    import cramjam
-
-    return _decompress_growing("zstd", cramjam.zstd.decompress_into, data, limit_bytes)
+    return _decompress_growing(Codec.ZSTD, data, limit_bytes)
 
 
-def _decompress_growing(
-    codec: str, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int
-) -> bytes:
+def _decompress_growing(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
     """Frames need not say how much they hold: try with room for a guess, then with more, up to the limit."""
-    import cramjam
-
     capacity = min(limit_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GUESSED_RATIO))
     while True:
         output = bytearray(capacity)
-        try:
-            return bytes(memoryview(output)[: decompress_into(data, output)])
-        except cramjam.DecompressionError as error:
-            if _OUTPUT_TOO_SMALL not in str(error):
-                raise _malformed(codec, error) from error
+        count = _decompress_frame_into(codec, data, output)
+        if count is not None:
+            return bytes(memoryview(output)[:count])
         if capacity >= limit_bytes:
-            raise _too_large(codec, limit_bytes)
+            raise _too_large(codec.setting, limit_bytes)
         capacity = min(limit_bytes, capacity * _GUESSED_RATIO)
 
+
+def _decompress_frame_into(codec: Codec, data: Buffer, output: bytearray | memoryview) -> int | None:
+    import cramjam
+
+    decompressor = cramjam.lz4 if codec == Codec.LZ4 else cramjam.zstd
+    try:
+        return int(decompressor.decompress_into(data, output))
+    except cramjam.DecompressionError as error:
+        if _OUTPUT_TOO_SMALL not in str(error):
+            raise _malformed(codec.setting, error) from error
+    return None
+
+
+_FRAME_CODECS: Final = (Codec.LZ4, Codec.ZSTD)
 
 _COMPRESSORS: Final[dict[Codec, Callable[[Buffer, int | None], bytes]]] = {
     Codec.NONE: _compress_none,

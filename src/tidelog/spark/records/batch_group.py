@@ -1,0 +1,95 @@
+"""Which batches one call of the kernels reads: enough of them for one Arrow batch of a good size."""
+
+from typing import Final
+
+import numpy as np
+
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.compression import Codec
+from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader
+from tidelog.protocol.records import SMALLEST_RECORD_BYTES, codec_of
+from tidelog.spark.records.kernels import BATCH_FACTS, Bytes, Longs
+from tidelog.spark.records.scratch import Scratch
+
+TARGET_BYTES: Final = 4 * 1024 * 1024
+TARGET_ROWS: Final = 40_000
+COLUMN_LIMIT_BYTES: Final = 2**31 - 1
+"""Arrow's offsets of binary columns have 32 bits; no column is longer than the records it comes from."""
+
+
+class BatchGroup:
+    """Batches whose records lie in one buffer: in the bytes as they were fetched, or decompressed in a scratch buffer.
+
+    An uncompressed batch among compressed ones is copied to the scratch buffer, so that a topic with both kinds of
+    producers does not fall apart into small groups.
+    """
+
+    def __init__(self) -> None:
+        self._scratch = Scratch()
+        self._raw: memoryview = memoryview(b"")
+        self._in_scratch = False
+        self._batches: list[tuple[int, ...]] = []
+        self.size_bytes = 0
+        self.record_count = 0
+
+    def begin(self, raw: memoryview) -> None:
+        self._raw = raw
+        self.clear()
+
+    def clear(self) -> None:
+        self._scratch.clear()
+        self._batches = []
+        self._in_scratch = False
+        self.size_bytes = self.record_count = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.size_bytes >= TARGET_BYTES or self.record_count >= TARGET_ROWS
+
+    @property
+    def buffer(self) -> Bytes:
+        """Read-only in both cases, so that the kernels are compiled for one type only."""
+        if not self._in_scratch:
+            return np.frombuffer(self._raw.toreadonly(), np.uint8)
+        view = self._scratch.written
+        view.flags.writeable = False
+        return view
+
+    @property
+    def batches(self) -> Longs:
+        return np.array(self._batches, np.int64).reshape(-1, BATCH_FACTS)
+
+    def has_room_for(self, header: BatchHeader) -> bool:
+        if not self._batches:
+            return True
+        if self._in_scratch:
+            return bool(header.compression) or header.size_bytes <= TARGET_BYTES
+        return not header.compression and self.size_bytes + header.size_bytes <= COLUMN_LIMIT_BYTES
+
+    def add(self, header: BatchHeader, position: int) -> None:
+        """`position` is that of the batch in the bytes as fetched; its records are decompressed here."""
+        start, end = position + HEADER_BYTES, position + header.size_bytes
+        codec = codec_of(header)
+        if not self._batches:
+            self._in_scratch = codec != Codec.NONE
+        if self._in_scratch:
+            start, end = self._scratch.append(codec, self._raw[start:end])
+        if not 0 <= header.record_count * SMALLEST_RECORD_BYTES <= end - start:
+            raise CorruptMessage(f"{end - start} bytes cannot hold {header.record_count} records")
+        self._batches.append(_facts(header, start, end))
+        self.size_bytes += end - start
+        self.record_count += header.record_count
+
+
+def _facts(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:
+    """In the order of the kernels' table of batches."""
+    return (
+        start,
+        end,
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        int(header.has_log_append_time),
+    )

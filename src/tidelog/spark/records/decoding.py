@@ -1,0 +1,180 @@
+"""From the bytes of Fetch answers to Arrow record batches, as fast as memory allows and whatever the bytes are."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tidelog.client.fetched_records import TransactionFilter
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.messages.fetch import AbortedTransaction
+from tidelog.protocol.record_batch import BatchHeader, crc_matches
+from tidelog.spark.records.batch_group import BatchGroup
+from tidelog.spark.records.columns import (
+    ARROW_TYPES,
+    ConstantColumn,
+    binary_column,
+    fixed_width_column,
+    headers_column,
+)
+from tidelog.spark.records.headers_only import BASE_OFFSET, next_offset_after, whole_batch_at
+from tidelog.spark.records.kernels import BASE_OFFSET as BASE_OFFSET_FACT
+from tidelog.spark.records.kernels import (
+    BATCH_START,
+    FIELD_FACTS,
+    HEADER_COUNT,
+    HEADERS_START,
+    KEY_LENGTH,
+    KEY_START,
+    VALUE_LENGTH,
+    VALUE_START,
+    Bytes,
+    Ints,
+    Longs,
+    scan,
+)
+from tidelog.spark.records.malformed import WHY
+from tidelog.types import TopicPartition
+
+__all__ = ["COLUMNS", "PartitionDecoder", "next_offset_after"]
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+ROWS_PER_ARROW_BATCH: Final = 65_536
+"""One batch of Kafka may hold millions of records; so many rows go on together at most."""
+
+
+class _Rows(NamedTuple):
+    """What a scan found: the fields of each row lie in `buffer`."""
+
+    buffer: Bytes
+    offsets: Longs
+    timestamps: Longs
+    timestamp_types: Ints
+    fields: Longs
+
+    def cut(self, first: int, end: int) -> "_Rows":
+        return _Rows(
+            self.buffer,
+            self.offsets[first:end],
+            self.timestamps[first:end],
+            self.timestamp_types[first:end],
+            self.fields[:, first:end],
+        )
+
+
+class PartitionDecoder:
+    """Turns raw batches of one partition into Arrow record batches with the columns asked for, in that order.
+
+    One iterator of `decode` is to be read to its end before the next one begins: they share their buffers.
+    """
+
+    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
+        self._topic_partition = TopicPartition(topic, partition)
+        self._schema = pa.schema([(name, ARROW_TYPES[name]) for name in columns])
+        self._topic = ConstantColumn(topic, pa.string())
+        self._partition = ConstantColumn(partition, pa.int32())
+        self._group = BatchGroup()
+        self._fields: Longs = np.empty((FIELD_FACTS, 0), np.int64)
+        self._batch_offset = 0
+
+    def decode(
+        self, raw: memoryview, start_offset: int, end_offset: int, aborted: Sequence[AbortedTransaction] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows with `start_offset <= offset < end_offset`; raises CorruptMessage, which names the batch."""
+        try:
+            yield from self._decode(raw, start_offset, end_offset, TransactionFilter(aborted))
+        except CorruptMessage as error:
+            where = f"{self._topic_partition}: the batch at offset {self._batch_offset}"
+            raise CorruptMessage(f"{where} cannot be read: {error}") from error
+
+    def _decode(
+        self, raw: memoryview, start_offset: int, end_offset: int, transactions: TransactionFilter
+    ) -> Iterator[pa.RecordBatch]:
+        group = self._group
+        group.begin(raw)
+        for header, position in self._visible_batches(raw, start_offset, end_offset, transactions):
+            if not group.has_room_for(header):
+                yield from self._arrow_batches(start_offset, end_offset)
+                self._batch_offset = header.base_offset
+            group.add(header, position)
+            if group.is_full:
+                yield from self._arrow_batches(start_offset, end_offset)
+        yield from self._arrow_batches(start_offset, end_offset)
+
+    def _visible_batches(
+        self, raw: memoryview, start_offset: int, end_offset: int, transactions: TransactionFilter
+    ) -> Iterator[tuple[BatchHeader, int]]:
+        """Batches that may hold rows of the range, checked against their CRC, and where they are."""
+        for header, position in self._whole_batches(raw):
+            if header.base_offset >= end_offset:
+                return
+            batch = raw[position : position + header.size_bytes]
+            if header.is_control:
+                _check_crc(batch, header)
+            if not transactions.shows(header, batch) or header.last_offset < start_offset:
+                continue
+            _check_crc(batch, header)
+            yield header, position
+
+    def _whole_batches(self, raw: memoryview) -> Iterator[tuple[BatchHeader, int]]:
+        position = 0
+        while len(raw) - position >= BASE_OFFSET.size:
+            (self._batch_offset,) = BASE_OFFSET.unpack_from(raw, position)
+            header = whole_batch_at(raw, position)
+            if header is None:
+                return
+            yield header, position
+            position += header.size_bytes
+
+    def _arrow_batches(self, start_offset: int, end_offset: int) -> Iterator[pa.RecordBatch]:
+        """What the group holds, in few enough rows each; the group is empty afterwards."""
+        if self._group.record_count:
+            rows = self._scan(start_offset, end_offset)
+            for first in range(0, len(rows.offsets), ROWS_PER_ARROW_BATCH):
+                yield self._arrow_batch(rows.cut(first, first + ROWS_PER_ARROW_BATCH))
+        self._group.clear()
+
+    def _scan(self, start_offset: int, end_offset: int) -> _Rows:
+        room, buffer, batches = self._group.record_count, self._group.buffer, self._group.batches
+        if self._fields.shape[1] < room:
+            self._fields = np.empty((FIELD_FACTS, room), np.int64)
+        offsets, timestamps, types = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int32)
+        needs_time = "timestamp" in self._schema.names
+        count, problem, batch, byte = scan(
+            buffer, batches, start_offset, end_offset, needs_time, offsets, timestamps, types, self._fields
+        )
+        if problem:
+            self._batch_offset = int(batches[batch, BASE_OFFSET_FACT])
+            raise CorruptMessage(f"{WHY[problem]} (byte {byte - batches[batch, BATCH_START]} of its records)")
+        return _Rows(buffer, offsets, timestamps, types, self._fields).cut(0, count)
+
+    def _arrow_batch(self, rows: _Rows) -> pa.RecordBatch:
+        columns = [self._column(name, rows) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _column(self, name: str, rows: _Rows) -> pa.Array:
+        fields, arrow_type = rows.fields, ARROW_TYPES[name]
+        match name:
+            case "key":
+                return binary_column(rows.buffer, fields[KEY_START], fields[KEY_LENGTH], arrow_type)
+            case "value":
+                return binary_column(rows.buffer, fields[VALUE_START], fields[VALUE_LENGTH], arrow_type)
+            case "topic":
+                return self._topic.of_length(len(rows.offsets))
+            case "partition":
+                return self._partition.of_length(len(rows.offsets))
+            case "offset":
+                return fixed_width_column(rows.offsets, arrow_type)
+            case "timestamp":
+                return fixed_width_column(rows.timestamps, arrow_type)
+            case "timestampType":
+                return fixed_width_column(rows.timestamp_types, arrow_type)
+            case _:
+                return headers_column(rows.buffer, fields[HEADERS_START], fields[HEADER_COUNT])
+
+
+def _check_crc(batch: memoryview, header: BatchHeader) -> None:
+    if not crc_matches(batch, header):
+        raise CorruptMessage("it fails its CRC")

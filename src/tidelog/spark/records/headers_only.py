@@ -1,0 +1,39 @@
+"""What can be told of fetched bytes from the headers of their batches alone, without numpy."""
+
+import struct
+from typing import Final
+
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, BatchHeader, read_header
+
+BASE_OFFSET: Final = struct.Struct(">q")
+MAGIC_POSITION: Final = 16
+LAST_OFFSET: Final = 2**63 - 1
+
+
+def whole_batch_at(raw: memoryview, position: int) -> BatchHeader | None:
+    """The header of the batch at `position`; None if the batch is cut off, as the last one of a fetch may be."""
+    room = len(raw) - position
+    if room <= MAGIC_POSITION:
+        return None
+    if raw[position + MAGIC_POSITION] != MAGIC:  # older messages are shorter than the header of a batch
+        raise CorruptMessage(f"it has format version {raw[position + MAGIC_POSITION]}, and only {MAGIC} can be read")
+    if room < HEADER_BYTES:
+        return None
+    header = read_header(raw, position)
+    if header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES:
+        raise CorruptMessage(f"it claims a length of {header.length} bytes, less than its own header")
+    if header.size_bytes > room:
+        return None
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset >= LAST_OFFSET:
+        raise CorruptMessage(f"it claims offsets from {header.base_offset} to {header.last_offset}")
+    return header
+
+
+def next_offset_after(raw: memoryview) -> int | None:
+    """The offset after the last whole batch, or None if there is none."""
+    position, next_offset = 0, None
+    while (header := whole_batch_at(raw, position)) is not None:
+        next_offset = header.end_offset
+        position += header.size_bytes
+    return next_offset
