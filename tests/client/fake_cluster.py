@@ -65,6 +65,8 @@ class FakePartition:
         self.batches: list[bytes] = []
         self.start = 0
         self.end = 0
+        self.stable_end: int | None = None
+        """Where an open transaction begins."""
 
     def move(self, leader: int) -> None:
         self.leader, self.leader_epoch = leader, self.leader_epoch + 1
@@ -206,7 +208,10 @@ class FakeBroker:
                 if not data.error_code and not partition.start <= wanted.fetch_offset <= partition.end:
                     data.error_code = OFFSET_OUT_OF_RANGE
                 if not data.error_code:
-                    data.records = b"".join(_from(partition.batches, wanted.fetch_offset))
+                    stable_end = partition.end if partition.stable_end is None else partition.stable_end
+                    data.last_stable_offset = stable_end
+                    end = stable_end if request.isolation_level else partition.end
+                    data.records = b"".join(_between(partition.batches, wanted.fetch_offset, end))
                 answers.append(data)
         return FetchResponse(
             responses=[FetchableTopicResponse(topic=TOPIC, topic_id=TOPIC_ID, partitions=answers)] if answers else []
@@ -276,8 +281,8 @@ def _has_news(response: FetchResponse) -> bool:
     return any(data.records or data.error_code for topic in response.responses for data in topic.partitions)
 
 
-def _from(batches: Sequence[bytes], offset: int) -> list[bytes]:
-    return [batch for batch in batches if read_header(batch).end_offset > offset]
+def _between(batches: Sequence[bytes], offset: int, end: int) -> list[bytes]:
+    return [batch for batch in batches if offset < read_header(batch).end_offset <= end]
 
 
 def headers_of(partition: FakePartition) -> list[BatchHeader]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from tidelog.client.bootstrap import Address
-from tidelog.client.connections import Connections
+from tidelog.client.connections import Connections, SpareConnections
 from tidelog.client.metadata import ClusterMetadata
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import Attempts
@@ -41,6 +41,7 @@ class Cluster:
         self._network = network
         self._client_id = client_id
         self.connections = self.new_connections()
+        self.spare_connections = SpareConnections(network, client_id)
         self.metadata = ClusterMetadata()
         self._topics: dict[str, None] = {}
         self._refreshing = asyncio.Lock()
@@ -53,6 +54,7 @@ class Cluster:
 
     def close(self) -> None:
         self.connections.close()
+        self.spare_connections.close()
 
     def new_connections(self) -> Connections:
         """For requests that brokers keep waiting: on shared ones, the answers to all others would wait with them."""

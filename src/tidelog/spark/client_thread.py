@@ -1,0 +1,216 @@
+"""The client's event loop in a thread of this process, for Spark's calls, which block."""
+
+import asyncio
+import atexit
+import os
+import queue
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from tidelog.client.bootstrap import parse_bootstrap
+from tidelog.client.cluster import Cluster
+from tidelog.runtime.randomness import SystemRandomness
+from tidelog.runtime.socket_network import SocketNetwork
+
+T = TypeVar("T")
+
+MAX_FRAME_BYTES = 2**31 - 1
+"""An answer has at least one whole batch, however large (KIP-74); memory is spent as bytes arrive."""
+
+STOP_TIMEOUT_S = 5.0
+
+
+class ConnectionSettings(Protocol):
+    """What of a client's settings a cluster depends on."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def request_timeout_s(self) -> float: ...
+
+
+class _ClusterKey(NamedTuple):
+    bootstrap: str
+    client_id: str
+    request_timeout_s: float
+
+
+class _ClientThread:
+    def __init__(self) -> None:
+        self.process_id = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self.clusters: dict[_ClusterKey, Cluster] = {}
+        self.network = SocketNetwork(MAX_FRAME_BYTES)
+        self._thread = threading.Thread(target=self._run, name="tidelog-client", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run_forever()
+        finally:
+            self._end_everything()
+            self.loop.close()
+
+    def _end_everything(self) -> None:
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.wait(tasks))
+        for cluster in self.clusters.values():
+            cluster.close()
+
+    @property
+    def is_usable(self) -> bool:
+        """It runs, and in this process."""
+        return self.process_id == os.getpid() and self._thread.is_alive() and not sys.is_finalizing()
+
+    @property
+    def is_current(self) -> bool:
+        return self.process_id == os.getpid() and threading.get_ident() == self._thread.ident
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self.is_current:
+            coroutine.close()
+            raise RuntimeError("the client's thread cannot wait for itself: await the coroutine instead")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            del future  # an error would hold it, and it the error
+
+    def stop(self) -> None:
+        if self.is_usable:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(STOP_TIMEOUT_S)
+
+
+_threads: list[_ClientThread] = []
+"""The last one is in use. One that was started by a parent process stays as it is: its epoll set is the parent's too,
+and to close its loop here would take away from the parent what it waits for."""
+
+_starting = threading.Lock()
+
+
+def _client_thread() -> _ClientThread:
+    with _starting:
+        if not _threads or not _threads[-1].is_usable:
+            _threads.append(_ClientThread())
+        return _threads[-1]
+
+
+def _after_fork() -> None:
+    global _starting
+    _starting = threading.Lock()  # the parent may have held it
+
+
+def stop() -> None:
+    """End what is under way and close all connections; the next call starts anew."""
+    if _threads:
+        _threads[-1].stop()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(stop)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result, or its error as it is. Interrupted, it is cancelled."""
+    return _client_thread().run(coroutine)
+
+
+def cluster_for(bootstrap: str, client: ConnectionSettings) -> Cluster:
+    """For use within coroutines given to `run`: kept for as long as the process lives; raises BadBootstrap."""
+    thread = _client_thread()
+    if not thread.is_current:
+        raise RuntimeError("cluster_for belongs into a coroutine that is given to run()")
+    key = _ClusterKey(bootstrap, client.client_id, client.request_timeout_s)
+    found = thread.clusters.get(key)
+    if found is None:
+        found = thread.clusters[key] = Cluster(
+            thread.network,
+            parse_bootstrap(bootstrap),
+            SystemRandomness(),
+            client_id=client.client_id,
+            request_timeout_s=client.request_timeout_s,
+        )
+    return found
+
+
+def iterate(make: Callable[[], AsyncIterator[T]], ahead: int = 1) -> Iterator[T]:
+    """What the iterator gives, `ahead` of it asked for while the caller works. Closing the generator closes it."""
+    thread, pump = _client_thread(), _Pump(make, ahead)
+    thread.run(pump.start())
+    try:
+        while True:
+            item = pump.items.get()
+            if isinstance(item, _Ended):
+                if item.error is not None:
+                    raise item.error
+                return
+            thread.loop.call_soon_threadsafe(pump.make_room)
+            yield item
+            del item  # the caller may be done with much memory while we wait
+    finally:
+        if thread.is_current:  # the garbage collector ran there
+            pump.cancel()
+        elif thread.is_usable:
+            thread.run(pump.stop())
+
+
+class _Ended(NamedTuple):
+    error: BaseException | None
+
+
+class _Pump(Generic[T]):
+    """Takes from an async iterator, on the loop, and puts where a thread can wait for it."""
+
+    def __init__(self, make: Callable[[], AsyncIterator[T]], ahead: int) -> None:
+        self._make = make
+        self.items: queue.SimpleQueue[T | _Ended] = queue.SimpleQueue()
+        self._room = asyncio.Semaphore(max(1, ahead))
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def make_room(self) -> None:
+        self._room.release()
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        self.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            await self._take_all(self._make())
+        except Exception as error:  # noqa: BLE001 - raised where the items are awaited
+            self.items.put(_Ended(error))
+        except BaseException as error:
+            self.items.put(_Ended(error))
+            raise
+        else:
+            self.items.put(_Ended(None))
+
+    async def _take_all(self, iterator: AsyncIterator[T]) -> None:
+        try:
+            while True:
+                await self._room.acquire()
+                self.items.put(await anext(iterator))
+        except StopAsyncIteration:
+            return
+        finally:
+            close = getattr(iterator, "aclose", None)
+            if close is not None:
+                await close()
