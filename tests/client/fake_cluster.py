@@ -46,7 +46,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.record_batch import BatchHeader, place, read_header, split_batches
 from tidelog.protocol.records import records_of
 from tidelog.protocol.structs import Message, Request, Response
-from tidelog.runtime.network import Channel, Network
+from tidelog.runtime.network import Channel, Listener, Network
 
 TOPIC = "t"
 TOPIC_ID = bytes(range(16))
@@ -132,6 +132,7 @@ class FakeBroker:
         self.broker_id = broker_id
         self.address = Address(HOST, FIRST_PORT + broker_id)
         self.connections: list[FakeConnection] = []
+        self._listener: Listener | None = None
         self.requests: list[Request] = []
         self.answers_to_lose: dict[type[Request], int] = {}
         """So many requests of the type are carried out, and the connection closed instead of an answer."""
@@ -139,8 +140,14 @@ class FakeBroker:
         self.max_batch_bytes = 1_000_000
 
     async def listen(self, network: Network) -> None:
-        listener = await network.listen(*self.address, self._accept)
-        listener.start()
+        self._listener = await network.listen(*self.address, self._accept)
+        self._listener.start()
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        for connection in self.connections:
+            connection.channel.close("the broker ends")
 
     def _accept(self, channel: Channel) -> "FakeConnection":
         self.connections.append(FakeConnection(channel, self))
@@ -243,6 +250,7 @@ class FakeBroker:
 class FakeConnection:
     def __init__(self, channel: Channel, broker: FakeBroker) -> None:
         self.channel = channel
+        self.is_closed = False
         self._broker = broker
 
     def on_frame(self, frame: memoryview) -> None:
@@ -270,7 +278,8 @@ class FakeConnection:
 
     def on_drained(self) -> None: ...
 
-    def on_closed(self, reason: str) -> None: ...
+    def on_closed(self, reason: str) -> None:
+        self.is_closed = True
 
 
 def _request_type(api_key: int) -> type[Message]:
