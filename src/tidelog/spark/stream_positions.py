@@ -1,0 +1,83 @@
+"""Where a stream goes on: from its last positions, with new partitions, lost records and topics made anew."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.offsets import BEGINNING
+from tidelog.spark.lookups import Topics, latest, log_ends, offsets_at, resolve
+from tidelog.spark.offsets import Offsets, Positions, TopicIds, partitions_text
+from tidelog.spark.options import ReadOptions
+from tidelog.spark.source_errors import DataLost, TopicRecreated
+from tidelog.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+PAUSES_S = (0.1, 0.3, 1.0, 2.0)
+"""A log that ends before what was read of it is looked at again: a new leader may know less, for a moment."""
+
+HINT = "set failOnDataLoss to false to go on with what is there"
+
+
+class Outlook(NamedTuple):
+    """What the next micro-batch can choose from."""
+
+    topics: Topics
+    start: Offsets
+    available: Offsets
+    """The end of every partition of `start`, never before it."""
+
+
+async def look_ahead(cluster: Cluster, options: ReadOptions, positions: Positions) -> Outlook:
+    """From the positions a stream has reached; asks which topics and partitions there are now."""
+    topics = await resolve(cluster, options)
+    start = await going_on(cluster, options, topics, positions)
+    available = await _ends_not_before(cluster, options, topics, start)
+    behind = [key for key in start if available[key] < start[key]]
+    log_end = await log_ends(cluster, options, behind)
+    lost = {key: end for key, end in log_end.items() if end < start[key]}
+    if lost:
+        where = ", ".join(f"{key} ends at {end}, read up to {start[key]}" for key, end in sorted(lost.items()))
+        _report(options, DataLost(f"records that were read before are gone from the log: {where}"))
+    start |= lost
+    return Outlook(topics, start, {key: max(start[key], end) for key, end in available.items()})
+
+
+async def going_on(cluster: Cluster, options: ReadOptions, topics: Topics, positions: Positions) -> Offsets:
+    """Where to start in each partition of `topics`: where the stream was, and at the beginning where it never was."""
+    recreated = recreated_topics(positions.topic_ids, topics.topic_ids)
+    if recreated:
+        names = ", ".join(map(repr, recreated))
+        _report(options, TopicRecreated(f"topic {names} was deleted and made again since this query last read it"))
+    gone = [key for key in positions.offsets if key not in topics.partitions and key.topic not in recreated]
+    if gone:
+        _report(options, DataLost(f"partitions that this query reads are gone: {partitions_text(gone)}"))
+    known = {key: offset for key, offset in positions.offsets.items() if key.topic not in recreated}
+    new = [key for key in topics.partitions if key not in known]
+    begin = await offsets_at(cluster, options, dict.fromkeys(new, BEGINNING))
+    return {key: known[key] if key in known else begin[key] for key in topics.partitions}
+
+
+def recreated_topics(before: TopicIds, now: TopicIds) -> list[str]:
+    """Topics that have another id than they had."""
+    return sorted(topic for topic, topic_id in before.items() if topic in now and now[topic] != topic_id)
+
+
+async def _ends_not_before(
+    cluster: Cluster, options: ReadOptions, topics: Topics, start: Mapping[TopicPartition, int]
+) -> Offsets:
+    ends = await latest(cluster, topics, options)
+    for pause_s in PAUSES_S:
+        if all(ends[key] >= offset for key, offset in start.items()):
+            break
+        await asyncio.sleep(pause_s)
+        ends = await latest(cluster, topics, options)
+    return ends
+
+
+def _report(options: ReadOptions, loss: DataLost) -> None:
+    if options.fail_on_data_loss:
+        raise type(loss)(f"{loss}; {HINT}")
+    log.warning("going on after a loss of data: reason=%s", loss)
