@@ -1,0 +1,28 @@
+"""Which columns a view has, as far as the pipeline's file tells."""
+
+from tidelog.pipelines.ddl import BadSchema, read_schema
+from tidelog.pipelines.definition import FormatKind, Source, Step, TopicSource, WindowStep
+
+RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+POSITION_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
+"""What a parsed record keeps of where it came from."""
+WINDOW_COLUMNS = ("window_start", "window_end")
+
+
+def columns_of_source(source: Source) -> list[str] | None:
+    """None: only Spark can tell."""
+    if isinstance(source, TopicSource) and source.format.kind is FormatKind.RAW:
+        return list(RAW_COLUMNS)
+    if source.format.schema is None:
+        return None
+    try:
+        columns = [column.name for column in read_schema(source.format.schema)]
+    except BadSchema:
+        return None
+    return columns + list(POSITION_COLUMNS) if isinstance(source, TopicSource) else columns
+
+
+def columns_of_step(step: Step) -> list[str] | None:
+    if isinstance(step, WindowStep):
+        return [*WINDOW_COLUMNS, *step.group, *step.aggregates]
+    return None

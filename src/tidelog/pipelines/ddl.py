@@ -1,0 +1,170 @@
+"""A reader of the columns that a schema declares, in Spark's words: `id bigint, at timestamp, tags array<string>`."""
+
+import re
+from typing import NamedTuple
+
+from tidelog.pipelines.mistakes import nearest
+
+SIMPLE_TYPES = frozenset(
+    [
+        "boolean",
+        "tinyint",
+        "byte",
+        "smallint",
+        "short",
+        "int",
+        "integer",
+        "bigint",
+        "long",
+        "float",
+        "real",
+        "double",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "timestamp_ltz",
+        "string",
+        "binary",
+        "void",
+        "variant",
+    ]
+)
+SIZED_TYPES = {"decimal": 2, "dec": 2, "numeric": 2, "char": 1, "character": 1, "varchar": 1}
+"""Types that may have numbers in brackets, and how many at most."""
+NESTED_TYPES = ("array", "map", "struct")
+LARGEST_PRECISION = 38
+_TOKEN = re.compile(
+    r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`)|(?P<number>\d+)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<mark>\S))"
+)
+_END = "the end"
+
+
+class BadSchema(ValueError):
+    """The message says what was found and what was expected."""
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+
+
+def read_schema(text: str) -> list[Column]:
+    """The columns on the outermost level; raises BadSchema."""
+    return _Reader(text).columns()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._tokens = [(match.lastgroup, match[match.lastgroup or 0]) for match in _TOKEN.finditer(text.rstrip())]
+        self._position = 0
+
+    def columns(self) -> list[Column]:
+        columns: list[Column] = []
+        while True:
+            name = self._name()
+            if name.lower() in (column.name.lower() for column in columns):
+                raise BadSchema(f"the schema names column '{name}' twice")
+            self._accept(":")
+            columns.append(Column(name, self._column_type(name)))
+            if self._peek() == _END:
+                return columns
+            self._expect(",", name)
+
+    def _column_type(self, name: str) -> str:
+        found = self._type(name)
+        if self._accept("not"):
+            self._expect("null", name)
+        if self._accept("comment"):
+            self._next()
+        return found
+
+    def _type(self, column: str) -> str:
+        word = self._next()
+        lower = word.lower()
+        if lower in SIMPLE_TYPES:
+            return lower
+        if lower in SIZED_TYPES:
+            return lower + self._sizes(lower, column)
+        if lower in NESTED_TYPES:
+            return self._nested(lower, column)
+        if word in (_END, ",", ">", ")"):
+            raise BadSchema(
+                f"column '{column}' of the schema has no type; write it behind the name, as in '{column} string'"
+            )
+        known = (*sorted(SIMPLE_TYPES), *SIZED_TYPES, *NESTED_TYPES)
+        raise BadSchema(f"column '{column}' of the schema has the unknown type '{word}'{nearest(word, known)}")
+
+    def _sizes(self, type_name: str, column: str) -> str:
+        if not self._accept("("):
+            return ""
+        sizes = [self._number(column)]
+        while self._accept(",") and len(sizes) < SIZED_TYPES[type_name]:
+            sizes.append(self._number(column))
+        self._expect(")", column)
+        if SIZED_TYPES[type_name] == 2 and not sizes[-1] <= sizes[0] <= LARGEST_PRECISION:
+            raise BadSchema(
+                f"column '{column}' of the schema: a decimal has at most {LARGEST_PRECISION} digits,"
+                " and no more of them behind the point"
+            )
+        return f"({','.join(map(str, sizes))})"
+
+    def _nested(self, kind: str, column: str) -> str:
+        self._expect("<", column)
+        if kind == "array":
+            inner = self._type(column)
+        elif kind == "map":
+            key = self._type(column)
+            self._expect(",", column)
+            inner = f"{key},{self._type(column)}"
+        else:
+            inner = self._fields(column)
+        self._expect(">", column)
+        return f"{kind}<{inner}>"
+
+    def _fields(self, column: str) -> str:
+        fields = []
+        while self._peek() not in (">", _END):
+            name = self._name()
+            self._accept(":")
+            fields.append(f"{name}:{self._column_type(f'{column}.{name}')}")
+            if not self._accept(","):
+                break
+        return ",".join(fields)
+
+    # -- tokens
+
+    def _peek(self) -> str:
+        return self._tokens[self._position][1] if self._position < len(self._tokens) else _END
+
+    def _next(self) -> str:
+        token = self._peek()
+        self._position += 1
+        return token
+
+    def _accept(self, token: str) -> bool:
+        if self._peek().lower() != token:
+            return False
+        self._position += 1
+        return True
+
+    def _expect(self, token: str, column: str) -> None:
+        found = self._next()
+        if found.lower() != token:
+            shown = found if found == _END else f"'{found}'"
+            raise BadSchema(f"column '{column}' of the schema: expected '{token}', found {shown}")
+
+    def _name(self) -> str:
+        kind = self._tokens[self._position][0] if self._position < len(self._tokens) else None
+        token = self._next()
+        if kind != "name":
+            shown = token if token == _END else f"'{token}'"
+            raise BadSchema(
+                f"the schema should have the name of a column where it has {shown}, as in 'id bigint, name string'"
+            )
+        return token.strip("`").replace("``", "`")
+
+    def _number(self, column: str) -> int:
+        token = self._next()
+        if not token.isdecimal():
+            raise BadSchema(f"column '{column}' of the schema: expected a number in the brackets, found '{token}'")
+        return int(token)

@@ -1,0 +1,136 @@
+"""How a source or a sink declares the format of its values."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
+from tidelog.pipelines.ddl import BadSchema, read_schema
+from tidelog.pipelines.definition import Format, FormatKind
+from tidelog.pipelines.fields import Fields
+from tidelog.pipelines.mistakes import listed
+
+TOPIC_FORMATS = (FormatKind.RAW, FormatKind.JSON, FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.CSV)
+FILE_FORMATS = (FormatKind.CSV, FormatKind.JSON, FormatKind.PARQUET)
+FORMAT_KEYS = ("format", "schema", "schema_file", "message", "confluent_prefix", "format_options")
+WITH_SCHEMA_FILE = (FormatKind.AVRO, FormatKind.PROTOBUF)
+KINDS_WITH = {
+    "schema": tuple(kind for kind in FormatKind if kind is not FormatKind.RAW),
+    "schema_file": WITH_SCHEMA_FILE,
+    "message": (FormatKind.PROTOBUF,),
+    "confluent_prefix": WITH_SCHEMA_FILE,
+}
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_ADDRESS_OF_STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+EXAMPLE_SCHEMA = "'id bigint, name string'"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a part of a pipeline takes from the whole."""
+
+    directory: Path
+    bootstrap: str
+
+
+def located(text: str, directory: Path) -> str:
+    """Relative paths begin at the pipeline's file; addresses of stores (s3://...) stay as they are."""
+    if _ADDRESS_OF_STORE.match(text):
+        return text
+    return os.path.normpath(directory / Path(text).expanduser())
+
+
+def is_local(location: str) -> bool:
+    return not _ADDRESS_OF_STORE.match(location)
+
+
+def read_bootstrap(fields: Fields, default: str) -> str:
+    text = fields.text("bootstrap")
+    try:
+        if text and "${" not in text:  # a variable that is not set has been complained about
+            parse_bootstrap(text)
+    except BadBootstrap as error:
+        fields.complain("bootstrap", str(error))
+    return text or default
+
+
+def read_topic(fields: Fields, key: str) -> str | None:
+    name = fields.text(key)
+    refuse_illegal_topics(fields, key, (name,) if name else ())
+    return name
+
+
+def refuse_illegal_topics(fields: Fields, key: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        if not TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+            fields.complain(key, f"'{name}' cannot be a topic: letters, digits, '.', '_' and '-' make a name")
+
+
+def read_format_of_topic(fields: Fields, surroundings: Surroundings) -> Format:
+    format_ = _read(fields, surroundings, FormatKind.RAW, TOPIC_FORMATS)
+    if format_.kind in (FormatKind.JSON, FormatKind.CSV) and not fields.has("schema"):
+        fields.complain(None, f"format = '{format_.kind}' needs the columns: schema = {EXAMPLE_SCHEMA}")
+    return _with_schema_file(fields, format_)
+
+
+def read_format_of_files(fields: Fields, surroundings: Surroundings, path: str, *, is_stream: bool) -> Format:
+    guessed = next((kind for kind in FILE_FORMATS if path.endswith(f".{kind}")), None)
+    if guessed is None and not fields.has("format"):
+        fields.complain(
+            None, f"the names of these files do not tell their format; add format = {_choices(FILE_FORMATS)}"
+        )
+    format_ = _read(fields, surroundings, guessed or FormatKind.PARQUET, FILE_FORMATS)
+    if is_stream and not fields.has("schema"):
+        fields.complain(None, f"files that are followed need the columns: schema = {EXAMPLE_SCHEMA}")
+    return format_
+
+
+def read_format_of_topic_sink(fields: Fields, surroundings: Surroundings) -> Format:
+    return _with_schema_file(fields, _read(fields, surroundings, FormatKind.JSON, TOPIC_FORMATS))
+
+
+def _read(fields: Fields, surroundings: Surroundings, default: FormatKind, among: tuple[FormatKind, ...]) -> Format:
+    kind = fields.choice("format", FormatKind, default, among)
+    for key, kinds in KINDS_WITH.items():
+        if fields.has(key) and kind not in kinds and _is_clear(fields):
+            possible = [str(each) for each in among if each in kinds]
+            remedy = f"it is for {listed(possible)}" if possible else "it is not for files"
+            fields.complain(key, f"format = '{kind}' has no '{key}'; {remedy}")
+    schema_file = fields.text("schema_file")
+    return Format(
+        kind=kind,
+        schema=_schema(fields),
+        schema_file=Path(located(schema_file, surroundings.directory)) if schema_file else None,
+        message=fields.text("message"),
+        confluent_prefix=fields.flag("confluent_prefix"),
+        options=fields.settings("format_options"),
+    )
+
+
+def _is_clear(fields: Fields) -> bool:
+    """Whether there is no unknown format, about which enough has been said."""
+    return fields.anything("format") in (None, *FormatKind)
+
+
+def _schema(fields: Fields) -> str | None:
+    text = fields.text("schema")
+    try:
+        if text:
+            read_schema(text)
+    except BadSchema as error:
+        fields.complain("schema", str(error))
+    return text
+
+
+def _with_schema_file(fields: Fields, format_: Format) -> Format:
+    if format_.kind in WITH_SCHEMA_FILE and not fields.has("schema_file"):
+        example = "'order.avsc'" if format_.kind is FormatKind.AVRO else "'order.desc' (of protoc --descriptor_set_out)"
+        fields.complain(None, f"format = '{format_.kind}' needs the schema of the values: schema_file = {example}")
+    if format_.kind is FormatKind.PROTOBUF and not fields.has("message"):
+        fields.complain(None, "format = 'protobuf' needs the type of the values: message = 'shop.Order'")
+    return format_
+
+
+def _choices(kinds: tuple[FormatKind, ...]) -> str:
+    return listed([f"'{kind}'" for kind in kinds])

@@ -1,0 +1,130 @@
+"""The tables [sinks.NAME] of a pipeline's file."""
+
+import re
+
+from tidelog.pipelines.definition import (
+    Compaction,
+    PartitionField,
+    SchemaChanges,
+    Sink,
+    TableKind,
+    TableSink,
+    TopicSink,
+)
+from tidelog.pipelines.durations import size_bytes
+from tidelog.pipelines.fields import Fields
+from tidelog.pipelines.mistakes import listed, nearest
+from tidelog.pipelines.parse_formats import (
+    FORMAT_KEYS,
+    Surroundings,
+    located,
+    read_bootstrap,
+    read_format_of_topic_sink,
+    read_topic,
+)
+
+TARGETS = ("topic", *TableKind)
+TOPIC_ONLY = (*FORMAT_KEYS, "key", "output_mode", "options")
+TABLE_ONLY = ("partition_by", "schema_changes", "dead_letters", "compact", "catalog")
+OUTPUT_MODES = ("append", "update", "complete")
+_PARTITION = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?:=\s*(?P<expression>[^\s=].*?)\s*)?", re.DOTALL)
+
+
+def read_sink(name: str, fields: Fields, surroundings: Surroundings) -> Sink:
+    of = fields.required("from", "'orders'")
+    target = fields.choose(TARGETS)
+    if target in (None, "topic"):
+        return _topic_sink(name, of, fields, surroundings)
+    return _table_sink(name, of, TableKind(target), fields, surroundings)
+
+
+def _topic_sink(name: str, of: str, fields: Fields, surroundings: Surroundings) -> TopicSink:
+    fields.kind = "a sink to a topic"
+    sink = TopicSink(
+        name=name,
+        of=of,
+        bootstrap=read_bootstrap(fields, surroundings.bootstrap),
+        topic=read_topic(fields, "topic") or "",
+        format=read_format_of_topic_sink(fields, surroundings),
+        key=fields.text("key"),
+        output_mode=_output_mode(fields),
+        options=fields.settings("options"),
+    )
+    fields.finish(TABLE_ONLY)
+    return sink
+
+
+def _output_mode(fields: Fields) -> str:
+    mode = fields.text("output_mode")
+    if mode is not None and mode not in OUTPUT_MODES:
+        fields.complain("output_mode", f"expected {listed(OUTPUT_MODES)}, found '{mode}'{nearest(mode, OUTPUT_MODES)}")
+    return mode or OUTPUT_MODES[0]
+
+
+def _table_sink(name: str, of: str, kind: TableKind, fields: Fields, surroundings: Surroundings) -> TableSink:
+    fields.kind = f"a sink to {'an' if kind is TableKind.ICEBERG else 'a'} {kind.capitalize()} table"
+    changes, dead_letters = _schema_changes(fields)
+    sink = TableSink(
+        name=name,
+        of=of,
+        kind=kind,
+        location=_location(kind, fields, surroundings),
+        partition_by=_partition_by(fields),
+        schema_changes=changes,
+        dead_letter_topic=dead_letters,
+        dead_letter_bootstrap=read_bootstrap(fields, surroundings.bootstrap) if dead_letters else None,
+        compaction=_compaction(fields),
+        catalog=fields.settings("catalog") if kind is TableKind.ICEBERG else {},
+    )
+    fields.finish((*TOPIC_ONLY, "catalog", "bootstrap"))
+    return sink
+
+
+def _location(kind: TableKind, fields: Fields, surroundings: Surroundings) -> str:
+    text = fields.text(kind) or ""
+    if kind is not TableKind.ICEBERG:
+        return located(text, surroundings.directory) if text else ""
+    if text and not re.fullmatch(r"\w+(\.\w+)+", text):
+        fields.complain(kind, f"expected NAMESPACE.TABLE such as 'shop.orders', found '{text}'")
+    return text
+
+
+def _schema_changes(fields: Fields) -> tuple[SchemaChanges, str | None]:
+    changes = fields.choice("schema_changes", SchemaChanges, SchemaChanges.FAIL)
+    topic = read_topic(fields, "dead_letters")
+    if changes is SchemaChanges.DEAD_LETTER and not fields.has("dead_letters"):
+        fields.complain(
+            "schema_changes", "schema_changes = 'dead_letter' needs the topic: dead_letters = 'orders.dead'"
+        )
+    if topic and changes is not SchemaChanges.DEAD_LETTER:
+        fields.complain("dead_letters", "a table has dead letters only with schema_changes = 'dead_letter'")
+    return changes, topic
+
+
+def _partition_by(fields: Fields) -> tuple[PartitionField, ...]:
+    parts = []
+    for text in fields.texts("partition_by"):
+        match = _PARTITION.fullmatch(text)
+        if match is None:
+            fields.complain(
+                "partition_by", f"expected a column or 'NAME = EXPRESSION' as in 'day = date(at)', found '{text}'"
+            )
+        else:
+            parts.append(PartitionField(match["name"], match["expression"]))
+    return tuple(parts)
+
+
+def _compaction(fields: Fields) -> Compaction | None:
+    value = fields.anything("compact")
+    if value is None or value is True:
+        return Compaction()
+    if value is False:
+        return None
+    table = fields.table("compact", "compact")
+    if table is None:
+        return None
+    files = table.number("files")
+    target_bytes = table.quantity("target", size_bytes)
+    table.finish()
+    default = Compaction()
+    return Compaction(files or default.files, target_bytes or default.target_bytes)

@@ -1,0 +1,125 @@
+"""The tables [sources.NAME] of a pipeline's file."""
+
+import re
+from datetime import UTC, date, datetime
+
+from tidelog.pipelines.definition import BadRecords, FileSource, Source, TopicSource, Watermark
+from tidelog.pipelines.durations import interval
+from tidelog.pipelines.fields import Fields
+from tidelog.pipelines.mistakes import nearest
+from tidelog.pipelines.parse_formats import (
+    FORMAT_KEYS,
+    Surroundings,
+    located,
+    read_bootstrap,
+    read_format_of_files,
+    read_format_of_topic,
+    read_topic,
+    refuse_illegal_topics,
+)
+
+ORIGINS = ("topic", "topics", "pattern", "files")
+TOPIC_ONLY = ("topics", "pattern", "bootstrap", "starting", "bad_records", "dead_letters", "options", *FORMAT_KEYS)
+FILE_ONLY = ("stream",)
+STARTS = ("earliest", "latest")
+
+
+def read_source(name: str, fields: Fields, surroundings: Surroundings) -> Source:
+    if fields.choose(ORIGINS) == "files":
+        return _file_source(name, fields, surroundings)
+    return _topic_source(name, fields, surroundings)
+
+
+def _topic_source(name: str, fields: Fields, surroundings: Surroundings) -> TopicSource:
+    fields.kind = "a source of topics"
+    topic = read_topic(fields, "topic")
+    topics = fields.texts("topics")
+    refuse_illegal_topics(fields, "topics", topics)
+    format_ = read_format_of_topic(fields, surroundings)
+    dead_letters, bad_records = _bad_records(fields)
+    source = TopicSource(
+        name=name,
+        bootstrap=read_bootstrap(fields, surroundings.bootstrap),
+        topics=(topic,) if topic else topics,
+        pattern=_pattern(fields),
+        starting=_starting(fields),
+        format=format_,
+        bad_records=bad_records,
+        dead_letter_topic=dead_letters,
+        watermark=_watermark(fields),
+        options=fields.settings("options"),
+    )
+    fields.finish(FILE_ONLY)
+    return source
+
+
+def _file_source(name: str, fields: Fields, surroundings: Surroundings) -> FileSource:
+    fields.kind = "a source of files"
+    path = located(fields.text("files") or "", surroundings.directory)
+    is_stream = fields.flag("stream") or False
+    source = FileSource(
+        name=name,
+        path=path,
+        format=read_format_of_files(fields, surroundings, path, is_stream=is_stream),
+        is_stream=is_stream,
+        watermark=_watermark(fields),
+    )
+    fields.finish(TOPIC_ONLY)
+    return source
+
+
+def _pattern(fields: Fields) -> str | None:
+    text = fields.text("pattern")
+    try:
+        re.compile(text or "")
+    except re.error as error:
+        fields.complain("pattern", f"'{text}' is not a regular expression: {error}")
+    return text
+
+
+def _starting(fields: Fields) -> str:
+    """A time may be a text or TOML's own; without a zone it is UTC."""
+    value = fields.anything("starting")
+    if value is None:
+        return STARTS[0]
+    if isinstance(value, str):
+        if value in STARTS:
+            return value
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            fields.complain("starting", _not_a_start(str(value)))
+            return STARTS[0]
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime):
+        fields.complain("starting", _not_a_start(str(value)))
+        return STARTS[0]
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _not_a_start(text: str) -> str:
+    return f"expected earliest, latest or a time such as 2026-01-31T12:00:00Z, found '{text}'{nearest(text, STARTS)}"
+
+
+def _bad_records(fields: Fields) -> tuple[str | None, BadRecords]:
+    topic = read_topic(fields, "dead_letters")
+    chosen = fields.choice("bad_records", BadRecords, BadRecords.DEAD_LETTER if topic else BadRecords.FAIL)
+    if topic and chosen is not BadRecords.DEAD_LETTER:
+        fields.complain(
+            "bad_records", f"bad_records = '{chosen}' and dead_letters exclude each other; give one of them"
+        )
+    if chosen is BadRecords.DEAD_LETTER and not fields.has("dead_letters"):
+        fields.complain("bad_records", "bad_records = 'dead_letter' needs the topic: dead_letters = 'orders.dead'")
+    return topic, chosen
+
+
+def _watermark(fields: Fields) -> Watermark | None:
+    table = fields.table("watermark", "a watermark")
+    if table is None:
+        return None
+    column = table.required("column", "'at'")
+    table.required("delay", "'10 minutes'")
+    delay = table.quantity("delay", interval) or ""
+    table.finish()
+    return Watermark(column, delay)

@@ -1,0 +1,214 @@
+"""Whether the parts of a pipeline fit together: views that are read, cycles, watermarks, columns. No I/O."""
+
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from tidelog.pipelines.columns import columns_of_source, columns_of_step
+from tidelog.pipelines.definition import (
+    DeduplicateStep,
+    FileSource,
+    Pipeline,
+    PythonStep,
+    Sink,
+    Source,
+    SqlStep,
+    Step,
+    TopicSink,
+    WindowStep,
+)
+from tidelog.pipelines.fields import Notes
+from tidelog.pipelines.lines import KeyPath
+from tidelog.pipelines.mistakes import listed, nearest
+from tidelog.pipelines.sql_names import views_read_by
+
+
+def reads(step: Step) -> list[str]:
+    """The views that a step reads."""
+    if isinstance(step, SqlStep):
+        return [view.name for view in views_read_by(step.sql)]
+    return [step.of] if step.of else []
+
+
+def in_order_of_reading(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Each step behind those it reads, whatever their order in the file; the file's order where it does not matter."""
+    waiting = list(steps)
+    ordered: list[Step] = []
+    while waiting:
+        unread = {step.view.lower() for step in waiting}
+        ready = next(step for step in waiting if not unread & {name.lower() for name in reads(step)})
+        ordered.append(ready)
+        waiting.remove(ready)
+    return tuple(ordered)
+
+
+def check_references(pipeline: Pipeline, notes: Notes, step_positions: Mapping[str, int]) -> None:
+    _References(pipeline, notes, step_positions).check()
+
+
+class _References:
+    """Names of views are the same in capitals and small letters, as in Spark."""
+
+    def __init__(self, pipeline: Pipeline, notes: Notes, step_positions: Mapping[str, int]) -> None:
+        self._pipeline = pipeline
+        self._notes = notes
+        self._positions = step_positions
+        self._sources: dict[str, Source] = {source.name.lower(): source for source in pipeline.sources}
+        self._steps: dict[str, Step] = {step.view.lower(): step for step in pipeline.steps if step.view}
+        self._names = [source.name for source in pipeline.sources] + [step.view for step in pipeline.steps]
+
+    def check(self) -> None:
+        self._check_known()
+        if self._check_cycles():
+            self._check_used()
+            self._check_sinks()
+            self._check_columns()
+
+    def _path(self, step: Step, *keys: str) -> KeyPath:
+        return ("steps", self._positions.get(step.view, 0), *keys)
+
+    # -- views
+
+    def _check_known(self) -> None:
+        for step in self._pipeline.steps:
+            if isinstance(step, SqlStep):
+                self._check_sql(step)
+            else:
+                self._check_view(step.of, self._path(step, "from"))
+        for sink in self._pipeline.sinks:
+            self._check_view(sink.of, ("sinks", sink.name, "from"))
+
+    def _check_sql(self, step: SqlStep) -> None:
+        found = views_read_by(step.sql)
+        path = self._path(step, "sql")
+        for view in found:
+            self._check_view(view.name, path, self._notes.lines.within(path, view.newlines))
+        if step.sql and not found:
+            self._notes.complain(path, f"the SQL reads no view; say FROM {listed(self._others(step))}")
+
+    def _others(self, step: Step) -> list[str]:
+        return [name for name in self._names if name != step.view] or ["a view"]
+
+    def _check_view(self, name: str, path: KeyPath, line: int | None = None) -> None:
+        if not name or name.lower() in self._sources or name.lower() in self._steps:
+            return
+        known = f"; known are {listed(self._names, 'and')}" if self._names else ""
+        self._notes.complain(path, f"there is no view '{name}'{nearest(name, self._names) or known}", line=line)
+
+    def _check_cycles(self) -> bool:
+        graph = {name: {read.lower() for read in reads(step)} for name, step in self._steps.items()}
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            names = [self._steps[name].view for name in reversed(error.args[1])]
+            step = self._steps[names[0].lower()]
+            self._notes.complain(self._path(step), f"these steps read each other in a circle: {' <- '.join(names)}")
+            return False
+        return True
+
+    def _above(self, name: str) -> set[str]:
+        """The view and everything it is made from, in small letters."""
+        found: set[str] = set()
+        waiting = [name.lower()]
+        while waiting:
+            view = waiting.pop()
+            if view not in found and (view in self._sources or view in self._steps):
+                found.add(view)
+                waiting += [read.lower() for read in reads(self._steps[view])] if view in self._steps else []
+        return found
+
+    def _check_used(self) -> None:
+        if not self._pipeline.sinks:
+            return
+        used = set().union(*(self._above(sink.of) for sink in self._pipeline.sinks))
+        if any(sink.of and not self._above(sink.of) for sink in self._pipeline.sinks):
+            return  # a sink of an unknown view: what it would have used is not unused
+        places: list[tuple[KeyPath, str]] = [
+            (("sources", source.name), source.name) for source in self._pipeline.sources
+        ]
+        places += [(self._path(step), step.view) for step in self._pipeline.steps if step.view]
+        for path, name in places:
+            if name.lower() not in used:
+                self._notes.complain(path, f"no sink reads '{name}', directly or through steps", is_warning=True)
+
+    # -- streams and watermarks
+
+    def _check_sinks(self) -> None:
+        for sink in self._pipeline.sinks:
+            above = self._above(sink.of)
+            if self._reads_unknown_views(above):
+                continue  # what is meant may be a stream with a watermark
+            self._check_has_stream(sink, above)
+            if _is_appending(sink):
+                self._check_watermarks(sink, above)
+
+    def _reads_unknown_views(self, views: set[str]) -> bool:
+        all_reads = [read.lower() for view in views if view in self._steps for read in reads(self._steps[view])]
+        return any(read not in self._sources and read not in self._steps for read in all_reads)
+
+    def _check_has_stream(self, sink: Sink, above: set[str]) -> None:
+        sources = [self._sources[name] for name in above if name in self._sources]
+        if sources and all(isinstance(source, FileSource) and not source.is_stream for source in sources):
+            self._notes.complain(
+                ("sinks", sink.name, "from"),
+                f"'{sink.of}' is made only of files that are read once;"
+                " a sink needs a topic above it, or files with stream = true",
+            )
+
+    def _check_watermarks(self, sink: Sink, above: set[str]) -> None:
+        for step in self._pipeline.steps:
+            if isinstance(step, WindowStep) and step.view.lower() in above and not self._may_have_watermark(step):
+                sources = [self._sources[name].name for name in sorted(self._above(step.view)) if name in self._sources]
+                to = f"source {sources[0]}" if sources else "its source"
+                self._notes.complain(
+                    self._path(step, "window"),
+                    f"sink {sink.name} gets a window once it is complete, which needs a watermark;"
+                    f" add watermark = {{ column = '{step.column}', delay = '10 minutes' }} to {to}",
+                )
+
+    def _may_have_watermark(self, step: WindowStep) -> bool:
+        """Python may set one itself."""
+        above = self._above(step.view)
+        if any(isinstance(self._steps.get(name), PythonStep) for name in above):
+            return True
+        return any(self._sources[name].watermark is not None for name in above if name in self._sources)
+
+    # -- columns, as far as they are known without Spark
+
+    def _check_columns(self) -> None:
+        for source in self._pipeline.sources:
+            if source.watermark is not None:
+                path = ("sources", source.name, "watermark", "column")
+                self._check_column(source.watermark.column, columns_of_source(source), path, source.name)
+        for step in self._pipeline.steps:
+            if isinstance(step, WindowStep | DeduplicateStep):
+                self._check_columns_of_step(step, self._columns(step.of, set()))
+
+    def _check_columns_of_step(self, step: WindowStep | DeduplicateStep, known: list[str] | None) -> None:
+        if isinstance(step, DeduplicateStep):
+            for column in step.columns:
+                self._check_column(column, known, self._path(step, "deduplicate"), step.of)
+            return
+        self._check_column(step.column, known, (*self._path(step, "window"), "column"), step.of)
+        for column in step.group:
+            self._check_column(column, known, self._path(step, "group"), step.of)
+
+    def _check_column(self, column: str, known: list[str] | None, path: KeyPath, view: str) -> None:
+        if known is None or not column.isidentifier() or column.lower() in map(str.lower, known):
+            return
+        hint = nearest(column, known) or f"; it has {listed(known, 'and')}"
+        self._notes.complain(path, f"view '{view}' has no column '{column}'{hint}")
+
+    def _columns(self, view: str, seen: set[str]) -> list[str] | None:
+        name = view.lower()
+        if name in seen:
+            return None
+        if name in self._sources:
+            return columns_of_source(self._sources[name])
+        step = self._steps.get(name)
+        if isinstance(step, DeduplicateStep):
+            return self._columns(step.of, seen | {name})
+        return None if step is None else columns_of_step(step)
+
+
+def _is_appending(sink: Sink) -> bool:
+    return not isinstance(sink, TopicSink) or sink.output_mode == "append"
