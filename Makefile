@@ -11,9 +11,10 @@ CLUSTER ?=
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime-installed
+SPARK := $(VENV)/.spark-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run install test check format bench compat docs lock clean
+.PHONY: help run install spark test check format bench compat docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -23,6 +24,9 @@ run: $(RUNTIME) ## Start three brokers on 127.0.0.1:29092 to 29094 with their da
 
 install: $(RUNTIME) ## Install what the broker needs into .venv
 	@echo "Installed: $(BIN)/tidelog"
+
+spark: $(SPARK) ## Install Spark, its Java and what pipelines need into .venv
+	@echo "Installed: $(BIN)/tidelog pipeline"
 
 test: $(DEV) ## Run all tests (ONLY=tests/cli runs a part)
 	@echo "==> pytest $(ONLY)" && $(BIN)/python -m pytest --verbose $(ONLY)
@@ -47,11 +51,14 @@ docs: $(DEV) ## Generate the reference pages again
 
 lock: $(DEV) ## Choose the pinned versions anew
 	@$(PIP) install uv
-	@for part in runtime dev; do \
-	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
-	    --no-emit-index-url --no-annotate $$(test $$part = dev && echo --extra dev) \
-	    pyproject.toml --output-file requirements/$$part.lock; \
-	done
+	@$(call choose,runtime,)
+	@$(call choose,spark,--extra spark)
+	@$(call choose,dev,--extra spark --extra iceberg --extra dev)
+
+define choose
+$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
+  --no-emit-index-url --no-annotate $(2) pyproject.toml --output-file requirements/$(1).lock
+endef
 
 clean: ## Remove everything that was installed or cached; data stays
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
@@ -72,7 +79,12 @@ $(RUNTIME): requirements/runtime.lock pyproject.toml | $(VENV)/bin/python
 	@$(PIP) install --no-deps --editable .
 	@touch $@
 
-$(DEV): $(RUNTIME) requirements/dev.lock
+$(SPARK): $(RUNTIME) requirements/spark.lock
+	@echo "==> installing Spark and what pipelines need (a download of about 700 MB, once)"
+	@$(PIP) install --require-hashes -r requirements/spark.lock
+	@touch $@
+
+$(DEV): $(SPARK) requirements/dev.lock
 	@echo "==> installing what tests and checks need"
 	@$(PIP) install --require-hashes -r requirements/dev.lock
 	@touch $@
