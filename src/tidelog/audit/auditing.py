@@ -1,0 +1,208 @@
+"""The audit from its beginning to its end: list, read all segments in parallel, judge, look closer, look again."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from tidelog.audit.comparing import Side, by_topic_id, cuts_of, differences, judge_difference
+from tidelog.audit.directories import find_log_dirs, reread_checkpoints, survey, topic_filter
+from tidelog.audit.facts import LARGEST_OFFSET, LogDir, OffsetRange, PlacedBatch, Replica, SegmentFacts
+from tidelog.audit.finding import Finding, Kind, finding_of
+from tidelog.audit.findings import judge_replica
+from tidelog.audit.segments import BlockItem, SegmentItem, list_batches, read_segment
+from tidelog.types import TopicPartition
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+LOOKS = 3
+"""Files of a running broker change while they are read: only what is found every time is a finding."""
+PAUSE_S = 1.0
+
+
+class Runner(Protocol):
+    """Where the reading is done."""
+
+    def run(
+        self, work: Callable[[Item], Result], items: Sequence[Item], size_of: Callable[[Item], int]
+    ) -> list[Result]:
+        """The results in the order of the items."""
+        ...
+
+
+class LocalRunner:
+    """In this process, one after the other."""
+
+    def run(
+        self, work: Callable[[Item], Result], items: Sequence[Item], size_of: Callable[[Item], int]
+    ) -> list[Result]:
+        return [work(item) for item in items]
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    paths: Sequence[str]
+    topics: Sequence[str] = ()
+    compacted: Sequence[str] = ()
+    counts_keys: bool = True
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All that was found."""
+
+    log_dirs: Sequence[LogDir]
+    replicas: Sequence[Replica]
+    findings: Sequence[Finding] = field(default_factory=list)
+
+    @property
+    def faults(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.is_fault]
+
+    @property
+    def notes(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.is_fault]
+
+
+def audit(options: AuditOptions, runner: Runner, pause: Callable[[float], None] = time.sleep) -> Audit:
+    log_dirs = find_log_dirs(options.paths)
+    found = _look(log_dirs, options, runner, topic_filter(options.topics))
+    for _ in range(LOOKS - 1):
+        doubtful = _doubtful(found)
+        if not doubtful:
+            break
+        pause(PAUSE_S)
+        again = _look(log_dirs, replace(options, counts_keys=False), runner, doubtful.__contains__)
+        found = _corrected(found, again, doubtful)
+    return found
+
+
+def _doubtful(found: Audit) -> set[TopicPartition]:
+    """Partitions with faults that a running broker may have caused by going on with its work."""
+    running = {replica.topic_partition for replica in found.replicas if replica.log_dir.is_running}
+    faulty = {finding.topic_partition for finding in found.faults if finding.topic_partition is not None}
+    return running & faulty
+
+
+def _corrected(found: Audit, again: Audit, doubtful: set[TopicPartition]) -> Audit:
+    """What the first look said of other partitions, and the second of the doubtful ones."""
+    kept = [finding for finding in found.findings if finding.topic_partition not in doubtful]
+    new = [finding for finding in again.findings if finding.topic_partition in doubtful]
+    return Audit(found.log_dirs, found.replicas, kept + new)
+
+
+def _look(
+    log_dirs: Sequence[str], options: AuditOptions, runner: Runner, wanted: Callable[[TopicPartition], bool]
+) -> Audit:
+    found = survey(log_dirs, wanted)
+    read = _read(found.replicas, options, runner)
+    replicas = reread_checkpoints(read, found)
+    findings = list(found.findings)
+    is_compacted = _compacted_topics(replicas, options)
+    unexplained: list[tuple[Sequence[Replica], OffsetRange, OffsetRange]] = []
+    for of_partition in by_partition(replicas).values():
+        same_topic, others = by_topic_id(of_partition)
+        findings += others
+        for replica in of_partition:
+            compacted = is_compacted(replica.topic_partition)
+            findings += judge_replica(replica, is_compacted=compacted)
+        findings += _different_starts(same_topic)
+        for first, last in differences(same_topic, _cleaned_end(same_topic, is_compacted, options)):
+            unexplained.append((same_topic, first, last))
+    findings += _look_closer(unexplained, runner)
+    return Audit(found.log_dirs, replicas, findings)
+
+
+def by_partition(replicas: Iterable[Replica]) -> dict[TopicPartition, list[Replica]]:
+    found: dict[TopicPartition, list[Replica]] = defaultdict(list)
+    for replica in replicas:
+        found[replica.topic_partition].append(replica)
+    for of_partition in found.values():
+        of_partition.sort(key=lambda replica: (replica.log_dir.broker is None, replica.log_dir.broker, replica.path))
+    return dict(sorted(found.items()))
+
+
+def _read(replicas: Sequence[Replica], options: AuditOptions, runner: Runner) -> list[Replica]:
+    items: list[SegmentItem] = []
+    owners: list[int] = []
+    numbers = {id(replica): number for number, replica in enumerate(replicas)}
+    for of_partition in by_partition(replicas).values():
+        cuts = cuts_of(of_partition)
+        for place, replica in enumerate(of_partition):
+            for file in replica.files:
+                counts_keys = options.counts_keys and place == 0
+                path = replica.file_path(file.base_offset)
+                items.append(
+                    SegmentItem(replica.topic_partition, path, file.base_offset, file.size_bytes, cuts, counts_keys)
+                )
+                owners.append(numbers[id(replica)])
+    facts: dict[int, list[SegmentFacts]] = defaultdict(list)
+    for owner, segment in zip(owners, runner.run(read_segment, items, lambda item: item.size_bytes), strict=True):
+        facts[owner].append(segment)
+    return [replace(replica, segments=tuple(facts[number])) for number, replica in enumerate(replicas)]
+
+
+def _compacted_topics(replicas: Sequence[Replica], options: AuditOptions) -> Callable[[TopicPartition], bool]:
+    """A topic is known as compacted when some broker has compacted one of its partitions, or by its name."""
+    cleaned = {replica.topic_partition.topic for replica in replicas if replica.cleaned_end > 0}
+    named = topic_filter(options.compacted) if options.compacted else lambda _: False
+    return lambda topic_partition: topic_partition.topic in cleaned or named(topic_partition)
+
+
+def _cleaned_end(
+    replicas: Sequence[Replica], is_compacted: Callable[[TopicPartition], bool], options: AuditOptions
+) -> int:
+    end = max((replica.cleaned_end for replica in replicas), default=0)
+    topic_partition = replicas[0].topic_partition
+    if not end and options.compacted and topic_filter(options.compacted)(topic_partition):
+        return LARGEST_OFFSET
+    return end
+
+
+def _different_starts(replicas: Sequence[Replica]) -> list[Finding]:
+    starts = {replica.log_start for replica in replicas if replica.files}
+    if len(starts) < 2:
+        return []
+    said = ", ".join(f"{replica.log_start} on {replica.log_dir}" for replica in replicas)
+    sentence = f"the replicas begin at different offsets ({said}): every broker applies retention at a time of its own"
+    return [finding_of(replicas[0], Kind.NOTE, sentence)]
+
+
+def _look_closer(
+    unexplained: Sequence[tuple[Sequence[Replica], OffsetRange, OffsetRange]], runner: Runner
+) -> list[Finding]:
+    """List the batches where digests differ, on all replicas."""
+    items: list[BlockItem] = []
+    owners: list[tuple[int, int]] = []
+    for number, (replicas, first, last) in enumerate(unexplained):
+        for place, replica in enumerate(replicas):
+            for block in dict.fromkeys((first, last)):
+                for item in _block_items(replica, block):
+                    items.append(item)
+                    owners.append((number, place))
+    batches: dict[tuple[int, int], dict[int, PlacedBatch]] = defaultdict(dict)
+    for owner, listed in zip(owners, runner.run(list_batches, items, lambda _: 1), strict=True):
+        batches[owner].update({batch.identity.base_offset: batch for batch in listed})
+    return [
+        finding
+        for number, (replicas, _, _) in enumerate(unexplained)
+        for finding in judge_difference(_sides(number, replicas, batches))
+    ]
+
+
+def _sides(
+    number: int, replicas: Sequence[Replica], batches: Mapping[tuple[int, int], Mapping[int, PlacedBatch]]
+) -> list[Side]:
+    return [Side(replica, batches.get((number, place), {})) for place, replica in enumerate(replicas)]
+
+
+def _block_items(replica: Replica, block: OffsetRange) -> Iterable[BlockItem]:
+    for segment in replica.segments:
+        starts, _, positions = segment.blocks
+        here = starts == block.start
+        if here.any():
+            path = replica.file_path(segment.base_offset)
+            item = SegmentItem(replica.topic_partition, path, segment.base_offset, segment.size_bytes, ())
+            yield BlockItem(item, int(positions[here][0]), block)

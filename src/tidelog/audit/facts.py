@@ -1,0 +1,181 @@
+"""What the audit knows of replicas and their segments: plain facts, gathered by tasks, judged by `findings`."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidelog.audit.hot_keys import KeyCounts
+from tidelog.storage.leader_epochs import EpochStart
+from tidelog.types import BrokerId, TopicPartition, Uuid
+
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+
+NO_TIME_MS = -1
+LARGEST_OFFSET = 2**63 - 1
+
+
+class DamageKind(Enum):
+    """What one segment shows by itself."""
+
+    CORRUPT = "corrupt"
+    CUT = "cut"
+    GAP = "gap"
+    OVERLAP = "overlap"
+    EPOCH = "epoch"
+    MALFORMED = "malformed"
+    OLD_FORMAT = "old format"
+
+
+class Damage(NamedTuple):
+    kind: DamageKind
+    position: int
+    size_bytes: int
+    start_offset: int
+    end_offset: int
+    """What the damage takes in, as far as the neighbours tell."""
+    detail: str
+
+
+class EpochRun(NamedTuple):
+    """Where a leader epoch begins in a segment."""
+
+    epoch: int
+    start_offset: int
+    position: int
+
+
+class Blocks(NamedTuple):
+    """Digests of all batches whose base offset lies in an aligned range of offsets; digests of parts add up."""
+
+    starts: Int64Array
+    digests: UInt64Array
+    positions: Int64Array
+    """Where the first batch of the block stands in the segment."""
+
+
+class Timeline(NamedTuple):
+    """Bytes by the batches' largest timestamps, in buckets of equal width."""
+
+    start_ms: int
+    bucket_ms: int
+    bucket_bytes: tuple[int, ...]
+
+
+class CodecUse(NamedTuple):
+    batches: int
+    size_bytes: int
+
+
+def no_blocks() -> Blocks:
+    return Blocks(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
+class SegmentFacts:
+    base_offset: int
+    """As the file is named."""
+    size_bytes: int
+    end_offset: int
+    """After the last batch; the base offset if there is none."""
+    first_offset: int | None = None
+    batch_count: int = 0
+    record_count: int = 0
+    epoch_runs: tuple[EpochRun, ...] = ()
+    """Wherever a batch has another epoch than the one before it."""
+    last_epoch: int = -1
+    first_timestamp_ms: int = NO_TIME_MS
+    last_timestamp_ms: int = NO_TIME_MS
+    timeline: Timeline | None = None
+    codecs: dict[int, CodecUse] = field(default_factory=dict)
+    damages: tuple[Damage, ...] = ()
+    blocks: Blocks = field(default_factory=no_blocks)
+    keys: KeyCounts | None = None
+    """None where keys were not counted."""
+    error: str | None = None
+    """Why the file could not be read to its end."""
+    is_gone: bool = False
+
+
+@dataclass(frozen=True)
+class SegmentFile:
+    base_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class LogDir:
+    """A log directory of a broker, as it was when the audit began to look."""
+
+    path: str
+    broker: BrokerId | None
+    is_running: bool = False
+    is_clean: bool = True
+    """Stopped in good order, by its marker."""
+
+    def __str__(self) -> str:
+        return self.path if self.broker is None else f"broker {self.broker}"
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One replica: what its files are named, what the checkpoints say and, once read, what is in the segments."""
+
+    log_dir: LogDir
+    topic_partition: TopicPartition
+    path: str
+    files: tuple[SegmentFile, ...] = ()
+    orphaned_offsets: tuple[int, ...] = ()
+    """Base offsets of index files that have no segment beside them."""
+    topic_id: Uuid | None = None
+    high_watermark: int | None = None
+    """None: no checkpoint says it."""
+    checkpointed_start: int = 0
+    cleaned_end: int = 0
+    """How far the log was compacted."""
+    epochs: tuple[EpochStart, ...] = ()
+    segments: tuple[SegmentFacts, ...] = ()
+
+    @property
+    def log_start(self) -> int:
+        first = self.files[0].base_offset if self.files else 0
+        return max(self.checkpointed_start, first)
+
+    @property
+    def log_end(self) -> int:
+        return self.segments[-1].end_offset if self.segments else self.log_start
+
+    @property
+    def judged_end(self) -> int:
+        """Up to here its records are committed and must be those of the other replicas."""
+        return self.log_end if self.high_watermark is None else self.high_watermark
+
+    def file_path(self, base_offset: int) -> str:
+        return f"{self.path}/{base_offset:020d}.log"
+
+
+class OffsetRange(NamedTuple):
+    start: int
+    end: int
+
+    def holds(self, offset: int) -> bool:
+        return self.start <= offset < self.end
+
+
+class BatchIdentity(NamedTuple):
+    """What must be the same on all replicas; the CRC stands for everything behind the header's first fields."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    size_bytes: int
+    crc: int
+
+
+class PlacedBatch(NamedTuple):
+    identity: BatchIdentity
+    file: str
+    position: int

@@ -1,0 +1,64 @@
+"""What the audit has to say about a replica, and how much it matters."""
+
+from enum import Enum
+from typing import NamedTuple
+
+from tidelog.audit.facts import OffsetRange, Replica
+from tidelog.types import BrokerId, TopicPartition
+
+
+class Kind(Enum):
+    CORRUPT_BATCH = "corrupt batch"
+    MALFORMED_RECORDS = "malformed records"
+    CUT_BATCH = "cut-off batch"
+    MISSING_SEGMENT = "missing segment"
+    MISSING_RECORDS = "missing records"
+    MISSING_REPLICA = "missing replica"
+    OVERLAP = "overlap"
+    DIVERGED = "diverged replica"
+    EPOCHS = "leader epochs"
+    FILE_NAME = "file name"
+    TOPIC_ID = "topic id"
+    CHECKPOINT = "damaged checkpoint"
+    UNREADABLE = "unreadable file"
+    NOTE = "note"
+    """Worth knowing, and no fault."""
+
+
+class Finding(NamedTuple):
+    kind: Kind
+    sentence: str
+    log_dir: str
+    broker: BrokerId | None = None
+    topic_partition: TopicPartition | None = None
+    file: str | None = None
+    position: int | None = None
+    size_bytes: int | None = None
+    offsets: OffsetRange | None = None
+
+    @property
+    def is_fault(self) -> bool:
+        return self.kind is not Kind.NOTE
+
+
+def finding_of(
+    replica: Replica,
+    kind: Kind,
+    sentence: str,
+    *,
+    file: str | None = None,
+    position: int | None = None,
+    size_bytes: int | None = None,
+    offsets: OffsetRange | None = None,
+) -> Finding:
+    log_dir = replica.log_dir
+    return Finding(
+        kind, sentence, log_dir.path, log_dir.broker, replica.topic_partition, file, position, size_bytes, offsets
+    )
+
+
+def offsets_text(offsets: OffsetRange) -> str:
+    """As people count: the last one included."""
+    if offsets.end - offsets.start <= 1:
+        return f"offset {offsets.start}"
+    return f"offsets {offsets.start} to {offsets.end - 1}"

@@ -1,0 +1,56 @@
+"""Walking over the headers of record batches, and finding the next one behind damaged bytes."""
+
+import numpy as np
+
+from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
+from tidelog.spark.records.kernels import Bytes, Longs, kernel, load_int32, load_int64
+
+POSITION, SIZE, BASE_OFFSET, LAST_DELTA, EPOCH, FORMAT, CRC, ATTRIBUTES, MAX_TIMESTAMP, RECORDS = range(10)
+FIELDS = 10
+"""The columns of a table of batches."""
+
+SMALLEST_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
+MAGIC_POSITION = 16
+
+
+@kernel
+def walk(buffer: Bytes, start: int, table: Longs) -> tuple[int, int]:
+    """Fill `table` with the whole batches from `start` on; how many, and where the walk stopped.
+
+    It stops where no whole batch follows, where a length is impossible, or when the table is full.
+    """
+    position = start
+    end = len(buffer)
+    count = 0
+    while count < len(table) and end - position >= HEADER_BYTES:
+        length = load_int32(buffer, position + 8)
+        if length < SMALLEST_LENGTH or length + LENGTH_OVERHEAD_BYTES > end - position:
+            break
+        row = table[count]
+        row[POSITION] = position
+        row[SIZE] = length + LENGTH_OVERHEAD_BYTES
+        row[BASE_OFFSET] = load_int64(buffer, position)
+        row[EPOCH] = load_int32(buffer, position + 12)
+        row[FORMAT] = buffer[position + MAGIC_POSITION]
+        row[CRC] = load_int32(buffer, position + 17) & np.int64(0xFFFFFFFF)
+        row[ATTRIBUTES] = (np.int64(buffer[position + 21]) << 8) | np.int64(buffer[position + 22])
+        row[LAST_DELTA] = load_int32(buffer, position + 23)
+        row[MAX_TIMESTAMP] = load_int64(buffer, position + 35)
+        row[RECORDS] = load_int32(buffer, position + 57)
+        position += length + LENGTH_OVERHEAD_BYTES
+        count += 1
+    return count, position
+
+
+@kernel
+def next_candidate(buffer: Bytes, start: int, smallest_offset: int, largest_offset: int) -> int:
+    """Where bytes begin that could be the header of a batch with such an offset; -1 if nowhere."""
+    for position in range(start, len(buffer) - HEADER_BYTES + 1):
+        if buffer[position + MAGIC_POSITION] != MAGIC:
+            continue
+        base_offset = load_int64(buffer, position)
+        if base_offset < smallest_offset or base_offset > largest_offset:
+            continue
+        if load_int32(buffer, position + 8) >= SMALLEST_LENGTH and load_int32(buffer, position + 23) >= 0:
+            return position
+    return -1

@@ -1,0 +1,335 @@
+"""Reading one segment file from its beginning to its end, in chunks, and telling what is in it.
+
+The file is read, not mapped: a broker that truncates a mapped file under its reader kills the reader.
+"""
+
+import contextlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import crc32c
+import numpy as np
+
+from tidelog.audit.batch_table import MOST_DAMAGES, BoolArray, RunningFacts
+from tidelog.audit.facts import (
+    BatchIdentity,
+    Damage,
+    DamageKind,
+    Int64Array,
+    OffsetRange,
+    PlacedBatch,
+    SegmentFacts,
+)
+from tidelog.audit.kernels import (
+    BASE_OFFSET,
+    CRC,
+    EPOCH,
+    FIELDS,
+    FORMAT,
+    LAST_DELTA,
+    POSITION,
+    SIZE,
+    SMALLEST_LENGTH,
+    next_candidate,
+    walk,
+)
+from tidelog.audit.key_counting import KeyCounter
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.record_batch import CRC_START, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
+from tidelog.runtime.disk import Disk, File, SystemDisk
+from tidelog.types import TopicPartition
+
+CHUNK_BYTES = 8 * 1024 * 1024
+MAX_RELATIVE_OFFSET = 2**31 - 1
+OLD_FORMATS = (0, 1)
+OLD_HEADER_BYTES = 17
+"""Of a message before format 2: offset, length, CRC, format."""
+
+
+@dataclass(frozen=True)
+class SegmentItem:
+    """One segment to read: what a task is given."""
+
+    topic_partition: TopicPartition
+    path: str
+    base_offset: int
+    size_bytes: int
+    cuts: tuple[int, ...]
+    """Where blocks must begin, besides their own raster."""
+    counts_keys: bool = False
+
+
+@dataclass(frozen=True)
+class BlockItem:
+    """Batches of a range of offsets to list, from a position in a segment on."""
+
+    segment: SegmentItem
+    position: int
+    offsets: OffsetRange
+
+
+def read_segment(item: SegmentItem, disk: Disk | None = None) -> SegmentFacts:
+    try:
+        file = (disk or SystemDisk()).open(item.path, "read")
+    except FileNotFoundError:
+        return SegmentFacts(item.base_offset, 0, item.base_offset, is_gone=True)
+    except OSError as error:
+        return SegmentFacts(item.base_offset, item.size_bytes, item.base_offset, error=_reason(error))
+    try:
+        return _SegmentScan(item, file).facts()
+    finally:
+        file.close()
+
+
+def list_batches(item: BlockItem, disk: Disk | None = None) -> list[PlacedBatch]:
+    """Sound batches whose base offset is in the range."""
+    try:
+        file = (disk or SystemDisk()).open(item.segment.path, "read")
+    except OSError:
+        return []
+    scan = _SegmentScan(item.segment, file)
+    try:
+        return _placed(item, scan.batches_from(item.position, item.offsets.end))
+    finally:
+        file.close()
+
+
+def _placed(item: BlockItem, table: Int64Array) -> list[PlacedBatch]:
+    columns = table[:, [BASE_OFFSET, LAST_DELTA, EPOCH, SIZE, CRC, POSITION]].tolist()
+    return [
+        PlacedBatch(BatchIdentity(base, base + delta, epoch, size, crc), item.segment.path, position)
+        for base, delta, epoch, size, crc, position in columns
+        if item.offsets.holds(base)
+    ]
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _walk(data: bytes) -> tuple[Int64Array, int]:
+    """The whole batches at the beginning of `data`, and where they end."""
+    table = np.empty((len(data) // HEADER_BYTES + 1, FIELDS), np.int64)
+    count, stopped = walk(np.frombuffer(data, np.uint8), 0, table)
+    return table[:count], stopped
+
+
+def _crc_matches(data: bytes, table: Int64Array) -> BoolArray:
+    view = memoryview(data)
+    columns = table[:, [POSITION, SIZE, CRC]].tolist()
+    sums = [crc32c.crc32c(view[at + CRC_START : at + size]) == crc for at, size, crc in columns]
+    matches = np.array(sums, np.bool_)
+    matches &= (table[:, FORMAT] == MAGIC) & (table[:, LAST_DELTA] >= 0)
+    return matches
+
+
+def _read_batches(file: File, position: int, size_bytes: int) -> bytes:
+    """A chunk; more if its first batch is longer than that."""
+    left = size_bytes - position
+    data = file.read(position, min(CHUNK_BYTES, left))
+    if len(data) >= LENGTH_OVERHEAD_BYTES:
+        needed = LENGTH_OVERHEAD_BYTES + int.from_bytes(data[8:12], "big", signed=True)
+        if len(data) < needed <= left:
+            data += file.read(position + len(data), needed - len(data))
+    return data
+
+
+class _SegmentScan:
+    def __init__(self, item: SegmentItem, file: File) -> None:
+        self._item = item
+        self._file = file
+        self._facts = RunningFacts(item.base_offset, np.array(sorted(item.cuts), np.int64))
+        self._keys = KeyCounter(item.topic_partition) if item.counts_keys else None
+        self._position = 0
+        self._size_bytes = item.size_bytes
+        self._error: str | None = None
+
+    def batches_from(self, position: int, end_offset: int) -> Int64Array:
+        """Stops with the chunk that reaches `end_offset`."""
+        self._position = position
+        taken = [np.empty((0, FIELDS), np.int64)]
+        with contextlib.suppress(OSError):
+            while not self._is_done and self._facts.end_offset < end_offset:
+                taken.append(self._read_chunk())
+        return np.concatenate(taken)
+
+    @property
+    def _is_done(self) -> bool:
+        return self._position >= self._size_bytes or len(self._facts.damages) >= MOST_DAMAGES
+
+    def facts(self) -> SegmentFacts:
+        try:
+            while not self._is_done:
+                self._read_chunk()
+        except OSError as error:
+            self._error = f"at byte {self._position}: {_reason(error)}"
+        running = self._facts
+        return SegmentFacts(
+            base_offset=running.base_offset,
+            size_bytes=self._item.size_bytes,
+            end_offset=running.end_offset,
+            first_offset=running.first_offset,
+            batch_count=running.batch_count,
+            record_count=running.record_count,
+            epoch_runs=tuple(running.epoch_runs),
+            last_epoch=running.last_epoch,
+            first_timestamp_ms=running.first_timestamp_ms,
+            last_timestamp_ms=running.last_timestamp_ms,
+            timeline=running.timeline(),
+            codecs=running.codecs,
+            damages=tuple(running.damages),
+            blocks=running.merged_blocks(),
+            keys=self._keys.counts if self._keys else None,
+            error=self._error,
+        )
+
+    def _read_chunk(self) -> Int64Array:
+        """Returns the sound batches in it."""
+        start = self._position
+        data = _read_batches(self._file, start, self._size_bytes)
+        if not data:
+            # The broker has truncated the file since it was listed.
+            self._size_bytes = start
+            return np.empty((0, FIELDS), np.int64)
+        table, stopped = _walk(data)
+        is_sound = _crc_matches(data, table)
+        sound_count = len(table) if is_sound.all() else int(np.argmin(is_sound))
+        is_at_end = start + len(data) >= self._size_bytes
+        if sound_count == len(table) and not is_at_end and sound_count > 1:
+            # The last batch is judged together with the one that follows it.
+            sound_count -= 1
+        sound = self._take(data, table[:sound_count], start)
+        self._position = start + (int(table[sound_count, POSITION]) if sound_count < len(table) else stopped)
+        is_damaged = not is_sound.all() or not sound_count
+        if is_damaged or (is_at_end and sound_count == len(table) and self._position < self._size_bytes):
+            self._step_over_damage()
+        return sound
+
+    def _take(self, data: bytes, table: Int64Array, start: int) -> Int64Array:
+        in_file = table.copy()
+        in_file[:, POSITION] += start
+        sound = self._facts.take(in_file)
+        if self._keys is not None and len(sound):
+            for first, last in _runs(sound):
+                self._count_keys(memoryview(data), sound[first:last], start)
+        return sound
+
+    def _count_keys(self, data: memoryview, table: Int64Array, start: int) -> None:
+        assert self._keys is not None
+        begin, end = int(table[0, POSITION]), int(table[-1, POSITION] + table[-1, SIZE])
+        try:
+            self._keys.count(data[begin - start : end - start])
+        except CorruptMessage as error:
+            if len(table) > 1:
+                for row in range(len(table)):
+                    self._count_keys(data, table[row : row + 1], start)
+            else:
+                base = int(table[0, BASE_OFFSET])
+                offsets = OffsetRange(base, base + int(table[0, LAST_DELTA]) + 1)
+                self._facts.note(DamageKind.MALFORMED, table[0], offsets, str(error))
+
+    def _step_over_damage(self) -> None:
+        """Note the damaged bytes here, and go on with the next sound batch behind them."""
+        position = self._position
+        head = self._file.read(position, HEADER_BYTES)
+        if self._is_old_format(head):
+            self._note(DamageKind.OLD_FORMAT, self._size_bytes, None, f"message format {head[16]}")
+            self._position = self._size_bytes
+            return
+        found = self._next_sound(position, head)
+        if found is None:
+            kind, detail = self._damaged_end(head)
+            self._note(kind, self._size_bytes, None, detail)
+            self._position = self._size_bytes
+            return
+        at, base_offset = found
+        self._note(DamageKind.CORRUPT, at, base_offset, _what_is_wrong(head, at - position))
+        self._position = at
+        self._facts.skip_damaged()
+
+    def _damaged_end(self, head: bytes) -> tuple[DamageKind, str]:
+        left = self._size_bytes - self._position
+        if len(head) < HEADER_BYTES:
+            return DamageKind.CUT, f"{left} bytes are left, fewer than a batch header has"
+        needed = LENGTH_OVERHEAD_BYTES + int.from_bytes(head[8:12], "big", signed=True)
+        if needed > left:
+            return DamageKind.CUT, f"the last batch has {left} of the {needed} bytes that its header claims"
+        return DamageKind.CORRUPT, _what_is_wrong(head, left)
+
+    def _note(self, kind: DamageKind, end: int, end_offset: int | None, detail: str) -> None:
+        start_offset = self._facts.end_offset
+        last = start_offset if end_offset is None else end_offset
+        damage = Damage(kind, self._position, end - self._position, start_offset, max(last, start_offset), detail)
+        self._facts.damages.append(damage)
+
+    def _is_old_format(self, head: bytes) -> bool:
+        """Messages before format 2 carry a plain CRC32 over what follows it."""
+        if len(head) < OLD_HEADER_BYTES or head[16] not in OLD_FORMATS:
+            return False
+        length = int.from_bytes(head[8:12], "big", signed=True)
+        if length < OLD_HEADER_BYTES - LENGTH_OVERHEAD_BYTES or length > self._size_bytes - self._position:
+            return False
+        message = self._file.read(self._position + LENGTH_OVERHEAD_BYTES, length)
+        return zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big")
+
+    def _next_sound(self, position: int, head: bytes) -> tuple[int, int] | None:
+        """Position and base offset of the next batch whose CRC is right: where the length leads to, or by a search."""
+        if len(head) == HEADER_BYTES:
+            length = int.from_bytes(head[8:12], "big", signed=True)
+            following = position + LENGTH_OVERHEAD_BYTES + length
+            if length >= SMALLEST_LENGTH and following < self._size_bytes:
+                base_offset = self._sound_batch_at(following)
+                if base_offset is not None:
+                    return following, base_offset
+        return self._search(position + 1)
+
+    def _search(self, position: int) -> tuple[int, int] | None:
+        smallest = self._facts.end_offset
+        while position + HEADER_BYTES <= self._size_bytes:
+            data = self._file.read(position, min(CHUNK_BYTES, self._size_bytes - position))
+            if len(data) < HEADER_BYTES:
+                return None
+            buffer = np.frombuffer(data, np.uint8)
+            at = next_candidate(buffer, 0, smallest, smallest + MAX_RELATIVE_OFFSET)
+            while at >= 0:
+                base_offset = self._sound_batch_at(position + at)
+                if base_offset is not None:
+                    return position + at, base_offset
+                at = next_candidate(buffer, at + 1, smallest, smallest + MAX_RELATIVE_OFFSET)
+            position += len(data) - HEADER_BYTES + 1
+        return None
+
+    def _sound_batch_at(self, position: int) -> int | None:
+        head = self._file.read(position, LENGTH_OVERHEAD_BYTES)
+        if len(head) < LENGTH_OVERHEAD_BYTES:
+            return None
+        size_bytes = LENGTH_OVERHEAD_BYTES + int.from_bytes(head[8:12], "big", signed=True)
+        if size_bytes < HEADER_BYTES or size_bytes > self._size_bytes - position:
+            return None
+        data = self._file.read(position, size_bytes)
+        table, _ = _walk(data)
+        if not len(table) or not _crc_matches(data, table[:1])[0]:
+            return None
+        return int(table[0, BASE_OFFSET])
+
+
+def _runs(table: Int64Array) -> Sequence[tuple[int, int]]:
+    """Rows of batches that stand directly behind each other."""
+    ends = table[:, POSITION] + table[:, SIZE]
+    breaks = [0, *(np.flatnonzero(table[1:, POSITION] != ends[:-1]) + 1).tolist(), len(table)]
+    return list(pairwise(breaks))
+
+
+def _what_is_wrong(head: bytes, size_bytes: int) -> str:
+    if len(head) < HEADER_BYTES:
+        return "the bytes are no batch"
+    length = int.from_bytes(head[8:12], "big", signed=True)
+    if length + LENGTH_OVERHEAD_BYTES != size_bytes:
+        return (
+            f"the header claims {length + LENGTH_OVERHEAD_BYTES} bytes, the next sound batch follows after {size_bytes}"
+        )
+    if head[16] != MAGIC:
+        return f"the header says format {head[16]}, which does not exist here"
+    return "the CRC does not match"
