@@ -55,11 +55,22 @@ LARGEST_MILLISECONDS: Final = (2**63 - 1) // MICROSECONDS
 
 
 def kernel(function: Function) -> Function:
+    """For what Python calls. A kernel allocates nothing, so it needs no counting of references to its arrays, which
+    would take most of the time of a scan."""
+    return _compiled(function, nogil=True, _nrt=False)
+
+
+def inlined(function: Function) -> Function:
+    """For what kernels call for every record."""
+    return _compiled(function, nogil=True, _nrt=False, forceinline=True)
+
+
+def _compiled(function: Function, **options: Any) -> Function:
     """Compiled once per machine; where no directory can be written, once per process."""
     try:
-        return cast("Function", njit(cache=True, nogil=True)(function))
+        return cast("Function", njit(function, cache=True, **options))
     except RuntimeError:
-        return cast("Function", njit(nogil=True)(function))
+        return cast("Function", njit(function, **options))
 
 
 @intrinsic
@@ -97,14 +108,13 @@ def load_int64(buffer: Bytes, position: Long) -> Long:
     return np.int64(value)
 
 
-@kernel
+@inlined
 def from_zigzag(raw: Long) -> Long:
     return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))
 
 
 @kernel
-def read_number(buffer: Bytes, position: Long, end: Long, bits: Long) -> tuple[Long, Long]:
-    """A number of up to `bits` bits in `buffer[position:end]` and the position after it, or BAD_NUMBER for that."""
+def read_long_number(buffer: Bytes, position: Long, end: Long, bits: Long) -> tuple[Long, Long]:
     raw = np.uint64(0)
     shift = 0
     while position < end and shift < bits:
@@ -120,15 +130,26 @@ def read_number(buffer: Bytes, position: Long, end: Long, bits: Long) -> tuple[L
     return np.int64(0), np.int64(BAD_NUMBER)
 
 
-@kernel
-def read_varint(buffer: Bytes, position: Long, end: Long) -> tuple[Long, Long]:
-    """As `read_number` with 32 bits, quick for the single byte that most numbers are."""
+@inlined
+def read_number(buffer: Bytes, position: Long, end: Long, bits: Long) -> tuple[Long, Long]:
+    """A number of up to `bits` bits in `buffer[position:end]` and the position after it, or BAD_NUMBER for that.
+
+    Most numbers have one byte or two.
+    """
     if position < end and buffer[position] < 0x80:
         return from_zigzag(np.uint64(buffer[position])), np.int64(position + 1)
+    if position + 1 < end and buffer[position + 1] < 0x80:
+        raw = np.uint64(buffer[position] & 0x7F) | np.uint64(buffer[position + 1]) << np.uint64(7)
+        return from_zigzag(raw), np.int64(position + 2)
+    return read_long_number(buffer, position, end, bits)
+
+
+@inlined
+def read_varint(buffer: Bytes, position: Long, end: Long) -> tuple[Long, Long]:
     return read_number(buffer, position, end, 32)
 
 
-@kernel
+@inlined
 def read_length(buffer: Bytes, position: Long, end: Long) -> tuple[Long, Long]:
     """The length of a field and where it starts; -1 is null, as Kafka reads every negative length."""
     length, position = read_varint(buffer, position, end)
@@ -157,7 +178,7 @@ def skip_headers(buffer: Bytes, position: Long, end: Long, count: Long) -> Long:
     return position
 
 
-@kernel
+@inlined
 def scan_fields(buffer: Bytes, position: Long, end: Long, row: Long, fields: Longs) -> Long:
     """Key, value and headers of one record that must end at `end`; returns the end, or what is wrong."""
     length, position = read_length(buffer, position, end)
@@ -179,7 +200,7 @@ def scan_fields(buffer: Bytes, position: Long, end: Long, row: Long, fields: Lon
     return position
 
 
-@kernel
+@inlined
 def scan_record(buffer: Bytes, position: Long, batch_end: Long, row: Long, fields: Longs) -> tuple[Long, Long, Long]:
     """The end of the record at `position` or what is wrong with it, its timestamp delta and its offset delta."""
     nothing = np.int64(0)
@@ -198,7 +219,7 @@ def scan_record(buffer: Bytes, position: Long, batch_end: Long, row: Long, field
     return scan_fields(buffer, position, end, row, fields), timestamp_delta, offset_delta
 
 
-@kernel
+@inlined
 def timestamp_of(batch: Longs, delta: Long) -> tuple[Long, bool]:
     """Milliseconds, and whether they fit in 64 bits; log append time is that of the whole batch."""
     if batch[LOG_APPEND_TIME] != 0:
@@ -208,7 +229,7 @@ def timestamp_of(batch: Longs, delta: Long) -> tuple[Long, bool]:
     return timestamp, ((base ^ timestamp) & (delta ^ timestamp)) >= 0
 
 
-@kernel
+@inlined
 def in_microseconds(timestamp_ms: Long) -> tuple[Long, bool]:
     fits = -LARGEST_MILLISECONDS <= timestamp_ms <= LARGEST_MILLISECONDS
     return (timestamp_ms if fits else 0) * MICROSECONDS, fits
