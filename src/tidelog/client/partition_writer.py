@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import ClientConnection
 from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.producer_batch import Batch, Delivery, Identity, Written
+from tidelog.client.producer_batch import Batch, Delivery, FillingBatch, Identity, Written
 from tidelog.client.producer_identity import ProducerIdentity
 from tidelog.client.producer_settings import ProducerSettings
 from tidelog.client.retries import Attempts, GaveUp
@@ -62,19 +62,23 @@ class PartitionWriter:
         """The record's delivery, and whether it had to begin a batch because the one before is full."""
         batch = self._batches[-1] if self._batches else None
         is_full = batch is not None and batch.size_bytes + size_bytes > self._settings.batch_bytes
-        if batch is None or is_full or batch.identity is not None:
+        if not isinstance(batch, FillingBatch) or is_full or batch.identity is not None:
             if batch is not None:
                 batch.ready.set()
             batch = self._begin_batch()
         return batch.add(record, size_bytes), is_full
 
-    def _begin_batch(self) -> Batch:
+    def _begin_batch(self) -> FillingBatch:
         loop = asyncio.get_running_loop()
-        batch = Batch(self._topic_partition, loop.time())
+        batch = FillingBatch(self._topic_partition, loop.time())
         loop.call_later(self._settings.linger_s, batch.ready.set)
+        self.append_batch(batch)
+        return batch
+
+    def append_batch(self, batch: Batch) -> None:
+        """It is sent when it is ready and its turn has come."""
         self._batches.append(batch)
         self._has_batches.set()
-        return batch
 
     def hurry(self) -> None:
         for batch in self._batches:
@@ -99,7 +103,7 @@ class PartitionWriter:
         try:
             written = await self._try_until_written(batch)
         except (MessageTooLarge, RecordListTooLarge) as error:
-            if len(batch.records) == 1:
+            if batch.record_count == 1:
                 self._fail(batch, error)
             else:
                 self._batches.extendleft(reversed(batch.split()))
@@ -137,7 +141,7 @@ class PartitionWriter:
             await self._look_for_leader(seen_version, attempts)
 
     def _attempts(self, batch: Batch) -> Attempts:
-        what = f"{len(batch.records)} records for {self._topic_partition}"
+        what = f"{batch.record_count} records for {self._topic_partition}"
         timeout_s = self._settings.delivery_timeout_s
         attempts = Attempts(what, timeout_s, self._cluster.randomness, started_at=batch.created_at)
         if attempts.remaining_s <= 0:
@@ -170,7 +174,7 @@ class PartitionWriter:
         if self._identity != identity:
             self._identity, self._next_sequence = identity, 0
         batch.assign(identity, self._next_sequence)
-        self._next_sequence = add_sequence(self._next_sequence, len(batch.records))
+        self._next_sequence = add_sequence(self._next_sequence, batch.record_count)
 
     def _request(self, batch: Batch, topic_id: bytes, timeout_s: float) -> ProduceRequest:
         records = memoryview(batch.encoded(self._settings.compression))

@@ -1,13 +1,22 @@
 """Records on their way to one partition: batches that fill, and what becomes of them."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import add_sequence
 from tidelog.protocol.records import Record, build_batch
-from tidelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
+from tidelog.types import (
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Buffer,
+    TopicPartition,
+)
 
 RECORD_OVERHEAD_BYTES = 20
 HEADER_OVERHEAD_BYTES = 4
@@ -36,20 +45,48 @@ class Acknowledgement(NamedTuple):
     timestamp_ms: int
 
 
-class Batch:
-    """Takes records until it is full or under way; its outcome is theirs."""
+class Batch(ABC):
+    """What the writer of a partition delivers; its outcome is that of its records."""
 
-    def __init__(self, topic_partition: TopicPartition, created_at: float) -> None:
+    def __init__(self, topic_partition: TopicPartition, created_at: float, size_bytes: int = 0) -> None:
         self.topic_partition = topic_partition
         self.created_at = created_at
-        self.records: list[Record] = []
-        self.size_bytes = 0
+        self.size_bytes = size_bytes
         self.ready = asyncio.Event()
         self.outcome: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
-        self.halves: tuple[Batch, Batch] | None = None
         self.identity: Identity | None = None
         self.base_sequence = NO_SEQUENCE
+
+    @property
+    @abstractmethod
+    def record_count(self) -> int: ...
+
+    def assign(self, identity: Identity, base_sequence: int) -> None:
+        """From now on every attempt sends the very same bytes, so that brokers recognise them."""
+        self.identity = identity
+        self.base_sequence = base_sequence
+
+    @abstractmethod
+    def encoded(self, compression: Codec) -> Buffer:
+        """What to send; `compression` is for records that are not encoded yet."""
+
+    @abstractmethod
+    def split(self) -> "tuple[Batch, Batch]":
+        """Two of half the size take its place; it must not have been written."""
+
+
+class FillingBatch(Batch):
+    """Takes records until it is full or under way."""
+
+    def __init__(self, topic_partition: TopicPartition, created_at: float) -> None:
+        super().__init__(topic_partition, created_at)
+        self.records: list[Record] = []
+        self.halves: tuple[FillingBatch, FillingBatch] | None = None
         self._encoded: bytes | None = None
+
+    @property
+    def record_count(self) -> int:
+        return len(self.records)
 
     def add(self, record: Record, size_bytes: int) -> "Delivery":
         self.records.append(record._replace(offset=len(self.records)))
@@ -57,9 +94,7 @@ class Batch:
         return Delivery(self, len(self.records) - 1)
 
     def assign(self, identity: Identity, base_sequence: int) -> None:
-        """From now on every attempt sends the very same bytes, so that brokers recognise them."""
-        self.identity = identity
-        self.base_sequence = base_sequence
+        super().assign(identity, base_sequence)
         self._encoded = None
 
     def encoded(self, compression: Codec) -> bytes:
@@ -76,16 +111,15 @@ class Batch:
             )
         return self._encoded
 
-    def split(self) -> "tuple[Batch, Batch]":
-        """Two of half the size take its place; it must not have been written."""
+    def split(self) -> "tuple[FillingBatch, FillingBatch]":
         middle = len(self.records) // 2
         first, second = self._part(0, middle), self._part(middle, len(self.records))
         self.halves = (first, second)
         self.outcome.set_result(Written())
         return first, second
 
-    def _part(self, start: int, end: int) -> "Batch":
-        part = Batch(self.topic_partition, self.created_at)
+    def _part(self, start: int, end: int) -> "FillingBatch":
+        part = FillingBatch(self.topic_partition, self.created_at)
         for record in self.records[start:end]:
             part.add(record, record_bytes(record))
         if self.identity is not None:
@@ -99,7 +133,7 @@ class Delivery:
 
     __slots__ = ("_batch", "_index")
 
-    def __init__(self, batch: Batch, index: int) -> None:
+    def __init__(self, batch: FillingBatch, index: int) -> None:
         self._batch = batch
         self._index = index
 
@@ -110,7 +144,7 @@ class Delivery:
             written = yield from asyncio.shield(self._batch.outcome).__await__()
         return self._acknowledgement(written)
 
-    def _descend(self, first: Batch, second: Batch) -> None:
+    def _descend(self, first: FillingBatch, second: FillingBatch) -> None:
         if self._index < len(first.records):
             self._batch = first
         else:

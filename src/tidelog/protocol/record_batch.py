@@ -38,6 +38,8 @@ _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_POSITION = 43
 
 
 class BatchHeader(NamedTuple):
@@ -125,6 +127,12 @@ def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) ->
     """Give the batch its offset and epoch, in place: both lie outside the CRC (R1)."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _LEADER_EPOCH.pack_into(batch, LENGTH_OVERHEAD_BYTES, leader_epoch)
+
+
+def identify(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Give the batch its producer and number, in place; the CRC covers them and is made right."""
+    _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
+    seal(batch)
 
 
 def split_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
