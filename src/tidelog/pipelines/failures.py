@@ -1,0 +1,204 @@
+"""Why a query failed, in one sentence, and whether the reason passes. Texts of Spark, Java and Python go in."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from tidelog.client.pipeline import ConnectionLost
+from tidelog.client.retries import GaveUp
+from tidelog.errors import CorruptMessage, RetriableError
+from tidelog.spark.source_errors import BrokersAway
+
+PASSING_CLASSES: tuple[type[BaseException], ...] = (
+    RetriableError,
+    ConnectionLost,
+    GaveUp,
+    BrokersAway,
+    ConnectionError,
+    TimeoutError,
+)
+LASTING_CLASSES: tuple[type[BaseException], ...] = (CorruptMessage,)
+"""Kafka's clients try again on it; a batch on disk does not heal."""
+
+LONGEST_SENTENCE = 1000
+
+BAD_RECORD = "bad record: "
+"""Before the sentence of a record that must not be left out, so that it is found in what Spark makes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    sentence: str
+    passes: bool = False
+
+
+class PipelineFailed(Exception):
+    """The message is the sentence for the user."""
+
+
+class StepFailed(PipelineFailed):
+    """A source, step or sink could not be set up."""
+
+
+def failure_of(text: str) -> Failure:
+    """`text` is all that is known: the message of an exception, its causes, tracebacks of Python and Java."""
+    told = text.partition("=== Streaming Query ===")[0]
+    for explain in EXPLANATIONS:
+        failure = explain(told)
+        if failure is not None:
+            return Failure(_shortened(failure.sentence), failure.passes)
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    return Failure(_shortened(_without_class(lines[0]) if lines else "Spark gave no reason"))
+
+
+def step_failure(step: str, text: str) -> StepFailed:
+    return StepFailed(f"{step}: {failure_of(text).sentence}")
+
+
+def _bad_record(text: str) -> Failure | None:
+    found = re.search(rf"{BAD_RECORD}(.+?)(?: SQLSTATE:|$)", text, re.MULTILINE)
+    return None if found is None else Failure(found[1].strip())
+
+
+OURS = re.compile(r"^(?:[\w.]+Exception: )?(tidelog(?:\.\w+)+)\.(\w+): (.+)$", re.MULTILINE)
+
+
+def _own_error(text: str) -> Failure | None:
+    """The last is the one that was raised; those before it are its causes."""
+    found = OURS.findall(text)
+    if not found:
+        return None
+    module, name, sentence = found[-1]
+    return Failure(sentence.strip(), _passes(_class_named(module, name)))
+
+
+def _class_named(module: str, name: str) -> type | None:
+    try:
+        found = getattr(import_module(module), name, None)
+    except ImportError:
+        return None
+    return found if isinstance(found, type) else None
+
+
+def _passes(kind: type | None) -> bool:
+    return kind is not None and issubclass(kind, PASSING_CLASSES) and not issubclass(kind, LASTING_CLASSES)
+
+
+JAVA_GONE = re.compile(
+    r"Py4JNetworkError|Answer from Java side is empty|Error while sending or receiving", re.IGNORECASE
+)
+
+
+def _java_gone(text: str) -> Failure | None:
+    return Failure("Spark's Java process ended unexpectedly") if JAVA_GONE.search(text) else None
+
+
+EXECUTOR_TROUBLE = (
+    (
+        re.compile(r"ExecutorLostFailure|ExecutorDeadException|executor .{0,80}(?:lost|exited)", re.IGNORECASE),
+        "an executor was lost",
+    ),
+    (re.compile(r"Python worker (?:exited unexpectedly|failed to connect back)"), "a Python worker of Spark ended"),
+    (re.compile(r"FetchFailed|MetadataFetchFailed"), "data between executors was lost with one of them"),
+)
+
+
+def _executor_trouble(text: str) -> Failure | None:
+    for pattern, sentence in EXECUTOR_TROUBLE:
+        if pattern.search(text):
+            return Failure(sentence, passes=True)
+    return None
+
+
+PYTHON_CONNECTION = re.compile(
+    r"^(ConnectionRefusedError|ConnectionResetError|ConnectionAbortedError|BrokenPipeError|TimeoutError"
+    r"|socket\.gaierror): ?(.*)$",
+    re.MULTILINE,
+)
+JAVA_CONNECTION = re.compile(r"java\.(?:net\.\w*Exception|io\.EOFException)(?:: (.*))?")
+
+
+def _connection(text: str) -> Failure | None:
+    found = PYTHON_CONNECTION.findall(text)
+    if found:
+        return Failure(f"a connection was lost: {found[-1][1] or found[-1][0]}", passes=True)
+    java = JAVA_CONNECTION.search(text)
+    return Failure(f"a connection was lost: {java[1] or java[0]}", passes=True) if java else None
+
+
+TRACEBACK = "Traceback (most recent call last):"
+PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|\w+)): (.*)$")
+PYTHON_PLACE = re.compile(r'^ +File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+NOT_OF_THE_USER = re.compile(r"pyspark|py4j|/lib/python3|^<|[/\\]tidelog[/\\]")
+
+
+def _python_error(text: str) -> Failure | None:
+    """An error in a user's function: what and where, as the traceback has it."""
+    if TRACEBACK not in text:
+        return None
+    traceback = text.rpartition(TRACEBACK)[2]
+    raised = [found for line in traceback.splitlines() if (found := PYTHON_ERROR.match(line))]
+    if not raised:
+        return None
+    places = [place for place in PYTHON_PLACE.findall(traceback) if not NOT_OF_THE_USER.search(place[0])]
+    where = f" ({places[-1][0]}, line {places[-1][1]}, in {places[-1][2]})" if places else ""
+    name = raised[0][1].rpartition(".")[2]
+    return Failure(f"{name}: {raised[0][2].strip()}{where}")
+
+
+SPARK_CLASS = re.compile(
+    r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] (.+?)(?:\. ?SQLSTATE| SQLSTATE|; line \d|$)", re.DOTALL
+)
+WRAPPERS = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF"})
+
+
+def _spark_error(text: str) -> Failure | None:
+    for name, message in SPARK_CLASS.findall(text):
+        if name not in WRAPPERS:
+            line = " ".join(message.split("\n\n")[0].split())
+            return Failure(line.rstrip(".;"))
+    return None
+
+
+EXPLANATIONS: Sequence[Callable[[str], Failure | None]] = (
+    _bad_record,
+    _own_error,
+    _java_gone,
+    _executor_trouble,
+    _connection,
+    _python_error,
+    _spark_error,
+)
+
+
+def _without_class(line: str) -> str:
+    return re.sub(r"^(?:[\w$]+\.)+\w+(?:Exception|Error): ", "", line)
+
+
+def _shortened(sentence: str) -> str:
+    return sentence if len(sentence) <= LONGEST_SENTENCE else sentence[: LONGEST_SENTENCE - 3] + "..."
+
+
+class Restarts:
+    """How long to wait before a query that failed for a passing reason is started again; None: no more."""
+
+    FIRST_PAUSE_S = 1.0
+    LONGEST_PAUSE_S = 60.0
+    TRIES_BEFORE_THE_FIRST_BATCH = 3
+    """A query that never did anything may be waiting for a cluster that was never there."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._has_worked = False
+
+    def on_batch(self) -> None:
+        self._has_worked = True
+        self._failures = 0
+
+    def on_failure(self) -> float | None:
+        self._failures += 1
+        if not self._has_worked and self._failures >= self.TRIES_BEFORE_THE_FIRST_BATCH:
+            return None
+        doubled: float = self.FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10)
+        return min(doubled, self.LONGEST_PAUSE_S)

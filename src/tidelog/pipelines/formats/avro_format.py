@@ -1,0 +1,149 @@
+"""Avro values, with or without the prefix of a schema registry. Decoded by fastavro, many records to a call."""
+
+import io
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidelog.pipelines.definition import Format
+from tidelog.pipelines.formats import FormatError, confluent
+from tidelog.pipelines.formats.arrow_types import ColumnType, built, columns_ddl
+from tidelog.pipelines.formats.avro_types import AvroSchema, reading_schema, record_schema_of, row_type
+from tidelog.pipelines.formats.confluent import BadPrefix
+from tidelog.pipelines.formats.python_rows import parsed_by, schema_id_of, serialised_by
+from tidelog.pipelines.formats.rows import IS_NULL
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+class NotThisSchema(ValueError):
+    pass
+
+
+# -- on the driver
+
+
+def parse(frame: "DataFrame", how: Format) -> "DataFrame":
+    text = schema_text(how)
+    has_prefix = how.confluent_prefix
+
+    def decode(values: pa.Array) -> pa.Array:
+        return decoder(text, has_prefix)(values)
+
+    return parsed_by(frame, how, decode, columns_ddl(row_type(json.loads(text)).arrow))
+
+
+def serialise(frame: "DataFrame", how: Format) -> "Column":
+    text = None if how.schema_file is None else schema_text(how)
+    schema_id = schema_id_of(how)
+
+    def encode(rows: pa.Array) -> pa.Array:
+        return encoded(rows, text, schema_id)
+
+    return serialised_by(frame, encode)
+
+
+def schema_text(how: Format) -> str:
+    if how.schema_file is None:
+        raise FormatError("Format avro needs schema_file, the .avsc file that says how values are written")
+    try:
+        text = how.schema_file.read_text(encoding="utf-8")
+        json.loads(text)
+    except OSError as error:
+        raise FormatError(f"The Avro schema {how.schema_file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(f"The Avro schema {how.schema_file} is not JSON: {error}") from error
+    return text
+
+
+# -- in the workers
+
+
+@lru_cache(maxsize=16)
+def decoder(text: str, has_prefix: bool | None) -> Callable[[pa.Array], pa.Array]:
+    schema = json.loads(text)
+    column = row_type(schema)
+    read = reader_of(schema, has_prefix)
+
+    def decode(values: pa.Array) -> pa.Array:
+        rows: list[Any] = []
+        errors: list[str | None] = []
+        for value in values.to_pylist():
+            row, error = _read_one(read, column, value)
+            rows.append(row)
+            errors.append(error)
+        return built(rows, errors, column.arrow)
+
+    return decode
+
+
+def _read_one(read: Callable[[bytes], Any], column: ColumnType, value: bytes | None) -> tuple[Any, str | None]:
+    if value is None:
+        return None, IS_NULL
+    try:
+        row = read(value)
+        return (row if column.convert is None else column.convert(row)), None
+    except (BadPrefix, NotThisSchema) as error:
+        return None, str(error)
+    except Exception as error:  # noqa: BLE001
+        return None, f"the value is not Avro of this schema: {type(error).__name__} {error}".rstrip()
+
+
+def reader_of(schema: AvroSchema, has_prefix: bool | None) -> Callable[[bytes], Any]:
+    import fastavro
+
+    parsed = fastavro.parse_schema(reading_schema(schema), named_schemas={})
+
+    def read(value: bytes) -> Any:
+        stream = io.BytesIO(value)
+        row = fastavro.schemaless_reader(stream, parsed, None)
+        left = len(value) - stream.tell()
+        if left:
+            raise NotThisSchema(f"the value is not Avro of this schema: {left} bytes are left after the record")
+        return row
+
+    def read_after_prefix(value: bytes) -> Any:
+        return read(confluent.after_prefix(value))
+
+    def read_either(value: bytes) -> Any:
+        """A record without prefix may begin with a zero too: only one way of reading uses up the value."""
+        if not confluent.has_prefix(value):
+            return read(value)
+        try:
+            return read_after_prefix(value)
+        except Exception:  # noqa: BLE001
+            return read(value)
+
+    return read_either if has_prefix is None else read_after_prefix if has_prefix else read
+
+
+def encoded(rows: pa.Array, text: str | None, schema_id: int | None) -> pa.Array:
+    import fastavro
+
+    parsed = _writing_schema(text) if text is not None else _derived_schema(rows.type)
+    prefix = b"" if schema_id is None else confluent.prefix(schema_id)
+    values = []
+    for row in rows.to_pylist(maps_as_pydicts="strict"):
+        stream = io.BytesIO()
+        stream.write(prefix)
+        fastavro.schemaless_writer(stream, parsed, row)
+        values.append(stream.getvalue())
+    return pa.array(values, pa.binary())
+
+
+@lru_cache(maxsize=16)
+def _writing_schema(text: str) -> Any:
+    import fastavro
+
+    return fastavro.parse_schema(json.loads(text), named_schemas={})
+
+
+@lru_cache(maxsize=16)
+def _derived_schema(kind: pa.StructType) -> Any:
+    import fastavro
+
+    return fastavro.parse_schema(record_schema_of(kind), named_schemas={})

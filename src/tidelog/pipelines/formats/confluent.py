@@ -1,0 +1,46 @@
+"""The prefix of values whose schema stands in a registry: a zero byte, the schema's id, for Protobuf the message."""
+
+import struct
+
+MAGIC = 0
+PREFIX_BYTES = 5
+LONGEST_VARINT_BYTES = 10
+
+
+class BadPrefix(ValueError):
+    pass
+
+
+def has_prefix(value: bytes) -> bool:
+    return len(value) >= PREFIX_BYTES and value[0] == MAGIC
+
+
+def prefix(schema_id: int) -> bytes:
+    return struct.pack(">bI", MAGIC, schema_id)
+
+
+def after_prefix(value: bytes) -> bytes:
+    if not has_prefix(value):
+        raise BadPrefix("the value does not begin with a schema id")
+    return value[PREFIX_BYTES:]
+
+
+def after_message_indexes(value: bytes) -> bytes:
+    """A count and so many indexes, as zigzag varints; a count of 0 is short for the first message of the file."""
+    count, position = _varint(value, PREFIX_BYTES)
+    for _ in range(count):
+        _, position = _varint(value, position)
+    return value[position:]
+
+
+def _varint(value: bytes, position: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(LONGEST_VARINT_BYTES):
+        if position >= len(value):
+            break
+        byte = value[position]
+        position += 1
+        number |= (byte & 0x7F) << (7 * shift)
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+    raise BadPrefix("the message indexes after the schema id are cut off")

@@ -1,0 +1,25 @@
+"""Bytes as they are: the source's own columns in, the column `value` out."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidelog.pipelines.definition import Format
+from tidelog.pipelines.formats import FormatError
+from tidelog.pipelines.formats.rows import ERROR
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def parse(frame: "DataFrame", _format: Format) -> "DataFrame":
+    """Every record is fine as it is."""
+    return frame.withColumn(ERROR, F.lit(None).cast("string"))
+
+
+def serialise(frame: "DataFrame", _format: Format) -> "Column":
+    kind = dict(frame.dtypes).get("value")
+    if kind not in ("string", "binary"):
+        found = f"is of type {kind}" if kind else f"is not among {', '.join(frame.columns)}"
+        raise FormatError(f"Format raw writes the column 'value', as string or binary, but it {found}")
+    return F.col("value").cast("binary")

@@ -1,0 +1,214 @@
+"""What `tidelog pipeline run` shows: a picture drawn anew in a terminal, a line now and then elsewhere."""
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Protocol, TextIO
+
+from tidelog.pipelines.progress import PartitionLag, PipelineProgress, QueryProgress, QueryState
+
+CLEAR_LINE = "\x1b[K"
+CLEAR_BELOW = "\x1b[J"
+PLAIN_LINE_EVERY_S = 10.0
+FEWEST_PARTITION_LINES = 3
+UNKNOWN = "-"
+
+
+class Screen(Protocol):
+    def show(self, progress: PipelineProgress) -> None: ...
+
+    def say(self, line: str) -> None:
+        """Something that stays."""
+        ...
+
+
+class QuietScreen:
+    """Only what must be said."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    def show(self, progress: PipelineProgress) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        _write(self._output, line + "\n")
+
+
+class PlainScreen(QuietScreen):
+    """For a file or a pipe: a line every ten seconds in which something happened."""
+
+    def __init__(self, output: TextIO) -> None:
+        super().__init__(output)
+        self._shown: PipelineProgress | None = None
+
+    def show(self, progress: PipelineProgress) -> None:
+        if is_due(self._shown, progress):
+            self.say(summary_line(progress))
+            self._shown = progress
+
+
+class TerminalScreen:
+    """The picture stands below everything said so far and is drawn over the one before it."""
+
+    def __init__(self, output: TextIO, footer: str) -> None:
+        self._output = output
+        self._footer = footer
+        self._drawn_lines = 0
+
+    def show(self, progress: PipelineProgress) -> None:
+        columns, rows = shutil.get_terminal_size()
+        lines = ["", *picture(progress, rows - 4), "", self._footer]
+        self._draw([line[: columns - 1] for line in lines[: rows - 1]])
+
+    def say(self, line: str) -> None:
+        self._draw([])
+        _write(self._output, line + "\n")
+
+    def _draw(self, lines: Sequence[str]) -> None:
+        up = f"\x1b[{self._drawn_lines}A" if self._drawn_lines else ""
+        text = "".join(f"{line}{CLEAR_LINE}\n" for line in lines)
+        _write(self._output, f"{up}\r{text}{CLEAR_BELOW}")
+        self._drawn_lines = len(lines)
+
+
+def make_screen(footer: str, *, is_wanted: bool) -> Screen:
+    if not is_wanted:
+        return QuietScreen(sys.stdout)
+    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return TerminalScreen(sys.stdout, footer)
+    return PlainScreen(sys.stdout)
+
+
+def _write(output: TextIO, text: str) -> None:
+    """The pipeline goes on even if the terminal is gone."""
+    with contextlib.suppress(OSError):
+        output.write(text)
+        output.flush()
+
+
+# -- text
+
+
+def is_due(shown: PipelineProgress | None, progress: PipelineProgress) -> bool:
+    if shown is None:
+        return any(query.batches for query in progress.queries)
+    if progress.uptime_s - shown.uptime_s < PLAIN_LINE_EVERY_S:
+        return False
+    return _work(progress) != _work(shown)
+
+
+def _work(progress: PipelineProgress) -> list[tuple[int, int, str]]:
+    return [(query.rows_in, query.rows_out, query.state) for query in progress.queries]
+
+
+def summary_line(progress: PipelineProgress) -> str:
+    """All queries in one line: they often read the same topics, so that each tells for itself."""
+    parts = [
+        f"{query.name}: in {rate(query.rows_in_per_second)}/s, out {rate(query.rows_out_per_second)}/s,"
+        f" {count(query.rows_out)} rows written, lag {count(query.lag)}, batch {milliseconds(query.batch_duration_ms)}"
+        for query in progress.queries
+    ]
+    return f"{duration(progress.uptime_s)}  {' | '.join(parts)}{_losses(progress)}"
+
+
+def picture(progress: PipelineProgress, rows: int) -> list[str]:
+    """As much as fits: queries always; of the partitions first those that are furthest behind."""
+    head = [f"{progress.name}  running for {duration(progress.uptime_s)}{_losses(progress)}", ""]
+    head += aligned(QUERY_TITLES, [_query_row(query) for query in progress.queries])
+    lags = worst_lags(progress)
+    room = max(FEWEST_PARTITION_LINES, rows - len(head) - 3)
+    shown = sorted(lags, key=lambda lag: -(lag.lag or 0))[:room]
+    if not shown:
+        return head
+    table = [[f"{lag.topic}-{lag.partition}", count(lag.position), count(lag.lag)] for lag in sorted(shown, key=_place)]
+    more = [f"... and {len(lags) - len(shown)} more partitions"] if len(shown) < len(lags) else []
+    return [*head, "", *aligned(("PARTITION", "POSITION", "LAG"), table), *more]
+
+
+QUERY_TITLES = ("QUERY", "STATE", "IN/S", "OUT/S", "READ", "WRITTEN", "BATCHES", "LAST BATCH", "LAG", "STATE ROWS", "")
+
+
+def _query_row(query: QueryProgress) -> list[str]:
+    return [
+        query.name,
+        query.state,
+        rate(query.rows_in_per_second),
+        rate(query.rows_out_per_second),
+        count(query.rows_in),
+        count(query.rows_out),
+        count(query.batches),
+        milliseconds(query.batch_duration_ms),
+        count(query.lag),
+        f"{count(query.state_rows)} ({size(query.state_bytes)})" if query.state_rows else UNKNOWN,
+        f"{query.restarts} restarts" if query.restarts else "",
+    ]
+
+
+def _losses(progress: PipelineProgress) -> str:
+    dead = f", {count(progress.dead_letters)} dead letters" if progress.dead_letters else ""
+    skipped = f", {count(progress.skipped_records)} records skipped" if progress.skipped_records else ""
+    return dead + skipped
+
+
+def worst_lags(progress: PipelineProgress) -> list[PartitionLag]:
+    """Each partition as the query that is furthest behind has it."""
+    found: dict[tuple[str, int], PartitionLag] = {}
+    for query in progress.queries:
+        for lag in query.lags if query.state is not QueryState.FAILED else ():
+            other = found.get(_place(lag))
+            if other is None or lag.position < other.position:
+                found[_place(lag)] = lag
+    return [found[place] for place in sorted(found)]
+
+
+def _place(lag: PartitionLag) -> tuple[str, int]:
+    return lag.topic, lag.partition
+
+
+def aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first two columns to the left, numbers to the right."""
+    lines = [list(titles), *rows]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(titles))]
+    is_left = [not _is_number_column(rows, index) for index in range(len(titles))]
+    return [
+        "  ".join(
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(line, widths, is_left, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _is_number_column(rows: Sequence[Sequence[str]], index: int) -> bool:
+    return all(row[index] == UNKNOWN or row[index][:1].isdecimal() for row in rows)
+
+
+def count(number: int | None) -> str:
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.1f}"
+
+
+def milliseconds(duration_ms: int | None) -> str:
+    if duration_ms is None:
+        return UNKNOWN
+    return f"{duration_ms} ms" if duration_ms < 10_000 else f"{duration_ms / 1000:.1f} s"
+
+
+def duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def size(number_bytes: int) -> str:
+    for unit, name in ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB")):
+        if number_bytes >= unit:
+            return f"{number_bytes / unit:.1f} {name}"
+    return f"{number_bytes} B"

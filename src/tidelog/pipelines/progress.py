@@ -1,0 +1,230 @@
+"""How a pipeline goes, from what Spark tells after each micro-batch. No clock and no Spark: JSON and times go in."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+WINDOW_S = 10.0
+"""Rows per second are those of the last ten seconds."""
+
+WRITTEN = "tidelog written"
+"""What a query counts of its output, under the name that Spark gives it back by."""
+SOURCE_PREFIX = "tidelog source "
+
+
+class QueryKind(StrEnum):
+    SINK = "sink"
+    DEAD_LETTERS = "dead letters"
+
+
+class QueryState(StrEnum):
+    STARTING = "starting"  # no micro-batch yet
+    RUNNING = "running"
+    WAITING = "waiting"  # failed for a reason that passes, and starts again after a pause
+    DONE = "done"  # has read all there was, or was stopped
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    topic: str
+    partition: int
+    position: int
+    """The offset after the last record of the last micro-batch."""
+    lag: int | None
+    """None if the end of the partition is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    name: str
+    kind: QueryKind
+    state: QueryState = QueryState.STARTING
+    batches: int = 0
+    batch_id: int | None = None
+    batch_duration_ms: int | None = None
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_in_per_second: float = 0.0
+    rows_out_per_second: float = 0.0
+    state_rows: int = 0
+    state_bytes: int = 0
+    bad_records: Mapping[str, int] = field(default_factory=dict)
+    """By source: records that did not parse, among those this query read."""
+    lags: tuple[PartitionLag, ...] = ()
+    watermark: str | None = None
+    restarts: int = 0
+
+    @property
+    def lag(self) -> int | None:
+        """None if it is not known of any partition."""
+        known = [partition.lag for partition in self.lags if partition.lag is not None]
+        return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineProgress:
+    name: str
+    queries: tuple[QueryProgress, ...]
+    uptime_s: float = 0.0
+
+    @property
+    def dead_letters(self) -> int:
+        queries = [query for query in self.queries if query.kind is QueryKind.DEAD_LETTERS]
+        return sum(query.rows_out for query in queries)
+
+    @property
+    def skipped_records(self) -> int:
+        """Bad records that are neither dead letters nor failures; every query leaves out the same ones."""
+        set_aside = {query.name for query in self.queries if query.kind is QueryKind.DEAD_LETTERS}
+        worst: dict[str, int] = {}
+        for query in self.queries:
+            for source, count in query.bad_records.items():
+                if f"{source}.dead-letters" not in set_aside:
+                    worst[source] = max(worst.get(source, 0), count)
+        return sum(worst.values())
+
+    def as_json(self) -> dict[str, Any]:
+        queries = [asdict(query) | {"lag": query.lag} for query in self.queries]
+        return {
+            "uptime_s": round(self.uptime_s, 1),
+            "dead_letters": self.dead_letters,
+            "skipped_records": self.skipped_records,
+            "queries": queries,
+        }
+
+
+class QueryMeter:
+    """Follows one query through its micro-batches and its restarts."""
+
+    def __init__(self, name: str, kind: QueryKind, started_s: float) -> None:
+        self.name = name
+        self.kind = kind
+        self.state = QueryState.STARTING
+        self.restarts = 0
+        self._read = _Rate(started_s)
+        self._written = _Rate(started_s)
+        self._batches = 0
+        self._batch_id: int | None = None
+        self._duration_ms: int | None = None
+        self._state_rows = 0
+        self._state_bytes = 0
+        self._bad_records: dict[str, int] = {}
+        self._lags: tuple[PartitionLag, ...] = ()
+        self._watermark: str | None = None
+
+    def on_progress(self, told: Mapping[str, Any], now_s: float) -> None:
+        """One of Spark's progress events; such without a micro-batch come from queries that wait for data."""
+        self._lags = lags_of(told.get("sources", ())) or self._lags
+        self._watermark = told.get("eventTime", {}).get("watermark", self._watermark)
+        if not is_batch(told):
+            return
+        self.state = QueryState.RUNNING
+        self._batches += 1
+        self._batch_id = told.get("batchId")
+        self._duration_ms = told.get("durationMs", {}).get("triggerExecution")
+        operators = told.get("stateOperators", ())
+        self._state_rows = sum(operator.get("numRowsTotal", 0) for operator in operators)
+        self._state_bytes = sum(operator.get("memoryUsedBytes", 0) for operator in operators)
+        observed = told.get("observedMetrics", {})
+        self._read.add(told.get("numInputRows", 0), now_s)
+        self._written.add(observed.get(WRITTEN, {}).get("rows") or 0, now_s)
+        for source, count in bad_records_of(observed).items():
+            self._bad_records[source] = self._bad_records.get(source, 0) + count
+
+    def on_written(self, rows: int, now_s: float) -> None:
+        """Rows that a sink counted itself."""
+        self._written.add(rows, now_s)
+
+    def progress(self, now_s: float) -> QueryProgress:
+        return QueryProgress(
+            name=self.name,
+            kind=self.kind,
+            state=self.state,
+            batches=self._batches,
+            batch_id=self._batch_id,
+            batch_duration_ms=self._duration_ms,
+            rows_in=self._read.total,
+            rows_out=self._written.total,
+            rows_in_per_second=self._read.per_second(now_s),
+            rows_out_per_second=self._written.per_second(now_s),
+            state_rows=self._state_rows,
+            state_bytes=self._state_bytes,
+            bad_records=dict(self._bad_records),
+            lags=self._lags,
+            watermark=self._watermark,
+            restarts=self.restarts,
+        )
+
+
+class _Rate:
+    """A count, and how fast it grew within the window."""
+
+    def __init__(self, started_s: float) -> None:
+        self.total = 0
+        self._started_s = started_s
+        self._recent: deque[tuple[float, int]] = deque()
+
+    def add(self, rows: int, now_s: float) -> None:
+        if rows:
+            self.total += rows
+            self._recent.append((now_s, rows))
+            self._forget(now_s)
+
+    def per_second(self, now_s: float) -> float:
+        self._forget(now_s)
+        seconds = min(WINDOW_S, max(1.0, now_s - self._started_s))
+        return sum(rows for _, rows in self._recent) / seconds
+
+    def _forget(self, now_s: float) -> None:
+        while self._recent and self._recent[0][0] <= now_s - WINDOW_S:
+            self._recent.popleft()
+
+
+def is_batch(told: Mapping[str, Any]) -> bool:
+    return "addBatch" in told.get("durationMs", {})
+
+
+def bad_records_of(observed: Mapping[str, Any]) -> dict[str, int]:
+    return {
+        name.removeprefix(SOURCE_PREFIX): counts.get("bad") or 0
+        for name, counts in observed.items()
+        if name.startswith(SOURCE_PREFIX)
+    }
+
+
+def lags_of(sources: Iterable[Mapping[str, Any]]) -> tuple[PartitionLag, ...]:
+    """A topic that is read twice, as by a join with itself, counts once, where it is furthest behind."""
+    found: dict[tuple[str, int], PartitionLag] = {}
+    for source in sources:
+        latest = _positions(source.get("latestOffset"))
+        for (topic, partition), position in _positions(source.get("endOffset")).items():
+            end = latest.get((topic, partition))
+            lag = PartitionLag(topic, partition, position, None if end is None else max(0, end - position))
+            other = found.get((topic, partition))
+            if other is None or position < other.position:
+                found[topic, partition] = lag
+    return tuple(found[place] for place in sorted(found))
+
+
+def _positions(offsets: object) -> dict[tuple[str, int], int]:
+    """Of `{"orders": {"0": 23}}`; whatever else sources call an offset has no partitions."""
+    if not isinstance(offsets, Mapping):
+        return {}
+    return {
+        (topic, int(partition)): position
+        for topic, partitions in offsets.items()
+        if isinstance(partitions, Mapping)
+        for partition, position in partitions.items()
+        if partition.isdecimal() and isinstance(position, int)
+    }
+
+
+def unseen(told: Sequence[tuple[str, str]], last: tuple[str, str] | None) -> int:
+    """How many at the end of `told` came after `last`, all of them if it is no longer there."""
+    for behind, event in enumerate(reversed(told)):
+        if event == last:
+            return behind
+    return len(told)
