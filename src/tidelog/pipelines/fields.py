@@ -42,6 +42,7 @@ class Fields:
         self.kind = kind
         """What this is, in a sentence: `a topic source`."""
         self._known: dict[str, None] = {}
+        self._lacking: list[tuple[list[str], str]] = []
 
     def complain(self, key: str | None, sentence: str) -> None:
         self._notes.complain(self.path if key is None else (*self.path, key), sentence)
@@ -54,9 +55,11 @@ class Fields:
 
     def finish(self, keys_of_others: Iterable[str] = ()) -> None:
         """Complain about what nobody asked for; `keys_of_others` exist, but not for this kind."""
-        for key in self._table:
-            if key in self._known:
-                continue
+        unknown = [key for key in self._table if key not in self._known]
+        for keys, sentence in self._lacking:
+            if not any(nearest(key, keys) for key in unknown):
+                self.complain(None, sentence)
+        for key in unknown:
             if key in keys_of_others:
                 self.complain(key, f"{self.kind} has no '{key}'")
             else:
@@ -74,10 +77,8 @@ class Fields:
         return given[0] if given else None
 
     def _missing(self, keys: Iterable[str], sentence: str) -> None:
-        """Unless it is there with a slip of the pen, which `finish` will tell."""
-        wanted = list(keys)
-        if not any(nearest(key, wanted) for key in self._table):
-            self.complain(None, sentence)
+        """For `finish` to tell, unless the key is there with a slip of the pen."""
+        self._lacking.append((list(keys), sentence))
 
     # -- values by type
 

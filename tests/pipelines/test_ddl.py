@@ -1,0 +1,69 @@
+"""Schemas in Spark's words, read without Spark."""
+
+import pytest
+
+from tidelog.pipelines.ddl import BadSchema, Column, read_schema
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("id bigint", [("id", "bigint")]),
+        ("id BIGINT NOT NULL, name STRING COMMENT 'who, really'", [("id", "bigint"), ("name", "string")]),
+        ("`a b` int, `back``tick` date", [("a b", "int"), ("back`tick", "date")]),
+        (
+            "price decimal(10,2), plain decimal, code char(3)",
+            [
+                ("price", "decimal(10,2)"),
+                ("plain", "decimal"),
+                ("code", "char(3)"),
+            ],
+        ),
+        (
+            "tags array<string>, counts map<string, array<int>>",
+            [
+                ("tags", "array<string>"),
+                ("counts", "map<string,array<int>>"),
+            ],
+        ),
+        (
+            "at struct<place: struct<x double, y: double>, when: timestamp_ntz>, empty struct<>",
+            [
+                ("at", "struct<place:struct<x:double,y:double>,when:timestamp_ntz>"),
+                ("empty", "struct<>"),
+            ],
+        ),
+        ("id: int, timestamp timestamp, date date", [("id", "int"), ("timestamp", "timestamp"), ("date", "date")]),
+        ("\n  id int,\n  name string\n", [("id", "int"), ("name", "string")]),
+    ],
+)
+def test_columns_and_their_types(text: str, columns: list[tuple[str, str]]) -> None:
+    assert read_schema(text) == [Column(*column) for column in columns]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id bigitn", "column 'id' of the schema has the unknown type 'bigitn'; did you mean 'bigint'?"),
+        ("id", "column 'id' of the schema has no type; write it behind the name, as in 'id string'"),
+        ("id int name string", "column 'id' of the schema: expected ',', found 'name'"),
+        ("id int,", "the schema should have the name of a column where it has the end, as in 'id bigint, name string'"),
+        ("1 int", "the schema should have the name of a column where it has '1', as in 'id bigint, name string'"),
+        ("a array<int", "column 'a' of the schema: expected '>', found the end"),
+        ("a map<string>", "column 'a' of the schema: expected ',', found '>'"),
+        ("a array", "column 'a' of the schema: expected '<', found the end"),
+        ("a struct<b: strng>", "column 'a.b' of the schema has the unknown type 'strng'; did you mean 'string'?"),
+        ("a decimal(x)", "column 'a' of the schema: expected a number in the brackets, found 'x'"),
+        ("a int, A string", "the schema names column 'A' twice"),
+    ],
+)
+def test_mistake_is_told_in_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(BadSchema) as raised:
+        read_schema(text)
+    assert str(raised.value) == said
+
+
+@pytest.mark.parametrize("text", ["a decimal(39,2)", "a decimal(2,3)"])
+def test_decimal_that_no_engine_has(text: str) -> None:
+    with pytest.raises(BadSchema, match="at most 38 digits"):
+        read_schema(text)
