@@ -1,10 +1,14 @@
 """How a Spark query talks to its brokers: what the `kafka.*` options of the query mean to Tidelog's client."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tidelog.client.consumer_settings import READ_UNCOMMITTED
 from tidelog.client.producer_settings import ACKS_ALL
 from tidelog.protocol.compression import Codec
+from tidelog.spark.kafka_settings import KAFKA_SETTINGS, PREFIX, REFUSED, SECURE, Side, is_secure
+from tidelog.spark.option_values import OptionError, parsed
 
 FETCH_BYTES = 4 * 1024 * 1024
 BATCH_BYTES = 256 * 1024
@@ -29,3 +33,23 @@ class ClientSettings:
     compression: Codec = Codec.NONE
     batch_bytes: int = BATCH_BYTES
     delivery_timeout_s: float = 120.0
+
+
+def client_settings(given: Mapping[str, str], side: Side, **others: Any) -> ClientSettings:
+    """Of Kafka's settings for clients, by name without the prefix; `others` are fields that win over them."""
+    known = {setting.name: setting for setting in KAFKA_SETTINGS if setting.is_for(side)}
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        refuse(name, text)
+        if name in known:
+            value = parsed(PREFIX + name, known[name].parse, text)
+            values |= dict.fromkeys(known[name].fields, value)
+    return ClientSettings(**(values | others))
+
+
+def refuse(name: str, text: str) -> None:
+    """Raises OptionError if a query cannot be run with the setting."""
+    if name in REFUSED:
+        raise OptionError(f"Option '{PREFIX}{name}' is not supported: {REFUSED[name]}")
+    if is_secure(name, text):
+        raise OptionError(f"Option '{PREFIX}{name}' is not supported: {SECURE}")

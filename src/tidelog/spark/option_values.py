@@ -4,10 +4,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tidelog.spark.offsets import EARLIEST, LATEST, BadOffsets, Offsets, partition_lists, partition_numbers
 from tidelog.types import TopicPartition
+
+T = TypeVar("T")
 
 
 class OptionError(ValueError):
@@ -90,6 +92,14 @@ _UNIT_MS = {
     "h": 3_600_000.0,
     "d": 86_400_000.0,
 }
+
+
+def parsed(name: str, parse: Callable[[str], T], text: str) -> T:
+    """Raises OptionError with the option's name."""
+    try:
+        return parse(text)
+    except BadValue as error:
+        raise OptionError(f"Option '{name}' {error}") from None
 
 
 def boolean(text: str) -> bool:
