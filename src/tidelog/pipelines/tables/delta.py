@@ -1,0 +1,186 @@
+"""Delta tables through `deltalake`: each batch is one commit that carries the application's batch number.
+
+Two writers of the same batch: the second commit of one application at the same table version is refused by the
+log's conflict rules, and a later one is found by the number.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+
+from tidelog.pipelines.definition import Compaction, TableSink
+from tidelog.pipelines.tables.compaction import groups_to_compact
+from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
+from tidelog.pipelines.tables.files import FileLayout, write_files
+from tidelog.pipelines.tables.partitions import PartitionColumn
+from tidelog.pipelines.tables.schema import Evolve, evolved, plain_schema
+from tidelog.pipelines.tables.table import Before, TableError, nothing
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS_MAX = 10
+"""How often a commit is tried when other writers change the table at the same time."""
+
+
+class DeltaLakeTable:
+    def __init__(self, sink: TableSink, application_id: str, before: Before = nothing) -> None:
+        self._location = sink.location
+        self._application_id = application_id
+        self._before = before
+        self._partition_by = tuple(PartitionColumn(field.name, field.name) for field in sink.partition_by)
+        self._table: DeltaTable | None = None
+
+    def last_batch(self) -> int | None:
+        table = self._current()
+        return None if table is None else table.transaction_version(self._application_id)
+
+    def schema(self) -> pa.Schema | None:
+        table = self._current()
+        return None if table is None else plain_schema(pa.schema(table.schema().to_arrow()))
+
+    def create(self, schema: pa.Schema) -> None:
+        self._before("create the table")
+        DeltaTable.create(self._location, plain_schema(schema), mode="ignore", partition_by=self._partition_names())
+        self._check_partitions(self._existing())
+
+    def evolve(self, change: Evolve) -> None:
+        """Columns are added by metadata alone. Delta cannot widen a column in place: the files are written anew."""
+        if change.widened:
+            self._rewrite(evolved(self._known_schema(), change))
+        elif change.added:
+            self._before("add columns")
+            self._existing().alter.add_columns(DeltaSchema.from_arrow(pa.schema(change.added)).fields)
+
+    def layout(self, batch_id: int) -> FileLayout:
+        self._check_partitions(self._existing())
+        return self._layout_of(self._known_schema(), f"part-{batch_id}")
+
+    def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            last = self.last_batch()
+            if last is not None and last >= batch_id:
+                return False
+            try:
+                self._commit(files, batch_id)
+                return True
+            except CommitFailedError as error:
+                if attempt == ATTEMPTS_MAX:
+                    raise
+                logger.info("commit repeated table=%s batch=%d reason=%s", self._location, batch_id, error)
+        raise AssertionError("unreachable")
+
+    def files(self) -> list[TableFile]:
+        actions = pa.table(self._existing().get_add_actions(flatten=False)).to_pylist()
+        return [
+            TableFile(action["path"], self._partition_of(action), action["size_bytes"], action["num_records"] or 0)
+            for action in actions
+        ]
+
+    def compact(self, compaction: Compaction) -> int:
+        replaced = 0
+        for partition in {group[0].partition for group in groups_to_compact(self.files(), compaction)}:
+            self._before("compact")
+            metrics = self._existing().optimize.compact(
+                partition_filters=self._filter(partition), target_size=compaction.target_bytes
+            )
+            replaced += int(metrics["numFilesRemoved"])
+        return replaced
+
+    def sweep(self, older_than_s: float) -> int:
+        """Files of removed versions stay as long as the table's own retention says, if that is longer."""
+        hours = max(1, int(older_than_s // 3600))
+        return len(self._existing().vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
+
+    def read(self) -> pa.Table:
+        return self._existing().to_pyarrow_table()
+
+    def row_count(self) -> int:
+        return sum(file.rows for file in self.files())
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _commit(self, files: Sequence[FileFacts], batch_id: int) -> None:
+        table = self._existing()
+        now_ms = time.time_ns() // 1_000_000
+        self._before("commit")
+        table.create_write_transaction(
+            [self._add_action(file, now_ms) for file in files],
+            "append",
+            table.schema(),
+            self._partition_names(),
+            commit_properties=CommitProperties(app_transactions=[Transaction(self._application_id, batch_id)]),
+        )
+        self._before("after the commit")
+
+    def _add_action(self, file: FileFacts, now_ms: int, *, is_new: bool = True) -> AddAction:
+        values = {
+            column.name: None if value is None else str(value)
+            for column, value in zip(self._partition_by, file.partition, strict=True)
+        }
+        statistics = json.dumps({"numRecords": file.rows, **json.loads(file.statistics)})
+        return AddAction(file.path, file.bytes, values, now_ms, is_new, statistics)
+
+    def _rewrite(self, schema: pa.Schema) -> None:
+        table = self._existing()
+        facts = write_files(self._layout_of(schema, "part-widened"), table.to_pyarrow_dataset().to_batches())
+        self._before("replace the files")
+        now_ms = time.time_ns() // 1_000_000
+        table.create_write_transaction(
+            [self._add_action(fact, now_ms) for fact in facts],
+            "overwrite",
+            DeltaSchema.from_arrow(schema),
+            self._partition_names(),
+        )
+
+    def _layout_of(self, schema: pa.Schema, name_prefix: str) -> FileLayout:
+        return FileLayout(self._location, schema, name_prefix, self._partition_by)
+
+    def _partition_names(self) -> list[str]:
+        return [column.name for column in self._partition_by]
+
+    def _partition_of(self, action: dict[str, Any]) -> Partition:
+        values = action.get("partition") or {}
+        return tuple(None if value is None else str(value) for value in values.values())
+
+    def _filter(self, partition: Partition) -> list[tuple[str, str, Any]] | None:
+        """`deltalake` spells null as an empty text."""
+        names = self._partition_names()
+        return [(name, "=", str(value or "")) for name, value in zip(names, partition, strict=True)] or None
+
+    def _check_partitions(self, table: DeltaTable) -> None:
+        there = table.metadata().partition_columns
+        if there != self._partition_names():
+            raise TableError(
+                f"Table {self._location} is partitioned by {there or 'nothing'}, the sink by "
+                f"{self._partition_names() or 'nothing'}: make them equal, or write to another table"
+            )
+
+    def _current(self) -> DeltaTable | None:
+        """The table as it is now; what was read of its log before is not read again."""
+        if self._table is None:
+            if not DeltaTable.is_deltatable(self._location):
+                return None
+            self._table = DeltaTable(self._location)
+        try:
+            self._table.update_incremental()
+        except DeltaError:
+            self._table = DeltaTable(self._location)
+        return self._table
+
+    def _existing(self) -> DeltaTable:
+        table = self._current()
+        if table is None:
+            raise TableError(f"There is no Delta table at {self._location}: nothing has been written to it yet")
+        return table
+
+    def _known_schema(self) -> pa.Schema:
+        return plain_schema(pa.schema(self._existing().schema().to_arrow()))

@@ -1,0 +1,292 @@
+"""Iceberg tables through `pyiceberg`: each batch is one snapshot, and the batch's number a property set with it.
+
+pyiceberg has no compaction of its own (0.12): small files are rewritten here and exchanged in one overwrite.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import (
+    ArrowScan,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.typedef import Record
+
+from tidelog.pipelines.definition import Compaction, TableSink
+from tidelog.pipelines.tables.compaction import groups_to_compact
+from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
+from tidelog.pipelines.tables.files import FileLayout, filesystem_of, write_files
+from tidelog.pipelines.tables.partitions import PartitionColumn, Transform, iceberg_column
+from tidelog.pipelines.tables.schema import Evolve, plain_schema
+from tidelog.pipelines.tables.table import Before, TableError, nothing
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS_MAX = 10
+SNAPSHOTS_KEPT_FOR = timedelta(days=5)
+"""Each commit writes the list of all snapshots: without an end it would cost more with every batch."""
+PROPERTIES = {
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+
+class IcebergTable:
+    def __init__(self, sink: TableSink, application_id: str, directory: Path, before: Before = nothing) -> None:
+        self._identifier = sink.location
+        self._batch_property = f"tidelog.batch.{application_id}"
+        self._application_id = application_id
+        self._before = before
+        self._catalog = catalog_of(sink, directory)
+        columns = [(field, iceberg_column(field)) for field in sink.partition_by]
+        self._partition_by = tuple(column or PartitionColumn(field.name, field.name) for field, column in columns)
+
+    def last_batch(self) -> int | None:
+        table = self._current()
+        batch = None if table is None else table.properties.get(self._batch_property)
+        return None if batch is None else int(batch)
+
+    def schema(self) -> pa.Schema | None:
+        table = self._current()
+        return None if table is None else plain_schema(schema_to_pyarrow(table.schema()))
+
+    def create(self, schema: pa.Schema) -> None:
+        self._before("create the table")
+        self._catalog.create_namespace_if_not_exists(Catalog.namespace_from(self._identifier))
+        try:
+            with (
+                self._catalog.create_table_transaction(
+                    self._identifier, schema=plain_schema(schema), properties=PROPERTIES
+                ) as transaction,
+                transaction.update_spec() as spec,
+            ):
+                for column in self._partition_by:
+                    spec.add_field(column.source, _transform(column), self._field_name(column, schema))
+        except TableAlreadyExistsError:
+            self._check_partitions(self._existing())
+
+    def evolve(self, change: Evolve) -> None:
+        table = self._existing()
+        widened = [pa.field(widened.name, widened.rows_type) for widened in change.widened]
+        self._before("change the schema")
+        with table.update_schema() as update:
+            update.union_by_name(pa.schema([*widened, *change.added]))
+
+    def layout(self, batch_id: int) -> FileLayout:
+        table = self._existing()
+        self._check_partitions(table)
+        return self._layout_of(table, f"part-{batch_id}")
+
+    def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            last = self.last_batch()
+            if last is not None and last >= batch_id:
+                return False
+            try:
+                self._commit(files, batch_id)
+                return True
+            except CommitFailedException as error:
+                if attempt == ATTEMPTS_MAX:
+                    raise
+                logger.info("commit repeated table=%s batch=%d reason=%s", self._identifier, batch_id, error)
+        raise AssertionError("unreachable")
+
+    def files(self) -> list[TableFile]:
+        return [_table_file(task.file) for task in self._existing().scan().plan_files()]
+
+    def compact(self, compaction: Compaction) -> int:
+        replaced = 0
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                replaced += self._compact(compaction)
+                break
+            except CommitFailedException as error:
+                logger.info("compaction repeated table=%s reason=%s", self._identifier, error)
+        self._expire_snapshots()
+        return replaced
+
+    def sweep(self, older_than_s: float) -> int:
+        table = self._existing()
+        filesystem, directory = filesystem_of(_data_directory(table))
+        limit = datetime.now(UTC) - timedelta(seconds=older_than_s)
+        named = {filesystem_of(path)[1] for path in table.inspect.all_files()["file_path"].to_pylist()}
+        found = filesystem.get_file_info(FileSelector(directory, allow_not_found=True, recursive=True))
+        old = [file.path for file in found if file.is_file and file.path not in named and file.mtime < limit]
+        for path in old:
+            filesystem.delete_file(path)
+        return len(old)
+
+    def read(self) -> pa.Table:
+        return self._existing().scan().to_arrow()
+
+    def row_count(self) -> int:
+        return sum(file.rows for file in self.files())
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def _commit(self, files: Sequence[FileFacts], batch_id: int) -> None:
+        table = self._existing()
+        data_files = [_data_file(table, file, _data_directory(table)) for file in files]
+        told = {"tidelog.application": self._application_id, "tidelog.batch": str(batch_id)}
+        with table.transaction() as transaction:
+            transaction.set_properties({self._batch_property: str(batch_id)})
+            with transaction.update_snapshot(snapshot_properties=told).merge_append() as append:
+                for data_file in data_files:
+                    append.append_data_file(data_file)
+            self._before("commit")
+        self._before("after the commit")
+
+    def _compact(self, compaction: Compaction) -> int:
+        table = self._existing()
+        tasks = {task.file.file_path: task for task in table.scan().plan_files()}
+        current = [_table_file(task.file) for task in tasks.values() if task.file.spec_id == table.spec().spec_id]
+        groups = groups_to_compact(current, compaction)
+        if not groups:
+            return 0
+        rewritten = [self._rewritten(table, [tasks[file.path] for file in group]) for group in groups]
+        self._before("exchange the files")
+        with table.transaction() as transaction, transaction.update_snapshot().overwrite() as overwrite:
+            for file in (file for group in groups for file in group):
+                overwrite.delete_data_file(tasks[file.path].file)
+            for data_file in (file for files in rewritten for file in files):
+                overwrite.append_data_file(data_file)
+        return sum(len(group) for group in groups)
+
+    def _rewritten(self, table: Table, tasks: Sequence[FileScanTask]) -> list[DataFile]:
+        scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        layout = self._layout_of(table, "compacted")
+        facts = write_files(layout, scan.to_record_batches(tasks))
+        return [_data_file(table, fact, layout.directory) for fact in facts]
+
+    def _expire_snapshots(self) -> None:
+        limit = datetime.now(UTC) - SNAPSHOTS_KEPT_FOR
+        table = self._existing()
+        if any(snapshot.timestamp_ms < limit.timestamp() * 1000 for snapshot in table.snapshots()):
+            table.maintenance.expire_snapshots().older_than(limit).commit()
+
+    def _layout_of(self, table: Table, name_prefix: str) -> FileLayout:
+        return FileLayout(
+            directory=_data_directory(table),
+            schema=schema_to_pyarrow(table.schema()),
+            name_prefix=name_prefix,
+            partition_by=self._partition_by,
+            has_text_values=False,
+            leaves_out_partition_columns=False,
+        )
+
+    def _field_name(self, column: PartitionColumn, schema: pa.Schema) -> str:
+        """A transform's field may not be called like a column."""
+        is_taken = column.transform is not Transform.IDENTITY and column.name in schema.names
+        return f"{column.name}_{column.transform}" if is_taken else column.name
+
+    def _check_partitions(self, table: Table) -> None:
+        wanted = [(column.source, str(_transform(column))) for column in self._partition_by]
+        there = [
+            (table.schema().find_field(field.source_id).name, str(field.transform)) for field in table.spec().fields
+        ]
+        if wanted != there:
+            raise TableError(
+                f"Table {self._identifier} is partitioned by {_named(there)}, the sink by {_named(wanted)}: "
+                "make them equal, or write to another table"
+            )
+
+    def _current(self) -> Table | None:
+        try:
+            table = self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            return None
+        # Here only, not in the catalog: pyiceberg would repeat a commit on top of another writer's by itself, but
+        # the other may have written the same batch.
+        table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        return table
+
+    def _existing(self) -> Table:
+        table = self._current()
+        if table is None:
+            raise TableError(f"There is no Iceberg table {self._identifier}: nothing has been written to it yet")
+        return table
+
+
+def catalog_of(sink: TableSink, directory: Path) -> Catalog:
+    if sink.catalog:
+        properties = dict(sink.catalog)
+        return load_catalog(properties.pop("name", "default"), **properties)
+    directory = directory.absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    uri = f"sqlite:///{directory / 'iceberg.db'}"
+    return load_catalog("tidelog", type="sql", uri=uri, warehouse=(directory / "warehouse").as_uri())
+
+
+def _transform(column: PartitionColumn) -> Any:
+    simple = {
+        Transform.IDENTITY: IdentityTransform,
+        Transform.YEAR: YearTransform,
+        Transform.MONTH: MonthTransform,
+        Transform.DAY: DayTransform,
+        Transform.HOUR: HourTransform,
+    }
+    if column.transform in simple:
+        return simple[column.transform]()
+    return (BucketTransform if column.transform is Transform.BUCKET else TruncateTransform)(column.width)
+
+
+def _named(fields: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{transform}({source})" for source, transform in fields) or "nothing"
+
+
+def _data_directory(table: Table) -> str:
+    return f"{table.location().rstrip('/')}/data"
+
+
+def _data_file(table: Table, file: FileFacts, directory: str) -> DataFile:
+    path = f"{directory}/{file.path}"
+    filesystem, local = filesystem_of(path)
+    with filesystem.open_input_file(local) as opened:
+        metadata = pq.read_metadata(opened)
+    statistics = data_file_statistics_from_parquet_metadata(
+        metadata,
+        compute_statistics_plan(table.schema(), table.properties),
+        parquet_path_to_id_mapping(table.schema()),
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file.partition),
+        file_size_in_bytes=file.bytes,
+        sort_order_id=None,
+        spec_id=table.spec().spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def _table_file(file: DataFile) -> TableFile:
+    partition: Partition = tuple(file.partition[index] for index in range(len(file.partition)))
+    return TableFile(file.file_path, partition, file.file_size_in_bytes, file.record_count)

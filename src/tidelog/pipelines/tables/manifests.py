@@ -1,0 +1,165 @@
+"""The manifests of a Parquet directory: each says which staged files take their place, and which files leave."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tidelog.pipelines.tables.files import sync_path
+from tidelog.pipelines.tables.table import Before, TableError, nothing
+
+MANIFESTS_MAX = 16
+"""So many finished manifests are kept before a summary takes their place: looking for a batch never costs more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    name: str
+    """The batch's number, or `compaction-` and something unique."""
+    staged: str
+    """The staging directory, below the table's, so that the table may be moved as a whole."""
+    files: tuple[str, ...]
+    """Paths below the staging directory, and then below the table's."""
+    replaced: tuple[str, ...] = ()
+
+    @property
+    def batch_id(self) -> int | None:
+        return int(self.name) if self.name.isdigit() else None
+
+
+class Manifests:
+    """Those of one application, in a directory of its own. What is published is done, now or after a restart."""
+
+    def __init__(self, location: Path, application: str, before: Before = nothing) -> None:
+        self._location = location
+        self._directory = location / "_tidelog" / "batches" / application
+        self._staging = location / "_tidelog" / "staged" / application
+        self._summary = self._directory / "summary"
+        self._before = before
+        self._finished: set[str] = set()
+
+    def staging_directory(self, name: str) -> Path:
+        return self._staging / name
+
+    def manifest(self, name: str, files: Iterable[str], replaced: Iterable[str] = ()) -> Manifest:
+        staged = self.staging_directory(name).relative_to(self._location)
+        return Manifest(name, str(staged), tuple(files), tuple(replaced))
+
+    def publish(self, manifest: Manifest) -> bool:
+        """False if there is one of that name: another writer was first, and what it published stands."""
+        for directory in {(self._location / manifest.staged / file).parent for file in manifest.files}:
+            sync_path(str(directory))
+        self._before("publish the manifest")
+        target = self._directory / f"{manifest.name}.json"
+        temporary = _written(self._directory / f".{uuid.uuid4().hex}", json.dumps(asdict(manifest)).encode())
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        sync_path(str(self._directory))
+        return True
+
+    def last_batch(self) -> int | None:
+        """Finishes what a crash left unfinished, then says which batch is the last one in the table."""
+        last = self._summarised_batch()
+        for manifest in self._waiting():
+            self.finish(manifest)
+        batches = [batch for batch in (last, *self._batches()) if batch is not None]
+        return max(batches, default=None)
+
+    def finish(self, manifest: Manifest) -> None:
+        """May be begun again after a crash at any point."""
+        for path in manifest.replaced:
+            self._before(f"remove {path}")
+            (self._location / path).unlink(missing_ok=True)
+        for path in manifest.files:
+            self._before(f"move {path}")
+            self._move(self._location / manifest.staged / path, self._location / path)
+        self._before("sync directories")
+        for directory in {(self._location / path).parent for path in (*manifest.files, *manifest.replaced)}:
+            if directory.exists():
+                sync_path(str(directory))
+        self._before("remove the staging directory")
+        shutil.rmtree(self._location / manifest.staged, ignore_errors=True)
+        self._finished.add(manifest.name)
+        if manifest.batch_id is None:
+            self._before("remove the compaction's manifest")
+            self._path(manifest.name).unlink(missing_ok=True)
+        elif len(self._batches()) >= MANIFESTS_MAX:
+            self.summarise()
+
+    def summarise(self) -> None:
+        """From here on no manifest names the files in place, so that they may be replaced."""
+        last = self.last_batch()
+        if last is None:
+            return
+        self._before("write the summary")
+        replace_file(self._summary, json.dumps({"last_batch": last}).encode())
+        self._before("remove summarised manifests")
+        self._drop_summarised(last)
+
+    def unfinished_staging(self) -> Iterator[Path]:
+        """Staging directories that no manifest needs."""
+        needed = {self._location / manifest.staged for manifest in self._waiting()}
+        if self._staging.exists():
+            yield from (path for path in self._staging.iterdir() if path not in needed)
+
+    def _move(self, staged: Path, final: Path) -> None:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.rename(staged, final)
+        except FileNotFoundError:
+            if not final.exists():
+                raise TableError(
+                    f"File {final} of the table is gone and {staged}, from which it is made, too: "
+                    "restore one of them, or write the table anew"
+                ) from None
+
+    def _waiting(self) -> list[Manifest]:
+        """In the order of batches; compactions last."""
+        last = self._summarised_batch()
+        self._drop_summarised(-1 if last is None else last)
+        names = [path.stem for path in self._manifest_paths() if path.stem not in self._finished]
+        return [self._read(name) for name in sorted(names, key=lambda name: (len(name), name))]
+
+    def _drop_summarised(self, last: int) -> None:
+        for batch in self._batches():
+            if batch <= last:
+                self._path(str(batch)).unlink(missing_ok=True)
+
+    def _summarised_batch(self) -> int | None:
+        return int(json.loads(self._summary.read_bytes())["last_batch"]) if self._summary.exists() else None
+
+    def _batches(self) -> list[int]:
+        return [int(path.stem) for path in self._manifest_paths() if path.stem.isdigit()]
+
+    def _manifest_paths(self) -> Iterable[Path]:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return [path for path in self._directory.iterdir() if path.suffix == ".json"]
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"{name}.json"
+
+    def _read(self, name: str) -> Manifest:
+        stored = json.loads(self._path(name).read_bytes())
+        return Manifest(stored["name"], stored["staged"], tuple(stored["files"]), tuple(stored["replaced"]))
+
+
+def _written(path: Path, content: bytes) -> Path:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """After a crash the old content or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(_written(path.parent / f".{uuid.uuid4().hex}", content), path)
+    sync_path(str(path.parent))

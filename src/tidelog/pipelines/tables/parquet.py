@@ -1,0 +1,178 @@
+"""A directory of Parquet files as a table: files are staged, named in a manifest, then moved into place.
+
+Readers that do not know the manifests (names that begin with `_` are hidden from Spark, Arrow and DuckDB) may meet
+a batch or a compaction while its files are being moved; once the writer is done, or has been restarted after a
+crash, they find every batch exactly once.
+"""
+
+import logging
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from urllib.parse import quote, unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidelog.pipelines.definition import Compaction, TableSink
+from tidelog.pipelines.tables.compaction import groups_to_compact
+from tidelog.pipelines.tables.facts import FileFacts, TableFile
+from tidelog.pipelines.tables.files import FileLayout, conform, write_files
+from tidelog.pipelines.tables.manifests import Manifests, replace_file
+from tidelog.pipelines.tables.partitions import PartitionColumn
+from tidelog.pipelines.tables.schema import Evolve, evolved, plain_schema
+from tidelog.pipelines.tables.table import Before, TableError, nothing
+
+logger = logging.getLogger(__name__)
+
+
+class ParquetTable:
+    def __init__(self, sink: TableSink, application_id: str, before: Before = nothing) -> None:
+        self._sink = sink
+        self._location = local_path(sink.location)
+        self._application = quote(application_id, safe="")
+        self._before = before
+        self._manifests = Manifests(self._location, self._application, before)
+        self._schema_path = self._location / "_tidelog" / "schema"
+        self._partition_by = tuple(PartitionColumn(field.name, field.name) for field in sink.partition_by)
+
+    def last_batch(self) -> int | None:
+        return self._manifests.last_batch()
+
+    def schema(self) -> pa.Schema | None:
+        if not self._schema_path.exists():
+            return None
+        return pa.ipc.read_schema(pa.py_buffer(self._schema_path.read_bytes()))
+
+    def create(self, schema: pa.Schema) -> None:
+        self._before("write the schema")
+        replace_file(self._schema_path, plain_schema(schema).serialize().to_pybytes())
+
+    def evolve(self, change: Evolve) -> None:
+        """Added columns are null in older files. Readers trip over files of different types, so widening rewrites."""
+        schema = evolved(self._known_schema(), change)
+        if change.widened:
+            self._widen(schema)
+        self.create(schema)
+
+    def layout(self, batch_id: int) -> FileLayout:
+        return FileLayout(
+            directory=str(self._manifests.staging_directory(str(batch_id))),
+            schema=self._known_schema(),
+            name_prefix=f"part-{self._application}-{batch_id}",
+            partition_by=self._partition_by,
+            has_exact_directories=True,
+            is_synced=True,
+        )
+
+    def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
+        last = self.last_batch()
+        if last is not None and last >= batch_id:
+            return False
+        manifest = self._manifests.manifest(str(batch_id), (file.path for file in files))
+        is_first = self._manifests.publish(manifest)
+        self._before("finish the manifest")
+        self.last_batch()
+        return is_first
+
+    def files(self) -> list[TableFile]:
+        return [
+            TableFile(str(path), (str(path.parent),), (self._location / path).stat().st_size, 0)
+            for path in self._data_paths()
+        ]
+
+    def compact(self, compaction: Compaction) -> int:
+        """Of this application's files only: others' manifests may still name theirs."""
+        self._manifests.summarise()
+        groups = groups_to_compact(filter(self._is_ours, self.files()), compaction)
+        if groups:
+            self._replace(groups, self._known_schema())
+        return sum(len(group) for group in groups)
+
+    def sweep(self, older_than_s: float) -> int:
+        limit_s = time.time() - older_than_s
+        old = [path for path in self._manifests.unfinished_staging() if path.stat().st_mtime < limit_s]
+        for path in old:
+            shutil.rmtree(path, ignore_errors=True)
+        return len(old)
+
+    def read(self) -> pa.Table:
+        import pyarrow.dataset as ds
+
+        schema = self._known_schema()
+        fields = pa.schema([schema.field(column.name) for column in self._partition_by])
+        dataset = ds.dataset(
+            [str(self._location / path) for path in self._data_paths()],
+            schema=schema,
+            format="parquet",
+            partitioning=ds.partitioning(fields, flavor="hive"),
+            partition_base_dir=str(self._location),
+        )
+        return dataset.to_table()
+
+    def row_count(self) -> int:
+        return sum(pq.read_metadata(self._location / path).num_rows for path in self._data_paths())
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _known_schema(self) -> pa.Schema:
+        schema = self.schema()
+        if schema is None:
+            raise TableError(f"There is no table at {self._location}: nothing has been written to it yet")
+        return schema
+
+    def _data_paths(self) -> list[Path]:
+        found = (path.relative_to(self._location) for path in self._location.rglob("*.parquet"))
+        return sorted(path for path in found if not any(part.startswith(("_", ".")) for part in path.parts))
+
+    def _is_ours(self, file: TableFile) -> bool:
+        name = rf"part-{re.escape(self._application)}-\d+-[0-9a-f]{{32}}\.parquet"
+        return re.fullmatch(name, Path(file.path).name) is not None
+
+    def _widen(self, schema: pa.Schema) -> None:
+        self._manifests.summarise()
+        files = self.files()
+        if not all(map(self._is_ours, files)):
+            raise TableError(
+                f"Table {self._location} has files of other writers, so its columns cannot be widened here: "
+                "cast the columns in a step"
+            )
+        self._replace([[file] for file in files], schema)
+
+    def _replace(self, groups: Sequence[Sequence[TableFile]], schema: pa.Schema) -> None:
+        """One new file for each group; the manifest makes it all or nothing."""
+        name = f"compaction-{uuid.uuid4().hex}"
+        staged = self._manifests.staging_directory(name)
+        facts = [fact for group in groups for fact in self._rewritten(group, schema, staged)]
+        replaced = (file.path for group in groups for file in group)
+        self._manifests.publish(self._manifests.manifest(name, (fact.path for fact in facts), replaced))
+        self._before("finish the compaction")
+        self._manifests.last_batch()
+
+    def _rewritten(self, group: Sequence[TableFile], schema: pa.Schema, staged: Path) -> list[FileFacts]:
+        partition = Path(group[0].path).parent
+        prefix = str(partition / f"part-{self._application}-{self._manifests.last_batch() or 0}")
+        names = {column.name for column in self._partition_by}
+        stored = pa.schema([field for field in schema if field.name not in names])
+        layout = FileLayout(str(staged), stored, prefix, is_synced=True)
+        return write_files(layout, self._batches_of(group, stored))
+
+    def _batches_of(self, group: Iterable[TableFile], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+        for file in group:
+            with pq.ParquetFile(self._location / file.path) as opened:
+                for batch in opened.iter_batches():
+                    yield from conform(pa.Table.from_batches([batch]), schema).to_batches()
+
+
+def local_path(location: str) -> Path:
+    address = urlparse(location)
+    if address.scheme not in ("", "file"):
+        raise TableError(
+            f"A Parquet table needs a directory of a file system, not '{location}': "
+            "use delta or iceberg for object stores"
+        )
+    return Path(unquote(address.path) if address.scheme else location).absolute()

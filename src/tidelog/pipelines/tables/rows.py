@@ -1,0 +1,60 @@
+"""What happens to the rows of a batch before they are written: computed columns, and rows that do not fit set aside."""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.tables.schema import SetAside, TypeChange, spark_name
+from tidelog.pipelines.tables.table import TableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def with_partition_columns(rows: "DataFrame", computed: Mapping[str, str]) -> "DataFrame":
+    from pyspark.sql import functions
+
+    for name, expression in computed.items():
+        if name in rows.columns:
+            raise TableError(
+                f"Partition column '{name}' is computed as {expression}, but the rows have a column of that name: "
+                "choose another name, or leave the expression out"
+            )
+        rows = rows.withColumn(name, functions.expr(expression))
+    return rows
+
+
+def split_by_fit(rows: "DataFrame", change: SetAside) -> "tuple[DataFrame, DataFrame]":
+    """Rows that the table holds without loss, and the others."""
+    from pyspark.sql import functions
+
+    conditions = [functions.col(_quoted(name)).isNull() for name in change.added]
+    conditions += [_survives(changed) for changed in change.changed]
+    fits = reduce(and_, conditions)
+    return rows.where(fits), rows.where(~fits)
+
+
+def fitting(rows: "DataFrame", change: SetAside) -> "DataFrame":
+    """Rows that fit, without the columns that the table lacks and with its types."""
+    for changed in change.changed:
+        rows = rows.withColumn(changed.name, _cast(changed))
+    return rows.drop(*change.added)
+
+
+def _survives(change: TypeChange) -> "Column":
+    """Casting there and back gives the same value."""
+    from pyspark.sql import functions
+
+    column = functions.col(_quoted(change.name))
+    return _cast(change).try_cast(spark_name(change.rows_type)).eqNullSafe(column)
+
+
+def _cast(change: TypeChange) -> "Column":
+    from pyspark.sql import functions
+
+    return functions.col(_quoted(change.name)).try_cast(spark_name(change.table_type))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,164 @@
+"""Writes micro-batches to tables, each exactly once, from within `foreachBatch`.
+
+Tasks write files that nobody sees; one commit of the driver makes them part of the table together with the batch's
+number. A batch that Spark runs again, after a crash at whatever point, is found by its number and written no more.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tidelog.pipelines.definition import TableKind, TableSink
+from tidelog.pipelines.tables.facts import FileFacts, TableFacts
+from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files
+from tidelog.pipelines.tables.partitions import iceberg_column
+from tidelog.pipelines.tables.rows import fitting, split_by_fit, with_partition_columns
+from tidelog.pipelines.tables.schema import Evolve, SetAside, decide, difference
+from tidelog.pipelines.tables.table import Before, Table, nothing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+SMALL_BATCH_ROWS = 10_000
+"""After a batch no larger than this the next is expected to be small too, and is written by the driver alone."""
+SWEEPS_EVERY = 16
+"""So many compactions go by between two looks for files that nobody refers to."""
+SWEPT_AFTER_S = 7 * 24 * 3600.0
+"""No task that may still win runs for so long, and Delta keeps removed files for its readers as long by default."""
+
+SendDeadLetters = Callable[["DataFrame", str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    rows: int
+    files: int
+    was_already_there: bool
+
+
+class TableWriter(Protocol):
+    def write(self, rows: "DataFrame", batch_id: int) -> Written: ...
+
+
+class ExactlyOnceWriter:
+    def __init__(self, sink: TableSink, table: Table, send_dead_letters: SendDeadLetters) -> None:
+        self._sink = sink
+        self._table = table
+        self._send_dead_letters = send_dead_letters
+        self._last_rows: int | None = None
+        self._batches_since_compaction = 0
+        self._compactions = 0
+
+    def write(self, rows: "DataFrame", batch_id: int) -> Written:
+        last = self._table.last_batch()
+        if last is not None and last >= batch_id:
+            logger.info("batch is already there table=%s batch=%d last=%d", self._sink.location, batch_id, last)
+            return Written(0, 0, was_already_there=True)
+        rows = self._fitted(with_partition_columns(rows, self._computed_columns()))
+        files = self._write_files(rows, self._table.layout(batch_id))
+        written = sum(file.rows for file in files)
+        self._last_rows = written
+        if files and not self._table.commit(files, batch_id):
+            return Written(0, 0, was_already_there=True)
+        self._maintain()
+        return Written(written, len(files), was_already_there=False)
+
+    def _computed_columns(self) -> dict[str, str]:
+        """Iceberg computes its own transforms from the columns they are made of."""
+        fields = self._sink.partition_by
+        if self._sink.kind is TableKind.ICEBERG:
+            fields = tuple(field for field in fields if iceberg_column(field) is None)
+        return {field.name: field.expression for field in fields if field.expression is not None}
+
+    def _fitted(self, rows: "DataFrame") -> "DataFrame":
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        columns = to_arrow_schema(rows.schema, timezone="UTC")
+        table = self._table.schema()
+        if table is None:
+            self._table.create(columns)
+            return rows
+        match decide(difference(table, columns), self._sink.schema_changes, self._sink.location):
+            case Evolve() as change:
+                logger.info("table changes table=%s change=%s", self._sink.location, difference(table, columns))
+                self._table.evolve(change)
+            case SetAside() as change:
+                rows, misfits = split_by_fit(rows, change)
+                self._send_dead_letters(misfits, change.reason)
+                return fitting(rows, change)
+        return rows
+
+    def _write_files(self, rows: "DataFrame", layout: FileLayout) -> list[FileFacts]:
+        """A small batch costs no Python worker and makes one file for each partition, not one for each task."""
+        if self._last_rows is not None and self._last_rows <= SMALL_BATCH_ROWS:
+            few = _few_rows(rows)
+            if few is not None:
+                return write_files(layout, few.to_batches())
+        return facts_from_rows(rows.mapInArrow(task_writer(layout), FACTS_SCHEMA).collect())
+
+    def _maintain(self) -> None:
+        compaction = self._sink.compaction
+        self._batches_since_compaction += 1
+        if compaction is None or self._batches_since_compaction < compaction.files:
+            return
+        self._batches_since_compaction = 0
+        self._compactions += 1
+        try:
+            replaced = self._table.compact(compaction)
+            swept = self._table.sweep(SWEPT_AFTER_S) if self._compactions % SWEEPS_EVERY == 0 else 0
+            logger.info("table is compacted table=%s replaced=%d swept=%d", self._sink.location, replaced, swept)
+        except Exception:
+            logger.warning("table could not be compacted table=%s", self._sink.location, exc_info=True)
+
+
+def _few_rows(rows: "DataFrame") -> "pa.Table | None":
+    """All rows if they are few; None if they are too many for one task and the driver's memory."""
+    few = rows.limit(SMALL_BATCH_ROWS + 1).toArrow()
+    return few if few.num_rows <= SMALL_BATCH_ROWS else None
+
+
+def open_table(
+    sink: TableSink, application_id: str, directory: Path, send_dead_letters: SendDeadLetters | None = None
+) -> TableWriter:
+    """`directory` is the pipeline's: the catalog of Iceberg tables is there when the sink names none."""
+    from tidelog.pipelines.tables.dead_rows import dead_letter_sender
+
+    table = table_of(sink, application_id, directory)
+    return ExactlyOnceWriter(sink, table, send_dead_letters or dead_letter_sender(sink))
+
+
+def table_of(sink: TableSink, application_id: str, directory: Path, before: Before = nothing) -> Table:
+    match sink.kind:
+        case TableKind.DELTA:
+            from tidelog.pipelines.tables.delta import DeltaLakeTable
+
+            return DeltaLakeTable(sink, application_id, before)
+        case TableKind.ICEBERG:
+            from tidelog.pipelines.tables.iceberg import IcebergTable
+
+            return IcebergTable(sink, application_id, directory, before)
+        case TableKind.PARQUET:
+            from tidelog.pipelines.tables.parquet import ParquetTable
+
+            return ParquetTable(sink, application_id, before)
+
+
+def read_table(sink: TableSink, directory: Path) -> "pa.Table":
+    """The whole table, for looking at small ones."""
+    with closing(table_of(sink, "", directory)) as table:
+        return table.read()
+
+
+def table_facts(sink: TableSink, application_id: str, directory: Path) -> TableFacts:
+    with closing(table_of(sink, application_id, directory)) as table:
+        if table.schema() is None:
+            return TableFacts(0, 0, 0, None)
+        last_batch = table.last_batch()
+        files = table.files()
+        return TableFacts(table.row_count(), len(files), sum(file.bytes for file in files), last_batch)
