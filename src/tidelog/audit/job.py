@@ -1,0 +1,103 @@
+"""Reading segments as tasks of a Spark job, and telling how far it has come."""
+
+import heapq
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+from tidelog.audit.texts import size_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+TASK_BYTES = 256 * 1024 * 1024
+"""A task takes as many segments as make this together; a larger one is a task of its own."""
+
+TASKS_PER_CORE = 4
+SHOW_EVERY_S = 0.5
+
+
+class SparkRunner:
+    """The items are shared out by size: the driver gets one small result per segment."""
+
+    def __init__(self, spark: "SparkSession", output: TextIO | None = sys.stderr) -> None:
+        self._context = spark.sparkContext
+        self._output = output
+
+    def run(
+        self, work: Callable[[Item], Result], items: Sequence[Item], size_of: Callable[[Item], int]
+    ) -> list[Result]:
+        if not items:
+            return []
+        sizes = [size_of(item) for item in items]
+        tasks = share_out(sizes, tasks_at_least=self._context.defaultParallelism * TASKS_PER_CORE)
+        done_segments, done_bytes = self._context.accumulator(0), self._context.accumulator(0)
+
+        def do(numbered: tuple[int, Item, int]) -> tuple[int, Result]:
+            number, item, size = numbered
+            result = work(item)
+            done_segments.add(1)
+            done_bytes.add(size)
+            return number, result
+
+        numbered = [[(number, items[number], sizes[number]) for number in task] for task in tasks]
+        spread = self._context.parallelize(numbered, len(numbered)).flatMap(lambda task: task).map(do)
+
+        def so_far() -> tuple[int, int]:
+            return done_segments.value, done_bytes.value
+
+        with _shown(self._output, len(items), so_far):
+            results = dict(spread.collect())
+        return [results[number] for number in range(len(items))]
+
+
+def share_out(sizes: Sequence[int], tasks_at_least: int) -> list[list[int]]:
+    """Numbers of items for each task: the largest first, always to the task that has the least."""
+    count = max(tasks_at_least, -(-sum(sizes) // TASK_BYTES))
+    count = max(1, min(count, len(sizes)))
+    tasks: list[list[int]] = [[] for _ in range(count)]
+    loads = [(0, number) for number in range(count)]
+    for item in sorted(range(len(sizes)), key=lambda item: -sizes[item]):
+        load, number = heapq.heappop(loads)
+        tasks[number].append(item)
+        heapq.heappush(loads, (load + sizes[item] + 1, number))
+    return tasks
+
+
+def progress_line(done: int, total: int, done_bytes: int, elapsed_s: float) -> str:
+    speed = done_bytes / elapsed_s if elapsed_s > 0 else 0.0
+    return f"{done} of {total} segments, {size_text(done_bytes)}, {size_text(int(speed))}/s"
+
+
+@contextmanager
+def _shown(output: TextIO | None, total: int, so_far: Callable[[], tuple[int, int]]) -> Iterator[None]:
+    """A line that a terminal shows anew twice a second; elsewhere only the last one is written."""
+    if output is None:
+        yield
+        return
+    began = time.monotonic()
+    is_done = threading.Event()
+    ends = "\r" if output.isatty() else ""
+
+    def show() -> None:
+        while not is_done.wait(SHOW_EVERY_S):
+            if ends:
+                output.write(f"\r\x1b[K{progress_line(so_far()[0], total, so_far()[1], time.monotonic() - began)}")
+                output.flush()
+
+    shower = threading.Thread(target=show, name="audit-progress", daemon=True)
+    shower.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        shower.join()
+        start = "\r\x1b[K" if ends else ""
+        output.write(f"{start}{progress_line(so_far()[0], total, so_far()[1], time.monotonic() - began)}\n")
+        output.flush()
