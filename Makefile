@@ -47,7 +47,7 @@ compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own 
 	@$(BIN)/python -m compat.run
 
 docs: $(DEV) ## Generate the reference pages again
-	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference
+	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference && $(BIN)/python -m tools.spark_options_reference
 
 lock: $(DEV) ## Choose the pinned versions anew
 	@$(PIP) install uv
