@@ -1,5 +1,6 @@
 """What tests of Spark share: one session for all of them, and one broker."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,7 +67,7 @@ def new_topic(running_broker: TidelogProcess, request: pytest.FixtureRequest) ->
     def make(partitions: int = 1, suffix: str = "", **config: str) -> str:
         nonlocal count
         count += 1
-        name = f"{request.node.name[:80].replace('[', '-').replace(']', '')}.{count}{suffix}"
+        name = f"{re.sub('[^a-z_]', '-', request.node.name)[:80]}.{count}{suffix}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(10)
         return name

@@ -1,0 +1,41 @@
+"""The rows of `format("tidelog")`: the columns of Spark's Kafka source, all of them or those a user asks for."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from tidelog.spark.options import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+HEADERS = "headers"
+
+FIELDS: Mapping[str, str] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    HEADERS: "array<struct<key:string,value:binary>>",
+}
+
+
+def schema_text(*, has_headers: bool) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in FIELDS.items() if has_headers or name != HEADERS)
+
+
+def columns_of(schema: "StructType") -> tuple[str, ...]:
+    """The columns that a schema asks for, in its order; raises OptionError."""
+    for field in schema.fields:
+        expected = FIELDS.get(field.name)
+        if expected is None:
+            near = get_close_matches(field.name, FIELDS, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(FIELDS)}"
+            raise OptionError(f"The schema asks for a column '{field.name}', which records do not have; {hint}")
+        if field.dataType.simpleString() != expected:
+            found = field.dataType.simpleString()
+            raise OptionError(f"The schema wants column '{field.name}' as {found}, but it is {expected}")
+    return tuple(schema.fieldNames())

@@ -1,0 +1,55 @@
+"""`format("tidelog")`: the data source that Spark finds in `pyspark_tidelog`."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from tidelog.spark.schema import columns_of, schema_text
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
+    from pyspark.sql.types import StructType
+
+NAME = "tidelog"
+
+
+class DefaultSource(DataSource):
+    """Reads from and writes to topics, of Tidelog or Apache Kafka, in batches and streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        from tidelog.spark.options import wants_headers
+
+        return schema_text(has_headers=wants_headers(self.options))
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        from tidelog.spark.batch_reader import BatchReader
+        from tidelog.spark.options import read_options
+
+        return BatchReader(read_options(self.options, is_stream=False), columns_of(schema))
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - PySpark's name
+        from tidelog.spark.options import read_options
+        from tidelog.spark.stream_reader import StreamReader
+
+        return StreamReader(read_options(self.options, is_stream=True), columns_of(schema))
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+        from tidelog.spark.options import write_options
+        from tidelog.spark.writer import BatchWriter
+
+        return BatchWriter(write_options(self.options, is_stream=False), schema)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":  # noqa: N802
+        from tidelog.spark.options import write_options
+        from tidelog.spark.writer import StreamWriter
+
+        return StreamWriter(write_options(self.options, is_stream=True), schema)

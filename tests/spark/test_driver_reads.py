@@ -1,0 +1,71 @@
+"""Micro-batches read on the driver: what we count on in PySpark's private parts, and what is left without them."""
+
+import inspect
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+from pyspark.sql.streaming import python_streaming_source_runner as runner
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from tidelog.spark import driver_reads
+from tidelog.spark.driver_reads import MayReadOnDriver
+
+ROWS = pa.RecordBatch.from_pydict({"offset": [1, 2]})
+
+
+class Reader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def latestOffset(self, start: Any, limit: Any) -> dict[str, Any]:
+        return {}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        return iter(())
+
+
+def is_prefetching(reader: object) -> bool:
+    return isinstance(reader, _SimpleStreamReaderWrapper)
+
+
+def test_a_reader_counts_as_prefetching_only_while_it_has_rows_to_hand_over() -> None:
+    reader = Reader()
+    assert not is_prefetching(reader)
+    reader.hand_over(lambda: iter([ROWS]))
+    assert is_prefetching(reader)
+    assert list(reader.getCache({}, {}) or ()) == [ROWS]
+    assert not is_prefetching(reader)
+    assert reader.getCache({}, {}) is None
+
+
+def test_a_reader_is_what_it_is_to_everybody_else() -> None:
+    reader = Reader()
+    assert isinstance(reader, Reader)
+    assert isinstance(reader, SupportsTriggerAvailableNow)
+    assert isinstance(pickle.loads(pickle.dumps(reader)), Reader)
+
+
+def test_pyspark_asks_for_the_rows_right_after_the_partitions_and_nowhere_else() -> None:
+    """If this fails, PySpark has changed what driver reads are built on: look at `partitions_func` before anything."""
+    planning = inspect.getsource(runner.partitions_func)
+    asked = [planning.index(part) for part in ("reader.partitions(", "isinstance(reader, _Simple", "reader.getCache(")]
+    assert asked == sorted(asked)
+    callers = [
+        name
+        for name, function in inspect.getmembers(runner, inspect.isfunction)
+        if "getCache" in inspect.getsource(function)
+    ]
+    assert callers == ["partitions_func"]
+
+
+def test_without_the_private_class_tasks_read_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_reads, "PrefetchingReader", None)
+    reader = Reader()
+    reader.hand_over(lambda: iter([ROWS]))
+    assert reader.__class__ is Reader
+    assert reader.getCache({}, {}) is None

@@ -1,0 +1,287 @@
+"""`format("tidelog")` in a real Spark session against a real broker, with records that another client wrote."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.clients.broker import TidelogProcess
+from tests.spark_session import Message, TopicMaker, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+NOON_MS = 1_700_000_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def numbered(count: int, first: int = 0, partition: int | None = None) -> list[Message]:
+    return [
+        Message(b"value-%d" % number, b"key-%d" % number, partition, NOON_MS + number)
+        for number in range(first, first + count)
+    ]
+
+
+def values(frame: "DataFrame") -> list[str]:
+    return sorted(row.value.decode() for row in frame.select("value").collect())
+
+
+@pytest.fixture
+def bootstrap(running_broker: TidelogProcess) -> str:
+    return running_broker.bootstrap
+
+
+class Reader:
+    """What the tests of one topic have in common."""
+
+    def __init__(self, spark: "SparkSession", bootstrap: str, topic: str) -> None:
+        self.spark, self.bootstrap, self.topic = spark, bootstrap, topic
+
+    def batch(self, schema: str | None = None, **options: Any) -> "DataFrame":
+        reader = self.spark.read.format("tidelog").option("kafka.bootstrap.servers", self.bootstrap)
+        reader = reader.options(**{"subscribe": self.topic, **options})
+        return (reader.schema(schema) if schema else reader).load()
+
+    def stream(self, **options: Any) -> "DataFrame":
+        reader = self.spark.readStream.format("tidelog").option("kafka.bootstrap.servers", self.bootstrap)
+        return reader.options(**{"subscribe": self.topic, "startingOffsets": "earliest", **options}).load()
+
+
+class Collected:
+    """A query whose rows are kept, batch by batch."""
+
+    def __init__(self, frame: "DataFrame", checkpoint: Path, *, is_finite: bool = True) -> None:
+        self.batches: dict[int, list[Any]] = {}
+        writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
+        self.query: StreamingQuery = (writer.trigger(availableNow=True) if is_finite else writer).start()
+
+    def _take(self, frame: "DataFrame", batch_id: int) -> None:
+        self.batches[batch_id] = frame.collect()
+
+    def rows(self) -> list[Any]:
+        return [row for batch in self.batches.values() for row in batch]
+
+    def values(self) -> list[str]:
+        return sorted(row.value.decode() for row in self.rows())
+
+    def finish(self) -> "Collected":
+        assert self.query.awaitTermination(60)
+        return self
+
+    def wait_for(self, count: int) -> None:
+        deadline = time.monotonic() + 60
+        while len(self.rows()) < count:
+            assert self.query.exception() is None
+            assert time.monotonic() < deadline, f"{len(self.rows())} of {count} rows"
+            time.sleep(0.02)
+
+
+@contextmanager
+def running(frame: "DataFrame", checkpoint: Path) -> Iterator[Collected]:
+    collected = Collected(frame, checkpoint, is_finite=False)
+    try:
+        yield collected
+    finally:
+        collected.query.stop()
+
+
+def test_every_column_is_that_of_sparks_kafka_source(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker
+) -> None:
+    topic = new_topic(2)
+    sent = [
+        Message(b"v0", b"k0", 0, NOON_MS, (("trace", b"7"), ("empty", None))),
+        Message(None, b"tombstone", 0, NOON_MS + 1),
+        Message(b"", None, 1, NOON_MS + 2),
+    ]
+    produce(bootstrap, topic, sent)
+    frame = Reader(spark, bootstrap, topic).batch(includeHeaders="true")
+    assert frame.dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    rows = frame.orderBy("partition", "offset").collect()
+    assert [(row.topic, row.partition, row.offset, row.timestampType) for row in rows] == [
+        (topic, 0, 0, 0),
+        (topic, 0, 1, 0),
+        (topic, 1, 0, 0),
+    ]
+    assert [(row.key, row.value) for row in rows] == [(b"k0", b"v0"), (b"tombstone", None), (None, b"")]
+    assert [[tuple(header) for header in row.headers or ()] for row in rows] == [
+        [("trace", b"7"), ("empty", None)],
+        [],
+        [],
+    ]
+    times = frame.selectExpr("unix_millis(timestamp) AS ms", "partition", "offset").orderBy("partition", "offset")
+    assert [row.ms for row in times.collect()] == [NOON_MS, NOON_MS + 1, NOON_MS + 2]
+
+
+def test_headers_are_left_out_unless_asked_for(spark: "SparkSession", bootstrap: str, new_topic: TopicMaker) -> None:
+    topic = new_topic()
+    assert "headers" not in Reader(spark, bootstrap, topic).batch().columns
+
+
+def test_all_codecs_are_read(spark: "SparkSession", bootstrap: str, new_topic: TopicMaker) -> None:
+    topic = new_topic(1)
+    for number, codec in enumerate(CODECS):
+        produce(bootstrap, topic, numbered(500, 500 * number), codec)
+    rows = Reader(spark, bootstrap, topic).batch().orderBy("offset").collect()
+    assert [row.value for row in rows] == [b"value-%d" % number for number in range(500 * len(CODECS))]
+
+
+def test_a_schema_chooses_columns(spark: "SparkSession", bootstrap: str, new_topic: TopicMaker) -> None:
+    topic = new_topic()
+    produce(bootstrap, topic, numbered(10))
+    frame = Reader(spark, bootstrap, topic).batch("offset long, key binary")
+    assert [(row.offset, row.key) for row in frame.collect()] == [(n, b"key-%d" % n) for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "sentence"),
+    [
+        ("ofset long", "The schema asks for a column 'ofset', which records do not have; did you mean 'offset'?"),
+        ("offset int", "The schema wants column 'offset' as int, but it is bigint"),
+    ],
+)
+def test_a_schema_that_cannot_be_is_one_sentence(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, schema: str, sentence: str
+) -> None:
+    with pytest.raises(Exception, match="The schema") as raised:
+        Reader(spark, bootstrap, new_topic()).batch(schema).collect()
+    assert sentence in str(raised.value)
+
+
+def test_an_option_that_is_misspelt_is_one_sentence(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker
+) -> None:
+    with pytest.raises(Exception, match="startingOffset") as raised:
+        Reader(spark, bootstrap, new_topic()).batch(startingOffset="earliest").collect()
+    assert "did you mean 'startingOffsets'?" in str(raised.value)
+
+
+def test_a_batch_reads_from_where_to_where_it_is_told(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker
+) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, numbered(20, 0, 0) + numbered(20, 20, 1))
+    reader = Reader(spark, bootstrap, topic)
+    between = reader.batch(
+        startingOffsets=json.dumps({topic: {"0": 5, "1": -2}}), endingOffsets=json.dumps({topic: {"0": 7, "1": 1}})
+    )
+    assert values(between) == ["value-20", "value-5", "value-6"]
+    late = reader.batch(startingTimestamp=str(NOON_MS + 38), startingOffsetsByTimestampStrategy="latest")
+    assert values(late) == ["value-38", "value-39"]
+
+
+def test_ranges_are_divided_among_tasks_without_loss(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker
+) -> None:
+    topic = new_topic()
+    produce(bootstrap, topic, numbered(1000))
+    frame = Reader(spark, bootstrap, topic).batch(minPartitions="7", maxRecordsPerPartition="90")
+    assert frame.rdd.getNumPartitions() == 12
+    assert values(frame) == sorted(f"value-{number}" for number in range(1000))
+
+
+def test_an_empty_topic_has_no_rows(spark: "SparkSession", bootstrap: str, new_topic: TopicMaker) -> None:
+    assert Reader(spark, bootstrap, new_topic(3)).batch().count() == 0
+
+
+def test_a_stream_that_takes_what_is_there_keeps_its_limit_and_goes_on_from_its_checkpoint(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, numbered(60, 0, 0) + numbered(30, 60, 1))
+    frame = Reader(spark, bootstrap, topic).stream(maxOffsetsPerTrigger="30")
+    first = Collected(frame, tmp_path).finish()
+    assert [len(batch) for batch in first.batches.values()] == [30, 30, 30]
+    assert {row.partition for row in first.batches[0]} == {0, 1}
+    produce(bootstrap, topic, numbered(5, 90, 0))
+    second = Collected(frame, tmp_path).finish()
+    assert second.values() == [f"value-{number}" for number in range(90, 95)]
+    assert first.values() == sorted(f"value-{number}" for number in range(90))
+
+
+def test_a_running_stream_sees_new_records_and_new_partitions(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+    admin, topic = AdminClient({"bootstrap.servers": bootstrap}), new_topic()
+    produce(bootstrap, topic, numbered(3))
+    with running(Reader(spark, bootstrap, topic).stream(), tmp_path) as collected:
+        collected.wait_for(3)
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(10)
+        produce(bootstrap, topic, numbered(3, 3, 1))
+        collected.wait_for(6)
+        progress = collected.query.lastProgress
+    assert collected.values() == [f"value-{number}" for number in range(6)]
+    assert progress is not None
+    assert json.loads(progress.sources[0].latestOffset or "{}")[topic] == {"0": 3, "1": 3}
+
+
+def test_large_micro_batches_are_read_by_tasks(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, numbered(300, 0, 0) + numbered(200, 300, 1))
+    frame = Reader(spark, bootstrap, topic).stream(driverReadRows="10")
+    assert Collected(frame, tmp_path).finish().values() == sorted(f"value-{number}" for number in range(500))
+
+
+def test_a_topic_that_does_not_exist_is_one_sentence(spark: "SparkSession", bootstrap: str) -> None:
+    with pytest.raises(Exception, match="nowhere") as raised:
+        Reader(spark, bootstrap, "nowhere").batch().collect()
+    assert "topic 'nowhere' does not exist" in str(raised.value)
+
+
+def test_records_that_were_deleted_fail_the_query_or_are_passed_over(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin, topic = AdminClient({"bootstrap.servers": bootstrap}), new_topic()
+    produce(bootstrap, topic, numbered(10))
+    reader = Reader(spark, bootstrap, topic)
+    Collected(reader.stream(), tmp_path).finish()
+    produce(bootstrap, topic, numbered(10, 10))
+    place = TopicPartition(topic, 0, 15)
+    admin.delete_records([place])[place].result(10)
+    with pytest.raises(Exception, match="failOnDataLoss") as raised:
+        Collected(reader.stream(), tmp_path).finish()
+    assert "the log begins at 15 and ends at 20 now" in str(raised.value)
+    rest = Collected(reader.stream(failOnDataLoss="false"), tmp_path).finish()
+    assert rest.values() == [f"value-{number}" for number in range(15, 20)]
+
+
+def test_a_topic_that_was_made_again_is_noticed(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    topic = new_topic()
+    produce(bootstrap, topic, numbered(10))
+    reader = Reader(spark, bootstrap, topic)
+    Collected(reader.stream(), tmp_path).finish()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(10)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    produce(bootstrap, topic, numbered(12, 100))
+    with pytest.raises(Exception, match="made again"):
+        Collected(reader.stream(), tmp_path).finish()
+    afresh = Collected(reader.stream(failOnDataLoss="false"), tmp_path).finish()
+    assert afresh.values() == [f"value-{number}" for number in range(100, 112)]
