@@ -76,12 +76,12 @@ class BatchGroup:
             start, end = self._scratch.append(codec, self._raw[start:end])
         if not 0 <= header.record_count * SMALLEST_RECORD_BYTES <= end - start:
             raise CorruptMessage(f"{end - start} bytes cannot hold {header.record_count} records")
-        self._batches.append(_facts(header, start, end))
+        self._batches.append(facts_of(header, start, end))
         self.size_bytes += end - start
         self.record_count += header.record_count
 
 
-def _facts(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:
+def facts_of(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:
     """In the order of the kernels' table of batches."""
     return (
         start,
