@@ -81,7 +81,8 @@ class Scanner:
         offsets, timestamps = self._longs[0, :room], self._longs[1, :room]
         types_of_time = self._types_of_time[:room]
         fields = self._fields.setdefault(room, np.empty((kernels.FIELD_FACTS, room), np.int64))
-        self._longs[:, :room] = types_of_time[:] = CANARY
+        self._longs[:] = CANARY
+        self._types_of_time[:] = CANARY
         rows, problem, _, _ = kernels.scan(
             payload, batches, *EVERY_OFFSET, True, offsets, timestamps, types_of_time, fields
         )
