@@ -1,0 +1,150 @@
+"""Brings the batches of one task to their partitions, through the client's thread.
+
+Who the producer is, is decided here and nowhere else: a transaction would begin in `begin` and end in `finish`.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.encoded_batches import BatchProducer, EncodedBatch
+from tidelog.client.metadata import TopicMetadata
+from tidelog.client.pipeline import ConnectionLost
+from tidelog.client.producer_settings import ProducerSettings
+from tidelog.client.retries import Attempts, GaveUp, is_retriable, reason_of
+from tidelog.errors import (
+    KafkaError,
+    MessageTooLarge,
+    RecordListTooLarge,
+    UnknownTopicOrPartition,
+)
+from tidelog.spark import client_thread
+from tidelog.spark.client_settings import ClientSettings
+from tidelog.spark.options import WriteOptions
+from tidelog.spark.source_errors import BrokersAway, SourceError, UnknownTopic
+from tidelog.types import TopicPartition
+
+T = TypeVar("T")
+
+MISSING_TOPIC_S = 5.0
+"""A topic that the brokers make when it is first asked for is there by then; one that is not does not exist."""
+
+
+class NotWritten(SourceError):
+    """Rows that the brokers did not take; the message says why, and what can be done."""
+
+
+class Delivery:
+    """`begin`, then `send` as often as needed, then `finish`; or `abandon` at any time after `begin`."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def begin(self, batch_id: int | None) -> None:
+        """`batch_id` is that of the micro-batch, None outside of streams."""
+        client_thread.run(self._begin())
+
+    def topic(self, name: str) -> TopicMetadata:
+        """Made by the brokers if they do so; raises UnknownTopic or BrokersAway."""
+        return client_thread.run(_find_topic(self._cluster, name, self._options))
+
+    def send(self, topic_partition: TopicPartition, data: bytearray, record_count: int) -> None:
+        """Returns when there is room for the batch, which is the producer's from now on."""
+        self._run(self._producer.send(topic_partition, EncodedBatch(data, record_count)))
+
+    def finish(self) -> None:
+        """Returns when all in-sync replicas have everything."""
+        self._run(self._producer.flush())
+        client_thread.run(self._end())
+
+    def abandon(self) -> None:
+        """What is under way may or may not be written."""
+        client_thread.run(self._abandon())
+
+    async def _begin(self) -> None:
+        self._cluster = client_thread.cluster_for(self._options.bootstrap, self._options.client)
+        self._producer = BatchProducer(self._cluster, producer_settings(self._options.client))
+        self._is_over = asyncio.Event()
+        is_open = asyncio.Event()
+        self._owner = asyncio.get_running_loop().create_task(self._own(is_open))
+        await is_open.wait()
+
+    async def _own(self, is_open: asyncio.Event) -> None:
+        """The producer's tasks belong to the task that enters and leaves it, and every call of ours is another."""
+        async with self._producer:
+            is_open.set()
+            await self._is_over.wait()
+
+    async def _end(self) -> None:
+        self._is_over.set()
+        await self._owner
+
+    async def _abandon(self) -> None:
+        self._owner.cancel()
+        await asyncio.wait([self._owner])
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return client_thread.run(work)
+        except (KafkaError, ConnectionLost, GaveUp) as error:
+            raise NotWritten(why_not_written(error, self._options.bootstrap)) from error
+
+
+def producer_settings(client: ClientSettings) -> ProducerSettings:
+    return ProducerSettings(
+        acks=client.acks,
+        batch_bytes=client.batch_bytes,
+        compression=client.compression,
+        delivery_timeout_s=client.delivery_timeout_s,
+        request_timeout_s=client.request_timeout_s,
+        metadata_timeout_s=client.timeout_s,
+    )
+
+
+def why_not_written(error: Exception, bootstrap: str) -> str:
+    reason = reason_of(error).rstrip(".")
+    if isinstance(error, MessageTooLarge | RecordListTooLarge):
+        return (
+            f"A record is larger than its topic allows: {reason}. Raise max.message.bytes of the topic, or write"
+            " smaller rows."
+        )
+    if isinstance(error, ConnectionLost | GaveUp) or is_retriable(error):
+        return f"Rows could not be written to the brokers at {bootstrap}: {reason}."
+    return f"The brokers at {bootstrap} refused rows: {reason}."
+
+
+async def _find_topic(cluster: Cluster, name: str, options: WriteOptions) -> TopicMetadata:
+    """As it is now: a task before this one may have known it with fewer partitions."""
+    away = cluster.attempts(f"looking for topic {name!r}", options.client.timeout_s)
+    missing: Attempts | None = None
+    while True:
+        try:
+            await cluster.topics_in_use([name], may_create=True)
+            metadata = await cluster.ask_topics([name], may_create=True)
+        except (ConnectionLost, KafkaError) as error:
+            await _wait_for_brokers(away, error, options.bootstrap)
+            continue
+        if name in metadata.topics:
+            return metadata.topics[name]
+        missing = missing or cluster.attempts(f"looking for topic {name!r}", MISSING_TOPIC_S)
+        await _wait_for_topic(missing, name, metadata.errors.get(name, UnknownTopicOrPartition()))
+
+
+async def _wait_for_brokers(attempts: Attempts, error: Exception, bootstrap: str) -> None:
+    try:
+        await attempts.after(error)
+    except (GaveUp, KafkaError) as failure:
+        raise BrokersAway(f"The brokers at {bootstrap} could not be asked: {reason_of(failure)}") from failure
+
+
+async def _wait_for_topic(attempts: Attempts, name: str, error: KafkaError) -> None:
+    try:
+        await attempts.after(error)
+    except GaveUp:
+        raise UnknownTopic(
+            f"Topic {name!r} does not exist, and the brokers do not make topics by themselves: make it with"
+            f" `tidelog topic create {name}`, or correct the name."
+        ) from None
+    except KafkaError as refusal:
+        raise UnknownTopic(f"Topic {name!r} cannot be written to: {reason_of(refusal)}") from refusal
