@@ -262,6 +262,7 @@ def test_range_that_an_open_transaction_cuts_off_ends_there(caplog: pytest.LogCa
         partition.stable_end = 2
         committed = RangeSettings(isolation_level=READ_COMMITTED)
         assert await read(cluster, 0, 4, committed) == [b"0", b"1"]
+        assert seen_offsets(fakes) == [0, 2]
         assert await read(cluster, 0, 4) == [b"0", b"1", b"2", b"3"]
         partition.stable_end = None
         assert await read(cluster, 0, 4, committed) == [b"0", b"1", b"2", b"3"]

@@ -282,9 +282,12 @@ async def add(one, other):
     return one + other
 
 async def forever():
-    while True:
-        await asyncio.sleep(0.001)
-        yield 1
+    try:
+        while True:
+            await asyncio.sleep(0.001)
+            yield 1
+    finally:
+        print("closed")
 """
 
 FORK = """
@@ -308,12 +311,12 @@ print("fine")
 EXIT = """
 left = client_thread.iterate(forever)
 assert next(left) == 1
-print("fine")
+print("fine", end=" ")
 """
 
 
-@pytest.mark.parametrize("script", [FORK, EXIT], ids=["fork", "exit"])
-def test_processes_may_fork_and_end_with_the_thread_at_work(script: str) -> None:
+@pytest.mark.parametrize(("script", "output"), [(FORK, "fine"), (EXIT, "fine closed")], ids=["fork", "exit"])
+def test_processes_may_fork_and_end_with_the_thread_at_work(script: str, output: str) -> None:
     command = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", NUMBERS + script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{output}\n", "")
