@@ -194,7 +194,7 @@ def test_a_record_larger_than_its_topic_allows_is_refused_by_name(
 ) -> None:
     topic = new_topic(max_message_bytes="10000")
     rows = pa.record_batch({"value": pa.array([b"small", bytes(50_000), b"small"])})
-    with pytest.raises(NotWritten, match=rf"{topic}.*50\d\d\d bytes.*max\.message\.bytes"):
+    with pytest.raises(NotWritten, match=rf"A record of 50\d\d\d bytes for {topic}-0 .*\. Raise max\.message\.bytes"):
         write_rows(iter([rows]), options_for(running_broker, topic), batch_id=None)
 
 

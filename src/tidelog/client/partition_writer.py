@@ -104,7 +104,9 @@ class PartitionWriter:
             written = await self._try_until_written(batch)
         except (MessageTooLarge, RecordListTooLarge) as error:
             if batch.record_count == 1:
-                self._fail(batch, error)
+                size_bytes = len(batch.encoded(self._settings.compression))
+                what = f"a record of {size_bytes} bytes for {self._topic_partition} is too large"
+                self._fail(batch, type(error)(f"{what}: {error.message}"))
             else:
                 self._batches.extendleft(reversed(batch.split()))
         except (KafkaError, ConnectionLost, GaveUp) as error:

@@ -105,10 +105,7 @@ def producer_settings(client: ClientSettings) -> ProducerSettings:
 def why_not_written(error: Exception, bootstrap: str) -> str:
     reason = reason_of(error).rstrip(".")
     if isinstance(error, MessageTooLarge | RecordListTooLarge):
-        return (
-            f"A record is larger than its topic allows: {reason}. Raise max.message.bytes of the topic, or write"
-            " smaller rows."
-        )
+        return f"{reason[:1].upper()}{reason[1:]}. Raise max.message.bytes of the topic, or write smaller rows."
     if isinstance(error, ConnectionLost | GaveUp) or is_retriable(error):
         return f"Rows could not be written to the brokers at {bootstrap}: {reason}."
     return f"The brokers at {bootstrap} refused rows: {reason}."
