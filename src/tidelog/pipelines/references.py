@@ -120,8 +120,11 @@ class _References:
         if not self._pipeline.sinks:
             return
         used = set().union(*(self._above(sink.of) for sink in self._pipeline.sinks))
-        if any(sink.of and not self._above(sink.of) for sink in self._pipeline.sinks):
-            return  # a sink of an unknown view: what it would have used is not unused
+        wanted = [sink.of for sink in self._pipeline.sinks] + [
+            read for step in self._pipeline.steps for read in reads(step)
+        ]
+        if any(not self._above(view) for view in wanted if view):
+            return  # the unknown view may be what would have been used
         places: list[tuple[KeyPath, str]] = [
             (("sources", source.name), source.name) for source in self._pipeline.sources
         ]

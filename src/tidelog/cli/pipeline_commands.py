@@ -1,0 +1,195 @@
+"""What `tidelog pipeline new|check|run|list|status|stop|replay` do."""
+
+import argparse
+import json
+import sys
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+
+from tidelog.cli.local_cluster.hints import program
+from tidelog.cli.pipeline import TEMPLATES
+from tidelog.cli.pipeline_view import as_json, lines_of_one, table_of_all
+from tidelog.pipelines.checking import Checked, check_file
+from tidelog.pipelines.definition import AnyPipeline, ModulePipeline
+from tidelog.pipelines.machine_checks import NEEDS_SPARK, has_spark
+from tidelog.pipelines.mistakes import listed, nearest
+from tidelog.pipelines.run_options import RunOptions
+from tidelog.pipelines.state import PipelineState, RunState, StateRefused, known_pipelines
+
+REPLAY_MODULE = "tidelog.pipelines.replay"
+
+
+class Refused(Exception):
+    """Nothing was changed; the message says why, and what to do instead."""
+
+
+def carry_out(action: str, options: argparse.Namespace) -> int:
+    """A refusal ends in one sentence and exit code 1."""
+    try:
+        return _WORK[action](options)
+    except (Refused, StateRefused) as refused:
+        print(f"tidelog pipeline {action}: {refused}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+
+
+# -- files
+
+
+def new(options: argparse.Namespace) -> int:
+    if options.template not in TEMPLATES:
+        hint = nearest(options.template, TEMPLATES) or f"; there are {listed(TEMPLATES, 'and')}"
+        raise Refused(f"there is no template '{options.template}'{hint}")
+    file = Path(options.file or f"{options.template}.toml")
+    text = resources.files("tidelog.pipelines").joinpath(f"templates/{options.template}.toml").read_text()
+    try:
+        with file.open("x", encoding="utf-8") as output:
+            output.write(text.replace("FILE", str(file)))
+    except FileExistsError:
+        raise Refused(
+            f"{file} exists already; name another file: tidelog pipeline new {options.template} FILE"
+        ) from None
+    except OSError as error:
+        raise Refused(f"cannot write {file}: {error.strerror}") from error
+    print(f"{file} is written: {TEMPLATES[options.template]}")
+    print("its first lines say how to make sample records and run it")
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    checked = check_file(Path(options.file), is_offline=options.offline, state_directory=options.state)
+    for found in checked.findings:
+        print(found.text(options.file))
+    if checked.pipeline is None:
+        print(_count(checked))
+        return 1
+    print(f"{options.file} is good: {_contents(checked.pipeline)}{', ' + _count(checked) if checked.findings else ''}")
+    return 0
+
+
+def _contents(pipeline: AnyPipeline) -> str:
+    if isinstance(pipeline, ModulePipeline):
+        return f"pipeline {pipeline.name}, built by Python"
+    parts = ((pipeline.sources, "source"), (pipeline.steps, "step"), (pipeline.sinks, "sink"))
+    return f"pipeline {pipeline.name}, " + ", ".join(_counted(len(found), noun) for found, noun in parts)
+
+
+def _count(checked: Checked) -> str:
+    mistakes = len(checked.mistakes)
+    warnings = len(checked.findings) - mistakes
+    parts = [_counted(number, noun) for number, noun in ((mistakes, "mistake"), (warnings, "warning")) if number]
+    return ", ".join(parts)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+# -- runs
+
+
+def run(options: argparse.Namespace) -> int:
+    if not has_spark():
+        raise Refused(NEEDS_SPARK)
+    checked = check_file(Path(options.file), state_directory=options.state)
+    for found in checked.findings:
+        print(found.text(options.file), file=sys.stderr)
+    if checked.pipeline is None:
+        raise Refused(f"{options.file} has {_count(checked)}; nothing was started")
+    from tidelog.pipelines.running import run_pipeline
+
+    return run_pipeline(
+        checked.pipeline,
+        RunOptions(
+            state_directory=options.state,
+            is_once=options.once,
+            master=options.master,
+            metrics_port=options.metrics,
+            has_view=not options.no_view,
+        ),
+    )
+
+
+def list_all(options: argparse.Namespace) -> int:
+    print("\n".join(table_of_all([(state.name, state.present()) for state in known_pipelines(options.state)])))
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    states = known_pipelines(options.state) if options.name is None else [_known(options)]
+    if options.json:
+        found = [as_json(state.name, state.present()) for state in states]
+        json.dump(found if options.name is None else found[0], sys.stdout, indent=2)
+        print()
+        return 0
+    if not states:
+        return list_all(options)
+    print("\n\n".join("\n".join(lines_of_one(state.name, state.present())) for state in states))
+    return 0
+
+
+def _known(options: argparse.Namespace) -> PipelineState:
+    names = [state.name for state in known_pipelines(options.state)]
+    if options.name not in names:
+        others = nearest(options.name, names) or f"; `{program()} pipeline list` shows those that have"
+        raise Refused(f"no pipeline {options.name} has run in {options.state}{others}")
+    return PipelineState(options.state, options.name)
+
+
+def stop(options: argparse.Namespace) -> int:
+    state = _known(options)
+    holder = state.holder()
+    if not state.stop(options.timeout):
+        assert holder is not None
+        raise Refused(
+            f"pipeline {state.name} (pid {holder.pid}) was asked to stop and still runs after {options.timeout:g} s;"
+            " it may be in the middle of a long batch"
+        )
+    last = state.present()
+    if last is not None and last.state is RunState.FAILED:
+        raise Refused(f"pipeline {state.name} ended, but not in order: {last.error}")
+    print(f"pipeline {state.name} is stopped")
+    return 0
+
+
+def replay(options: argparse.Namespace) -> int:
+    if find_spec(REPLAY_MODULE) is None:
+        raise Refused("this version of tidelog cannot replay yet; nothing was started")
+    if not has_spark():
+        raise Refused(NEEDS_SPARK)
+    import importlib
+
+    file = Path(options.pipeline)
+    if not file.suffix:
+        state = PipelineState(options.state, options.pipeline)
+        last = state.status()
+        if last is None:
+            raise Refused(
+                f"there is no file {options.pipeline}, and no pipeline of that name has run in {options.state}"
+            )
+        file = Path(last.file)
+    checked = check_file(file, state_directory=options.state)
+    for found in checked.findings:
+        print(found.text(file), file=sys.stderr)
+    if checked.pipeline is None:
+        raise Refused(f"{file} has {_count(checked)}; nothing was started")
+    exit_code: int = importlib.import_module(REPLAY_MODULE).replay_pipeline(
+        checked.pipeline, options.start, RunOptions(state_directory=options.state, is_once=True)
+    )
+    return exit_code
+
+
+_WORK = {
+    "new": new,
+    "check": check,
+    "run": run,
+    "list": list_all,
+    "status": status,
+    "stop": stop,
+    "replay": replay,
+}

@@ -1,0 +1,78 @@
+"""How pipelines are shown by `tidelog pipeline list` and `status`. No I/O: states go in, lines come out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from tidelog.cli.tables import table
+from tidelog.pipelines.state import ACTIVE, Status
+
+NONE_YET = "no pipeline has run here yet; `tidelog pipeline new` writes one"
+
+
+def table_of_all(pipelines: Sequence[tuple[str, Status | None]]) -> list[str]:
+    rows = [(name, *_row(status)) for name, status in pipelines if status is not None]
+    return table(["PIPELINE", "STATE", "PID", "SINCE", "FILE"], rows) if rows else [NONE_YET]
+
+
+def _row(status: Status) -> tuple[object, ...]:
+    is_active = status.state in ACTIVE
+    since = status.started_at if is_active else status.updated_at
+    return status.state, status.pid if is_active else "-", _moment(since), status.file
+
+
+def lines_of_one(name: str, status: Status | None) -> list[str]:
+    if status is None:
+        return [NONE_YET]
+    is_active = status.state in ACTIVE
+    lines = [
+        f"pipeline  {name}",
+        f"state     {status.state}{f' (pid {status.pid})' if is_active else ''}",
+        f"file      {status.file}",
+        f"started   {_moment(status.started_at)}",
+        f"{'seen  ' if is_active else 'ended '}    {_moment(status.updated_at)}",
+    ]
+    if status.error:
+        lines.append(f"error     {status.error}")
+    return [*lines, *_progress(status.progress)]
+
+
+def _progress(progress: Mapping[str, object]) -> list[str]:
+    """What the run last told; a run of another version may tell other things."""
+    queries = progress.get("queries")
+    if not isinstance(queries, list | tuple) or not queries:
+        return []
+    rows = [_query(query) for query in queries if isinstance(query, Mapping)]
+    return [
+        "",
+        *table(["QUERY", "STATE", "ROWS IN", "ROWS OUT", "LAG", "BATCHES", "LAST BATCH"], rows),
+        *_losses(progress),
+    ]
+
+
+def _query(query: Mapping[str, object]) -> tuple[object, ...]:
+    keys = ("name", "state", "rows_in", "rows_out", "lag", "batches")
+    duration_ms = query.get("batch_duration_ms")
+    return (*(_shown(query.get(key)) for key in keys), "-" if duration_ms is None else f"{duration_ms} ms")
+
+
+def _losses(progress: Mapping[str, object]) -> list[str]:
+    kinds = (("dead_letters", "dead letters"), ("skipped_records", "records skipped"))
+    told = [f"{progress[key]} {noun}" for key, noun in kinds if progress.get(key)]
+    return ["", ", ".join(told)] if told else []
+
+
+def _shown(value: object) -> object:
+    return "-" if value is None else value
+
+
+def _moment(text: str) -> str:
+    """In the time of this machine, to the second."""
+    try:
+        return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
+    except ValueError:
+        return text
+
+
+def as_json(name: str, status: Status | None) -> dict[str, object]:
+    return {"name": name} | (asdict(status) if status else {})

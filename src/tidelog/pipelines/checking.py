@@ -1,0 +1,87 @@
+"""Everything about a pipeline that can be checked before Spark starts, in the order in which it can be known."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelog.pipelines.cluster_checks import AskCluster, ask_cluster, check_topics
+from tidelog.pipelines.definition import AnyPipeline, ModulePipeline, Pipeline
+from tidelog.pipelines.fields import Notes
+from tidelog.pipelines.lines import Lines
+from tidelog.pipelines.machine_checks import MachineChecks, check_place, check_spark
+from tidelog.pipelines.mistakes import Mistake, Mistakes
+from tidelog.pipelines.modules import load_module
+from tidelog.pipelines.parsing import Draft, finished, read_draft
+from tidelog.pipelines.references import check_references
+from tidelog.pipelines.state import default_state_directory
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    pipeline: AnyPipeline | None
+    """None if there are mistakes; warnings do not count."""
+    findings: list[Mistake]
+    """Mistakes and warnings by line."""
+
+    @property
+    def mistakes(self) -> list[Mistake]:
+        return [found for found in self.findings if not found.is_warning]
+
+
+def check_file(
+    path: Path,
+    *,
+    is_offline: bool = False,
+    state_directory: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    ask: AskCluster = ask_cluster,
+) -> Checked:
+    """All mistakes at once; `is_offline` leaves out the questions to the brokers."""
+    place = state_directory or default_state_directory()
+    try:
+        if path.suffix == ".py":
+            return _check_module(load_module(path), place)
+        draft = read_draft(path, environment)
+    except Mistakes as found:
+        return Checked(None, found.mistakes)
+    check_references(draft.pipeline, draft.notes, draft.step_positions)
+    _check_world(draft, place, None if is_offline else ask)
+    findings = draft.notes.in_order()
+    is_good = all(found.is_warning for found in findings)
+    return Checked(finished(draft) if is_good else None, findings)
+
+
+def check(pipeline: AnyPipeline, *, is_offline: bool = False, state_directory: str | None = None) -> list[Mistake]:
+    """Mistakes and warnings of a pipeline that was loaded from its file."""
+    return check_file(pipeline.file, is_offline=is_offline, state_directory=state_directory).findings
+
+
+def _check_world(draft: Draft, state_directory: str, ask: AskCluster | None) -> None:
+    """Parts with mistakes in the file itself are left out: they would only cause more."""
+    pipeline, notes = draft.pipeline, draft.notes
+    whole = _without_broken(draft)
+    checks = MachineChecks(whole, notes, draft.step_positions)
+    checks.check()
+    check_place(pipeline, notes, state_directory)
+    if ask is not None:
+        check_topics(whole, notes, ask)
+
+
+def _without_broken(draft: Draft) -> Pipeline:
+    pipeline = draft.pipeline
+    return Pipeline(
+        name=pipeline.name,
+        file=pipeline.file,
+        sources=tuple(part for part in pipeline.sources if ("sources", part.name) not in draft.broken),
+        steps=tuple(part for part in pipeline.steps if ("steps", part.view) not in draft.broken),
+        sinks=tuple(part for part in pipeline.sinks if ("sinks", part.name) not in draft.broken),
+    )
+
+
+def _check_module(pipeline: ModulePipeline, state_directory: str) -> Checked:
+    notes = Notes(Lines(""))
+    check_spark(notes)
+    check_place(pipeline, notes, state_directory)
+    findings = [found._replace(line=None) for found in notes.in_order()]
+    return Checked(None if findings else pipeline, findings)

@@ -1,0 +1,129 @@
+"""Whether the topics of a pipeline exist, and anybody answers who knows."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from tidelog.pipelines.definition import Pipeline, TableSink, TopicSink, TopicSource
+from tidelog.pipelines.fields import Notes
+from tidelog.pipelines.lines import KeyPath
+from tidelog.pipelines.mistakes import nearest
+
+TIMEOUT_S = 5.0
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+AUTO_CREATE = "auto.create.topics.enable"
+
+
+class ClusterAnswer(NamedTuple):
+    topics: frozenset[str]
+    creates_topics: bool
+    """Whether a topic is made by the first record for it."""
+
+
+class NoAnswer(Exception):
+    """The message says why."""
+
+
+AskCluster: TypeAlias = Callable[[str], ClusterAnswer]
+"""Asks the brokers at HOST:PORT,...; raises NoAnswer."""
+
+
+class _Use(NamedTuple):
+    path: KeyPath
+    bootstrap: str
+    topic: str
+    is_read: bool
+
+
+def check_topics(pipeline: Pipeline, notes: Notes, ask: AskCluster) -> None:
+    answers = _answers(pipeline, notes, ask)
+    for use in _topics_used(pipeline):
+        answer = answers.get(use.bootstrap)
+        if answer is not None and use.topic not in answer.topics and (use.is_read or not answer.creates_topics):
+            hint = nearest(use.topic, answer.topics) or f"; `tidelog topic create {use.topic}` makes it"
+            notes.complain(use.path, f"topic '{use.topic}' does not exist{hint}")
+    for source in pipeline.sources:
+        if isinstance(source, TopicSource) and source.pattern is not None:
+            _check_pattern(source, source.pattern, answers.get(source.bootstrap), notes)
+
+
+def _answers(pipeline: Pipeline, notes: Notes, ask: AskCluster) -> dict[str, ClusterAnswer]:
+    """Each cluster is asked once, and one that does not answer is told once."""
+    answers: dict[str, ClusterAnswer] = {}
+    for bootstrap, path in _clusters(pipeline, notes).items():
+        try:
+            answers[bootstrap] = ask(bootstrap)
+        except NoAnswer as reason:
+            hint = "start a cluster with `tidelog up`, or correct 'bootstrap'"
+            notes.complain(path, f"no broker answers at {bootstrap} ({reason}); {hint}")
+    return answers
+
+
+def _clusters(pipeline: Pipeline, notes: Notes) -> dict[str, KeyPath]:
+    """Every bootstrap in use, and where it is written."""
+    clusters: dict[str, KeyPath] = {}
+    parts: list[tuple[str | None, KeyPath]] = [
+        (source.bootstrap, ("sources", source.name)) for source in pipeline.sources if isinstance(source, TopicSource)
+    ]
+    for sink in pipeline.sinks:
+        bootstrap = sink.bootstrap if isinstance(sink, TopicSink) else sink.dead_letter_bootstrap
+        parts.append((bootstrap, ("sinks", sink.name)))
+    for bootstrap, path in parts:
+        if bootstrap is not None:
+            own = (*path, "bootstrap")
+            clusters.setdefault(bootstrap, own if notes.lines.has(own) else ("pipeline", "bootstrap"))
+    return clusters
+
+
+def _topics_used(pipeline: Pipeline) -> Iterator[_Use]:
+    for source in pipeline.sources:
+        if isinstance(source, TopicSource):
+            path = ("sources", source.name)
+            for topic in source.topics:
+                key = "topic" if len(source.topics) == 1 else "topics"
+                yield _Use((*path, key), source.bootstrap, topic, is_read=True)
+            if source.dead_letter_topic:
+                yield _Use((*path, "dead_letters"), source.bootstrap, source.dead_letter_topic, is_read=False)
+    for sink in pipeline.sinks:
+        if isinstance(sink, TopicSink):
+            yield _Use(("sinks", sink.name, "topic"), sink.bootstrap, sink.topic, is_read=False)
+        elif isinstance(sink, TableSink) and sink.dead_letter_topic and sink.dead_letter_bootstrap:
+            where = ("sinks", sink.name, "dead_letters")
+            yield _Use(where, sink.dead_letter_bootstrap, sink.dead_letter_topic, is_read=False)
+
+
+def _check_pattern(source: TopicSource, pattern: str, answer: ClusterAnswer | None, notes: Notes) -> None:
+    if answer is not None and not any(re.fullmatch(pattern, topic) for topic in answer.topics):
+        sentence = f"no topic matches '{pattern}' yet; the source waits for one"
+        notes.complain(("sources", source.name, "pattern"), sentence, is_warning=True)
+
+
+# -- asking
+
+
+def ask_cluster(bootstrap: str) -> ClusterAnswer:
+    from tidelog.client.pipeline import ConnectionLost
+    from tidelog.client.retries import GaveUp, reason_of
+    from tidelog.errors import KafkaError
+
+    try:
+        return asyncio.run(asyncio.wait_for(_ask(bootstrap), 2 * TIMEOUT_S))
+    except TimeoutError:
+        raise NoAnswer(f"nothing came back for {2 * TIMEOUT_S:.0f} s") from None
+    except (ConnectionLost, GaveUp, KafkaError) as error:
+        raise NoAnswer(reason_of(error).removeprefix(f"cannot connect to {bootstrap}: ")) from error
+
+
+async def _ask(bootstrap: str) -> ClusterAnswer:
+    from tidelog.client.admin import Admin
+    from tidelog.client.bootstrap import parse_bootstrap
+    from tidelog.client.cluster import Cluster
+    from tidelog.runtime.randomness import SystemRandomness
+    from tidelog.runtime.socket_network import SocketNetwork
+
+    async with Cluster(SocketNetwork(MAX_FRAME_BYTES), parse_bootstrap(bootstrap), SystemRandomness()) as cluster:
+        metadata = await cluster.ask_topics(None)
+        settings = await Admin(cluster, timeout_s=TIMEOUT_S).broker_settings(min(metadata.brokers))
+        creates = next((entry.value for entry in settings.configs if entry.name == AUTO_CREATE), "true")
+        return ClusterAnswer(frozenset(metadata.topics), creates_topics=creates != "false")

@@ -1,0 +1,188 @@
+"""What a pipeline needs of this machine: packages, files, directories that can be written, its Python functions."""
+
+import glob
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.definition import (
+    AnyPipeline,
+    FileSource,
+    Format,
+    FormatKind,
+    Pipeline,
+    PythonStep,
+    TableKind,
+    TableSink,
+    TopicSink,
+    TopicSource,
+)
+from tidelog.pipelines.fields import Notes
+from tidelog.pipelines.lines import KeyPath
+from tidelog.pipelines.modules import BadFunction, load_function, refuse_arguments
+from tidelog.pipelines.parse_formats import is_local
+from tidelog.pipelines.state import PipelineState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NEEDS_SPARK = "Pipelines need Spark: pip install 'tidelog[spark]'"
+SPARK_PACKAGES = ("pyspark", "pyarrow", "numba")
+FORMAT_PACKAGES = {FormatKind.AVRO: "fastavro", FormatKind.PROTOBUF: "google.protobuf"}
+TABLE_PACKAGES = {TableKind.DELTA: ("deltalake", "spark"), TableKind.ICEBERG: ("pyiceberg", "iceberg")}
+"""The package of each kind of table, and the extra of tidelog that brings it."""
+FIELDS_OF_OPTIONS = {
+    "kafka.bootstrap.servers": "bootstrap",
+    "subscribe": "topic",
+    "subscribepattern": "pattern",
+    "startingoffsets": "starting",
+    "startingtimestamp": "starting",
+    "topic": "topic",
+}
+"""Options of `format("tidelog")` that a field of the file sets."""
+
+
+def is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
+
+
+def has_spark() -> bool:
+    return all(map(is_installed, SPARK_PACKAGES))
+
+
+def check_spark(notes: Notes) -> None:
+    if not has_spark():
+        notes.complain((), NEEDS_SPARK)
+
+
+def check_place(pipeline: AnyPipeline, notes: Notes, state_directory: str) -> None:
+    state = PipelineState(state_directory, pipeline.name)
+    _check_writable(notes, (), "state directory", str(state.directory))
+    if pipeline.checkpoint is not None:
+        _check_writable(notes, ("pipeline", "checkpoint"), "checkpoint", pipeline.checkpoint)
+
+
+class MachineChecks:
+    def __init__(self, pipeline: Pipeline, notes: Notes, step_positions: "Mapping[str, int]") -> None:
+        self._pipeline = pipeline
+        self._notes = notes
+        self._positions = step_positions
+
+    def check(self) -> None:
+        check_spark(self._notes)
+        for source in self._pipeline.sources:
+            path: KeyPath = ("sources", source.name)
+            self._check_format(source.format, path)
+            if isinstance(source, TopicSource):
+                self._check_read_options(source, path)
+            else:
+                self._check_files(source, path)
+        for step in self._pipeline.steps:
+            if isinstance(step, PythonStep):
+                self._check_function(step)
+        for sink in self._pipeline.sinks:
+            if isinstance(sink, TopicSink):
+                self._check_format(sink.format, ("sinks", sink.name))
+                self._check_write_options(sink, ("sinks", sink.name))
+            else:
+                self._check_table(sink, ("sinks", sink.name, sink.kind))
+
+    def _check_format(self, format_: Format, path: KeyPath) -> None:
+        package = FORMAT_PACKAGES.get(format_.kind)
+        if package is not None and not is_installed(package):
+            sentence = f"format = '{format_.kind}' needs a package that is not installed: pip install 'tidelog[spark]'"
+            self._notes.complain((*path, "format"), sentence)
+        if format_.schema_file is not None and not format_.schema_file.is_file():
+            self._notes.complain((*path, "schema_file"), f"there is no file {format_.schema_file}")
+
+    def _check_files(self, source: FileSource, path: KeyPath) -> None:
+        if not is_local(source.path) or glob.glob(source.path):
+            return
+        if source.is_stream:
+            sentence = f"there are no files {source.path} yet; the source waits for them"
+            self._notes.complain((*path, "files"), sentence, is_warning=True)
+        else:
+            self._notes.complain((*path, "files"), f"there are no files {source.path}")
+
+    def _check_function(self, step: PythonStep) -> None:
+        path = ("steps", self._positions.get(step.view, 0), "python")
+        try:
+            function = load_function(step.function, self._pipeline.directory)
+            refuse_arguments(function, step.function, step.arguments)
+        except BadFunction as error:
+            self._notes.complain(path, str(error))
+
+    def _check_table(self, sink: TableSink, path: KeyPath) -> None:
+        package, extra = TABLE_PACKAGES.get(sink.kind, ("pyarrow", "spark"))
+        if not is_installed(package):
+            kind = sink.kind.capitalize()
+            self._notes.complain(
+                path, f"{kind} needs {package}, which is not installed: pip install 'tidelog[{extra}]'"
+            )
+        if sink.kind is TableKind.ICEBERG or not is_local(sink.location):
+            return
+        if not _check_writable(self._notes, path, "table", sink.location):
+            return
+        holds_delta = os.path.isdir(os.path.join(sink.location, "_delta_log"))
+        if sink.kind is TableKind.PARQUET and holds_delta:
+            sentence = f"{sink.location} is a Delta table; write delta = ... for it, or name another directory"
+            self._notes.complain(path, sentence)
+        if (
+            sink.kind is TableKind.DELTA
+            and not holds_delta
+            and os.path.isdir(sink.location)
+            and os.listdir(sink.location)
+        ):
+            sentence = f"{sink.location} holds other things and no Delta table; name a new or empty directory"
+            self._notes.complain(path, sentence)
+
+    # -- options of format("tidelog")
+
+    def _check_read_options(self, source: TopicSource, path: KeyPath) -> None:
+        from tidelog.spark.options import read_options
+
+        where = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
+        fixed = {"kafka.bootstrap.servers": source.bootstrap, **where}
+        self._check_options(source.options, path, lambda: read_options({**fixed, **source.options}, is_stream=True))
+
+    def _check_write_options(self, sink: TopicSink, path: KeyPath) -> None:
+        from tidelog.spark.options import write_options
+
+        fixed = {"kafka.bootstrap.servers": sink.bootstrap, "topic": sink.topic}
+        self._check_options(sink.options, path, lambda: write_options({**fixed, **sink.options}, is_stream=True))
+
+    def _check_options(self, options: "Mapping[str, str]", path: KeyPath, read: "Callable[[], object]") -> None:
+        from tidelog.spark.options import OptionError
+
+        for name in options:
+            field = FIELDS_OF_OPTIONS.get(name.lower())
+            if field is not None:
+                self._notes.complain((*path, "options", name), f"this is what '{field}' is for; leave the option out")
+                return
+        try:
+            read()
+        except OptionError as error:
+            self._notes.complain((*path, "options"), str(error))
+
+
+def _check_writable(notes: Notes, path: KeyPath, what: str, location: str) -> bool:
+    """Nothing is made: the nearest directory that exists must let us."""
+    if not is_local(location):
+        return True
+    place = Path(location)
+    if place.exists() and not place.is_dir():
+        notes.complain(path, f"the {what} {place} should be a directory, but is a file")
+        return False
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        notes.complain(path, f"the {what} {location} cannot be made: {place} is a file")
+        return False
+    if not os.access(place, os.W_OK | os.X_OK):
+        notes.complain(path, f"the {what} {location} cannot be written: no permission in {place}")
+        return False
+    return True

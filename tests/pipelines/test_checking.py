@@ -1,0 +1,297 @@
+"""Everything that can be known about a pipeline before Spark starts; no Spark and no broker here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidelog.pipelines import machine_checks
+from tidelog.pipelines.checking import Checked, check_file
+from tidelog.pipelines.cluster_checks import ClusterAnswer, NoAnswer
+
+HEAD = """\
+[sources.orders]
+topic = "orders"
+format = "json"
+schema = "order_id bigint, customer string, at timestamp"
+"""
+COPY = '[sinks.copy]\nfrom = "orders"\ntopic = "copy"\n'
+MINUTES = """\
+[[steps]]
+view = "per_minute"
+from = "orders"
+window = { column = "at", size = "1 minute" }
+group = ["customer"]
+aggregate = { orders = "count(*)" }
+[sinks.totals]
+from = "per_minute"
+topic = "totals"
+"""
+WATERMARK = 'watermark = { column = "at", delay = "1 minute" }\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "orders.toml"
+
+
+def checked(file: Path, text: str, answer: ClusterAnswer | None = None) -> Checked:
+    """With an answer: asks this cluster, whatever its address."""
+    file.write_text(text)
+    return check_file(
+        file,
+        is_offline=answer is None,
+        state_directory=str(file.parent / "state"),
+        environment={},
+        ask=lambda bootstrap: answer or ClusterAnswer(frozenset(), creates_topics=True),
+    )
+
+
+def findings(file: Path, text: str, answer: ClusterAnswer | None = None) -> list[str]:
+    return [found.text("f") for found in checked(file, text, answer).findings]
+
+
+def cluster(*topics: str, creates_topics: bool = True) -> ClusterAnswer:
+    return ClusterAnswer(frozenset(topics), creates_topics)
+
+
+# -- references
+
+
+def test_good_pipeline_has_no_findings_and_is_ready(file: Path) -> None:
+    found = checked(file, HEAD + WATERMARK + MINUTES, cluster("orders"))
+    assert found.findings == []
+    assert found.pipeline is not None
+    assert found.pipeline.name == "orders"
+    assert [path.name for path in file.parent.iterdir()] == ["orders.toml"]
+
+
+def test_view_that_nobody_reads_is_a_warning(file: Path) -> None:
+    found = checked(file, HEAD + COPY + '[[steps]]\nview = "x"\nsql = "SELECT * FROM orders"\n')
+    assert [each.text("f") for each in found.findings] == [
+        "f:8: warning: steps.1: no sink reads 'x', directly or through steps"
+    ]
+    assert found.pipeline is not None
+
+
+def test_unknown_view_does_not_make_others_unused(file: Path) -> None:
+    assert findings(file, HEAD + COPY.replace('"orders"', '"ordres"')) == [
+        "f:6: sinks.copy.from: there is no view 'ordres'; did you mean 'orders'?"
+    ]
+
+
+def test_steps_in_a_circle(file: Path) -> None:
+    steps = '[[steps]]\nview = "a"\nsql = "SELECT * FROM b, orders"\n[[steps]]\nview = "b"\nsql = "SELECT * FROM a"\n'
+    (said,) = findings(file, HEAD + COPY + steps)
+    assert said.startswith("f:")
+    assert "these steps read each other in a circle: " in said
+    assert " <- " in said
+
+
+def test_window_that_is_appended_needs_a_watermark_unless_python_may_set_one(file: Path) -> None:
+    (said,) = findings(file, HEAD + MINUTES)
+    assert said == (
+        "f:8: steps.1.window: sink totals gets a window once it is complete, which needs a watermark;"
+        " add watermark = { column = 'at', delay = '10 minutes' } to source orders"
+    )
+    assert findings(file, HEAD + MINUTES + 'output_mode = "update"\n') == []
+    (file.parent / "own_steps.py").write_text("def late(frame): return frame\n")
+    step = '[[steps]]\nview = "late"\nfrom = "orders"\npython = "own_steps:late"\n'
+    assert findings(file, HEAD + MINUTES.replace('from = "orders"', 'from = "late"') + step) == []
+
+
+def test_sink_of_files_that_are_read_once(file: Path) -> None:
+    (file.parent / "x.csv").touch()
+    text = '[sources.orders]\nfiles = "x.csv"\nschema = "a int"\n' + COPY
+    (said,) = findings(file, text)
+    assert said.startswith("f:5: sinks.copy.from: 'orders' is made only of files that are read once;")
+    assert findings(file, text.replace("[sinks", "stream = true\n[sinks")) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            '{ column = "at", delay',
+            '{ column = "att", delay',
+            "f:5: sources.orders.watermark.column: view 'orders' has no",
+        ),
+        (
+            'column = "at", size',
+            'column = "att", size',
+            "f:9: steps.1.window.column: view 'orders' has no column 'att'",
+        ),
+        (
+            '["customer"]',
+            '["custmer"]',
+            "f:10: steps.1.group: view 'orders' has no column 'custmer'; did you mean 'cus",
+        ),
+    ],
+)
+def test_columns_that_a_declared_schema_does_not_have(file: Path, old: str, new: str, said: str) -> None:
+    text = HEAD + WATERMARK + MINUTES
+    assert old in text
+    (found,) = findings(file, text.replace(old, new))
+    assert found.startswith(said)
+
+
+def test_columns_of_where_a_record_came_from_are_known(file: Path) -> None:
+    assert findings(file, HEAD + WATERMARK.replace('"at"', '"_timestamp"') + MINUTES) == []
+
+
+# -- the cluster
+
+
+def test_topic_that_is_read_must_exist_and_one_that_is_written_may_be_made(file: Path) -> None:
+    assert findings(file, HEAD + COPY, cluster("order", "copy")) == [
+        "f:2: sources.orders.topic: topic 'orders' does not exist; did you mean 'order'?"
+    ]
+    assert findings(file, HEAD + COPY, cluster("orders")) == []
+    assert findings(file, HEAD + COPY, cluster("orders", creates_topics=False)) == [
+        "f:7: sinks.copy.topic: topic 'copy' does not exist; `tidelog topic create copy` makes it"
+    ]
+
+
+def test_dead_letter_topics_are_topics(file: Path) -> None:
+    text = HEAD + 'dead_letters = "dead"\n' + COPY
+    (said,) = findings(file, text, cluster("orders", "copy", creates_topics=False))
+    assert said.startswith("f:5: sources.orders.dead_letters: topic 'dead' does not exist")
+
+
+def test_pattern_without_a_topic_is_a_warning(file: Path) -> None:
+    text = HEAD.replace('topic = "orders"', 'pattern = "ord.*"') + COPY
+    assert findings(file, text, cluster("orders")) == []
+    assert findings(file, text, cluster("my-orders")) == [
+        "f:2: warning: sources.orders.pattern: no topic matches 'ord.*' yet; the source waits for one"
+    ]
+
+
+def test_brokers_that_do_not_answer_are_told_once_where_they_are_named(file: Path) -> None:
+    def nobody(bootstrap: str) -> ClusterAnswer:
+        raise NoAnswer("Connection refused")
+
+    file.write_text('[pipeline]\nbootstrap = "nobody:1"\n' + HEAD + COPY + 'bootstrap = "other:2"\n')
+    found = check_file(file, state_directory=str(file.parent), environment={}, ask=nobody).findings
+    hint = "start a cluster with `tidelog up`, or correct 'bootstrap'"
+    assert [each.text("f") for each in found] == [
+        f"f:2: pipeline.bootstrap: no broker answers at nobody:1 (Connection refused); {hint}",
+        f"f:10: sinks.copy.bootstrap: no broker answers at other:2 (Connection refused); {hint}",
+    ]
+
+
+def test_offline_asks_nobody(file: Path) -> None:
+    def forbidden(bootstrap: str) -> ClusterAnswer:
+        raise AssertionError(bootstrap)
+
+    file.write_text(HEAD + COPY)
+    assert check_file(file, is_offline=True, state_directory=str(file.parent), ask=forbidden).findings == []
+
+
+# -- the machine
+
+
+def test_files_and_schemas_that_are_not_there(file: Path) -> None:
+    joined = '[[steps]]\nview = "x"\nsql = "SELECT * FROM orders JOIN customers"\n'
+    files = '[sources.customers]\nfiles = "customers/*.csv"\n'
+    assert findings(file, HEAD + joined + COPY.replace('"orders"', '"x"') + files) == [
+        f"f:12: sources.customers.files: there are no files {file.parent}/customers/*.csv"
+    ]
+    avro = HEAD.replace('format = "json"', 'format = "avro"\nschema_file = "order.avsc"')
+    assert findings(file, avro + COPY) == [
+        f"f:4: sources.orders.schema_file: there is no file {file.parent}/order.avsc"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("checked_steps:flag", None),
+        ("checked_steps:flg", "module checked_steps has no function 'flg'; did you mean 'flag'?"),
+        ("checked_stps:flag", "there is no module 'checked_stps', not beside the pipeline's file nor installed"),
+        ("checked_steps:LIMIT", "'LIMIT' of module checked_steps is not a function"),
+        ("checked_steps:alone", "checked_steps:alone is called with a DataFrame and the arguments given, but: "),
+        ("broken_steps:flag", "module broken_steps cannot be imported: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_functions_of_steps(file: Path, function: str, said: str | None) -> None:
+    (file.parent / "checked_steps.py").write_text("LIMIT = 5\ndef flag(frame, limit): ...\ndef alone(frame): ...\n")
+    (file.parent / "broken_steps.py").write_text("1 / 0\n")
+    step = f'[[steps]]\nview = "x"\nfrom = "orders"\npython = "{function}"\narguments = {{ limit = 1 }}\n'
+    found = findings(file, HEAD + step + COPY.replace('"orders"', '"x"'))
+    for name in ("checked_steps", "broken_steps"):
+        sys.modules.pop(name, None)
+    assert [line.startswith(f"f:8: steps.1.python: {said}") for line in found] == [True] * (said is not None)
+
+
+def test_table_in_a_place_that_is_something_else(file: Path) -> None:
+    (file.parent / "table").touch()
+    delta = '[sinks.table]\nfrom = "orders"\ndelta = "table"\n'
+    place = file.parent / "table"
+    assert findings(file, HEAD + delta) == [
+        f"f:7: sinks.table.delta: the table {place} should be a directory, but is a file"
+    ]
+    place.unlink()
+    (place / "_delta_log").mkdir(parents=True)
+    assert findings(file, HEAD + delta) == []
+    assert findings(file, HEAD + delta.replace("delta", "parquet"))[0].startswith(
+        f"f:7: sinks.table.parquet: {place} is a Delta table"
+    )
+    (place / "_delta_log").rename(place / "other")
+    assert findings(file, HEAD + delta)[0].startswith(f"f:7: sinks.table.delta: {place} holds other things")
+
+
+def test_checkpoint_below_a_file(file: Path) -> None:
+    (file.parent / "taken").touch()
+    text = '[pipeline]\ncheckpoint = "taken/below"\n' + HEAD + COPY
+    (said,) = findings(file, text)
+    assert said.startswith(f"f:2: pipeline.checkpoint: the checkpoint {file.parent}/taken/below cannot be made: ")
+
+
+def test_options_of_the_source_and_the_sink(file: Path) -> None:
+    (said,) = findings(file, HEAD + "options = { maxOffsetPerTrigger = 5 }\n" + COPY)
+    assert said.startswith("f:5: sources.orders.options")
+    assert "maxOffsetsPerTrigger" in said
+    (said,) = findings(file, HEAD + COPY + "options = { kafka.compresion.type = 'zstd' }\n")
+    assert "kafka.compression.type" in said
+    (said,) = findings(file, HEAD + 'options = { subscribe = "x" }\n' + COPY)
+    assert said == "f:5: sources.orders.options.subscribe: this is what 'topic' is for; leave the option out"
+
+
+def test_packages_that_are_not_installed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = {"pyspark", "deltalake"}
+    monkeypatch.setattr(machine_checks, "is_installed", lambda package: package not in missing)
+    said = findings(file, HEAD + '[sinks.table]\nfrom = "orders"\ndelta = "table"\n')
+    assert said == [
+        "f:1: Pipelines need Spark: pip install 'tidelog[spark]'",
+        "f:7: sinks.table.delta: Delta needs deltalake, which is not installed: pip install 'tidelog[spark]'",
+    ]
+
+
+def test_module_is_checked_too(tmp_path: Path) -> None:
+    file = tmp_path / "job.py"
+    file.write_text("def build(spark): ...\n")
+    found = check_file(file, state_directory=str(tmp_path))
+    assert found.findings == []
+    assert found.pipeline is not None
+    file.write_text("build = 5\n")
+    assert check_file(file, state_directory=str(tmp_path)).pipeline is None
+
+
+def test_mistakes_in_the_file_do_not_hide_those_of_other_parts(file: Path) -> None:
+    text = HEAD.replace('"orders"', '"ordres"') + COPY + '[sinks.other]\nfrom = "orders"\ntopi = "x"\n'
+    assert findings(file, text, cluster("orders", "copy")) == [
+        "f:2: sources.orders.topic: topic 'ordres' does not exist; did you mean 'orders'?",
+        "f:10: sinks.other.topi: unknown key; did you mean 'topic'?",
+    ]
+
+
+def test_checking_never_loads_spark(file: Path) -> None:
+    file.write_text(HEAD + COPY)
+    code = (
+        "import sys; from pathlib import Path; from tidelog.pipelines.checking import check_file;"
+        f"assert check_file(Path({str(file)!r}), is_offline=True, state_directory={str(file.parent)!r}).pipeline;"
+        "print(sorted({'pyspark', 'numba', 'pyarrow', 'numpy', 'deltalake'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
