@@ -108,7 +108,7 @@ compact = false
 catalog = { type = "rest", uri = "http://localhost:8181" }
 
 [sinks.totals]
-from = "per_minute"
+from = "PER_minute"
 topic = "order-totals"
 key = "product"
 output_mode = "update"
@@ -191,7 +191,7 @@ def test_steps_come_in_the_order_in_which_they_read_each_other(file: Path) -> No
         PythonStep("flagged", "enriched", "steps:flag", {"limit": 100, "names": ["a"]}),
         WindowStep(
             view="per_minute",
-            of="Flagged",
+            of="flagged",
             column="at",
             size="1 minute",
             slide="30 seconds",

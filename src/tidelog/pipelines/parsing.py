@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidelog.pipelines.definition import AnyPipeline, Pipeline, Sink, Source, Step
+from tidelog.pipelines.definition import AnyPipeline, Pipeline, Sink, Source, SqlStep, Step
 from tidelog.pipelines.durations import duration_ms
 from tidelog.pipelines.environment import with_environment
 from tidelog.pipelines.fields import Fields, Notes
@@ -54,8 +54,13 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Pipeline:
 
 
 def finished(draft: Draft) -> Pipeline:
-    """Of a draft without mistakes."""
-    return replace(draft.pipeline, steps=in_order_of_reading(draft.pipeline.steps))
+    """Of a draft without mistakes: steps behind those they read, and each view by the name it was declared with."""
+    pipeline = draft.pipeline
+    declared = [source.name for source in pipeline.sources] + [step.view for step in pipeline.steps]
+    names = {name.lower(): name for name in declared}
+    steps = [step if isinstance(step, SqlStep) else replace(step, of=names[step.of.lower()]) for step in pipeline.steps]
+    sinks = [replace(sink, of=names[sink.of.lower()]) for sink in pipeline.sinks]
+    return replace(pipeline, steps=in_order_of_reading(steps), sinks=tuple(sinks))
 
 
 def read_draft(path: Path, environment: Mapping[str, str] = os.environ) -> Draft:
