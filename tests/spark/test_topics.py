@@ -126,6 +126,7 @@ def test_a_pattern_is_found_anywhere_in_the_name_and_may_find_nothing() -> None:
     async def scenario(orders: Orders) -> None:
         await orders.admin.create_topic("old-orders", partitions=1)
         await orders.admin.create_topic("payments", partitions=1)
+        await orders.admin.create_topic("__consumer_offsets", partitions=1)
 
         async def found(pattern: str) -> list[str]:
             topics = await resolve(orders.cluster, replace(OPTIONS, subscription=SubscribePattern(pattern)))
@@ -134,6 +135,7 @@ def test_a_pattern_is_found_anywhere_in_the_name_and_may_find_nothing() -> None:
         assert await found("ord.rs") == ["old-orders-0", "orders-0", "orders-1"]
         assert await found("^orders$") == ["orders-0", "orders-1"]
         assert await found("nothing") == []
+        assert "__consumer_offsets-0" not in await found("."), "internal topics are left out"
 
     with_orders(scenario)
 
