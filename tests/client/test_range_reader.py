@@ -344,6 +344,21 @@ def test_gives_up_when_no_broker_answers_for_too_long() -> None:
     with_fakes(scenario)
 
 
+def test_broker_that_sends_no_whole_batch_is_given_up() -> None:
+    async def scenario(fakes: FakeCluster, cluster: Cluster) -> None:
+        (partition,) = fakes.partitions
+        partition.append(batch_of(b"0"))
+        partition.append(batch_of(b"1"))
+        partition.batches[1] = partition.batches[1][:-1]
+        with pytest.raises(GaveUp, match=r"reading t-0 at offset 1: .* no whole batch comes for offset 1"):
+            await read(cluster, 0, 2, replace(SMALL, timeout_s=30))
+        requests = [each for each in fakes.brokers[1].seen(FetchRequest) if isinstance(each, FetchRequest)]
+        assert [request.max_bytes for request in requests[:4]] == [100, 100, 200, 400]
+        assert requests[-1].max_bytes == 2**31 - 1
+
+    with_fakes(scenario)
+
+
 def test_leader_that_dies_in_the_middle_is_followed_on_a_real_cluster() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         await create_topic(cluster, [2, 3])

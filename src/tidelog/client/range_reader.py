@@ -232,8 +232,6 @@ class RangeReader:
         if fetched is None and self._offset < self._end_offset and data.high_watermark < self._end_offset:
             await self._check_bounds(self._end_offset, attempts)
             raise OffsetNotAvailable(f"{self._topic_partition}: nothing comes from offset {self._offset}")
-        if fetched is None and not attempts.remaining_s:
-            await attempts.after(OffsetNotAvailable(f"{self._topic_partition}: no batch comes whole"))
         return fetched
 
     def _take(self, data: PartitionData) -> FetchedRange | None:
@@ -246,15 +244,17 @@ class RangeReader:
             raise CorruptMessage(f"{self._topic_partition}: {error}") from None
         if walked.next_offset > start_offset:
             self._offset, self._last_epoch = walked.next_offset, walked.last_epoch
+        if records:
+            self._empty_answers = 0
         if walked.is_past_end:
             self._offset = max(self._offset, self._end_offset)
         elif not records:
             self._note_empty(data)
-            return None
-        elif not walked.size_bytes:
+        elif not walked.size_bytes and self._max_bytes < LARGEST_FETCH_BYTES:
             self._max_bytes = min(2 * self._max_bytes, LARGEST_FETCH_BYTES)
-        self._empty_answers = 0
-        if not start_offset < walked.next_offset:
+        elif walked.next_offset <= start_offset:
+            raise OffsetNotAvailable(f"{self._topic_partition}: no whole batch comes for offset {start_offset}")
+        if walked.next_offset <= start_offset:
             return None
         return FetchedRange(
             records[: walked.size_bytes], start_offset, walked.next_offset, data.aborted_transactions or ()
