@@ -124,15 +124,21 @@ def by_partition(replicas: Iterable[Replica]) -> dict[TopicPartition, list[Repli
     return dict(sorted(found.items()))
 
 
+def representative(replicas: Sequence[Replica]) -> Replica:
+    """The one that stands for its partition where one is enough: that with the most bytes."""
+    return max(replicas, key=lambda replica: sum(file.size_bytes for file in replica.files))
+
+
 def _read(replicas: Sequence[Replica], options: AuditOptions, runner: Runner) -> list[Replica]:
     items: list[SegmentItem] = []
     owners: list[int] = []
     numbers = {id(replica): number for number, replica in enumerate(replicas)}
     for of_partition in by_partition(replicas).values():
         cuts = cuts_of(of_partition)
-        for place, replica in enumerate(of_partition):
+        counted = representative(of_partition) if options.counts_keys else None
+        for replica in of_partition:
             for file in replica.files:
-                counts_keys = options.counts_keys and place == 0
+                counts_keys = replica is counted
                 path = replica.file_path(file.base_offset)
                 items.append(
                     SegmentItem(replica.topic_partition, path, file.base_offset, file.size_bytes, cuts, counts_keys)

@@ -1,6 +1,6 @@
 """What a run of sound batches in a segment tells: order of offsets and epochs, digests, sizes, times."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -224,13 +224,22 @@ class RunningFacts:
         """As coarse as it must be to have few buckets."""
         if self.first_timestamp_ms < 0:
             return None
-        span_ms = self.last_timestamp_ms - self.first_timestamp_ms + 1
-        bucket_ms = max(1, -(-span_ms // TIMELINE_BUCKETS))
-        sizes = [0] * TIMELINE_BUCKETS
-        for bucket, size in self.bytes_by_second.items():
-            at_ms = max(bucket * BUCKET_MS, self.first_timestamp_ms) - self.first_timestamp_ms
-            sizes[at_ms // bucket_ms] += size
-        return Timeline(self.first_timestamp_ms, bucket_ms, tuple(sizes))
+        start_ms = self.first_timestamp_ms // BUCKET_MS * BUCKET_MS
+        return timeline_of(
+            start_ms,
+            self.last_timestamp_ms + 1,
+            ((second * BUCKET_MS, size) for second, size in self.bytes_by_second.items()),
+            TIMELINE_BUCKETS,
+        )
+
+
+def timeline_of(start_ms: int, end_ms: int, sizes: Iterable[tuple[int, int]], most_buckets: int) -> Timeline:
+    """Sizes at times, in as many buckets as there may be, but none shorter than BUCKET_MS."""
+    bucket_ms = max(BUCKET_MS, -(-(end_ms - start_ms) // most_buckets))
+    buckets = [0] * -(-(end_ms - start_ms) // bucket_ms)
+    for at_ms, size in sizes:
+        buckets[(at_ms - start_ms) // bucket_ms] += size
+    return Timeline(start_ms, bucket_ms, tuple(buckets))
 
 
 def merge_blocks(parts: Sequence[Blocks]) -> Blocks:

@@ -45,8 +45,8 @@ def _bar(bar: Bar, number: int, length: float) -> str:
 
 
 def timeline(shown: Timeline | None) -> str:
-    """Bytes over time as columns."""
-    if shown is None:
+    """Bytes over time as columns; nothing where all is in one of them."""
+    if shown is None or len(shown.bucket_bytes) < 2:
         return ""
     largest = max(shown.bucket_bytes) or 1
     width = (WIDTH - 2 * MARGIN) / len(shown.bucket_bytes)

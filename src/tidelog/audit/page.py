@@ -20,6 +20,8 @@ h2 { font-size: 1.1rem; margin: 2rem 0 .6rem; }
 .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; background: var(--panel); }
 table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .7rem; border-bottom: 1px solid var(--line); }
+td:not(:last-child) { white-space: nowrap; }
+td:last-child { min-width: 12rem; }
 th { color: var(--dim); font-weight: 600; white-space: nowrap; }
 tbody tr:last-child td { border-bottom: 0; }
 svg { display: block; width: 100%; height: auto; background: var(--panel); border: 1px solid var(--line);

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidelog.audit.auditing import Audit, by_partition
+from tidelog.audit.auditing import Audit, by_partition, representative
+from tidelog.audit.batch_table import timeline_of
 from tidelog.audit.facts import LogDir, Replica, SegmentFacts, Timeline
 from tidelog.audit.hot_keys import KeyCounts, merged
 from tidelog.protocol.compression import Codec
@@ -78,7 +79,9 @@ def summarise(audit: Audit, hot_keys: int) -> Summary:
     return Summary(
         sorted(topics, key=lambda topic: -topic.size_bytes),
         [_log_dir(log_dir, audit.replicas) for log_dir in audit.log_dirs],
-        merge_timelines(segment.timeline for found in partitions.values() for segment in found[0].segments),
+        merge_timelines(
+            segment.timeline for found in partitions.values() for segment in representative(found).segments
+        ),
         hottest[:hot_keys],
         len(partitions),
         len(audit.replicas),
@@ -89,7 +92,7 @@ def summarise(audit: Audit, hot_keys: int) -> Summary:
 
 
 def _topic(name: str, partitions: Sequence[Sequence[Replica]], hot_keys: int) -> TopicSummary:
-    segments = [segment for replicas in partitions for segment in replicas[0].segments]
+    segments = [segment for replicas in partitions for segment in representative(replicas).segments]
     times = [segment for segment in segments if segment.first_timestamp_ms >= 0]
     counted = [segment.keys for segment in segments if segment.keys is not None]
     keys = merged(counted) if counted else None
@@ -137,10 +140,9 @@ def merge_timelines(parts: Iterable[Timeline | None]) -> Timeline | None:
         return None
     start_ms = min(part.start_ms for part in known)
     end_ms = max(part.start_ms + part.bucket_ms * len(part.bucket_bytes) for part in known)
-    bucket_ms = max(1, -(-(end_ms - start_ms) // TIMELINE_BUCKETS))
-    sizes = [0] * TIMELINE_BUCKETS
-    for part in known:
-        for number, size in enumerate(part.bucket_bytes):
-            middle_ms = part.start_ms + number * part.bucket_ms + part.bucket_ms // 2
-            sizes[(middle_ms - start_ms) // bucket_ms] += size
-    return Timeline(start_ms, bucket_ms, tuple(sizes))
+    sizes = (
+        (part.start_ms + number * part.bucket_ms + part.bucket_ms // 2, size)
+        for part in known
+        for number, size in enumerate(part.bucket_bytes)
+    )
+    return timeline_of(start_ms, end_ms, sizes, TIMELINE_BUCKETS)

@@ -15,6 +15,7 @@ Exit code 0: clean, 2: something was found, 1: the audit could not run.
 """
 EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS = 0, 1, 2
 MOST_LINES = 20
+SPARK_SETTINGS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -67,7 +68,7 @@ def _audit(options: argparse.Namespace) -> "Report":
     from tidelog.spark import session
 
     asked = AuditOptions(options.data, options.topic, options.compacted, counts_keys=not options.no_keys)
-    spark = session("tidelog audit", options.master)
+    spark = session("tidelog audit", options.master, SPARK_SETTINGS)
     try:
         spark.sparkContext.setLogLevel("ERROR")
         began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
