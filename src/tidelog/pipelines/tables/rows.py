@@ -1,15 +1,36 @@
 """What happens to the rows of a batch before they are written: computed columns, and rows that do not fit set aside."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from tidelog.pipelines.tables.schema import SetAside, TypeChange, spark_name
 from tidelog.pipelines.tables.table import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+def map_in_arrow(
+    rows: "DataFrame", function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+) -> "DataFrame":
+    """What `DataFrame.mapInArrow` does; that one (PySpark 4.3) insists on pandas, which nothing here needs."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    mapping = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = mapping(*(rows[_quoted(name)] for name in rows.columns))
+    java_rows: Any = rows._jdf
+    return DataFrame(java_rows.mapInArrow(column._jc, False, None), rows.sparkSession)
+
+
+def run_through(rows: "DataFrame") -> None:
+    """Stateful steps before the sink must see every batch, or Spark misses the state that the batch leaves behind."""
+    rows.write.format("noop").mode("overwrite").save()
 
 
 def with_partition_columns(rows: "DataFrame", computed: Mapping[str, str]) -> "DataFrame":

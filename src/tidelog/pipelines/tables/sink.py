@@ -15,7 +15,7 @@ from tidelog.pipelines.definition import TableKind, TableSink
 from tidelog.pipelines.tables.facts import FileFacts, TableFacts
 from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files
 from tidelog.pipelines.tables.partitions import iceberg_column
-from tidelog.pipelines.tables.rows import fitting, split_by_fit, with_partition_columns
+from tidelog.pipelines.tables.rows import fitting, map_in_arrow, run_through, split_by_fit, with_partition_columns
 from tidelog.pipelines.tables.schema import Evolve, SetAside, decide, difference
 from tidelog.pipelines.tables.table import Before, Table, nothing
 
@@ -59,6 +59,7 @@ class ExactlyOnceWriter:
         last = self._table.last_batch()
         if last is not None and last >= batch_id:
             logger.info("batch is already there table=%s batch=%d last=%d", self._sink.location, batch_id, last)
+            run_through(rows)
             return Written(0, 0, was_already_there=True)
         rows = self._fitted(with_partition_columns(rows, self._computed_columns()))
         files = self._write_files(rows, self._table.layout(batch_id))
@@ -100,7 +101,7 @@ class ExactlyOnceWriter:
             few = _few_rows(rows)
             if few is not None:
                 return write_files(layout, few.to_batches())
-        return facts_from_rows(rows.mapInArrow(task_writer(layout), FACTS_SCHEMA).collect())
+        return facts_from_rows(map_in_arrow(rows, task_writer(layout), FACTS_SCHEMA).collect())
 
     def _maintain(self) -> None:
         compaction = self._sink.compaction

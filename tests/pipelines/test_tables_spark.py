@@ -1,0 +1,138 @@
+"""Micro-batches of Spark in tables of every kind: repeated, of other columns, partitioned, few rows and many."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipelines.table_writing import sink_of
+from tidelog.pipelines.definition import SchemaChanges, TableKind, TableSink
+from tidelog.pipelines.tables import sink as sinks
+from tidelog.pipelines.tables.dead_rows import as_letters
+from tidelog.pipelines.tables.schema import SchemaMismatch
+from tidelog.pipelines.tables.sink import Written, open_table, read_table, table_facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+PARTITIONS = {
+    TableKind.PARQUET: ("day = date(at)", "country"),
+    TableKind.DELTA: ("day = date(at)", "country"),
+    TableKind.ICEBERG: ("at_day = days(at)", "country", "shard = bucket(2, id)", "hour_of_day = cast(hour(at) as int)"),
+}
+
+
+def orders(spark: "SparkSession", start: int, end: int) -> "DataFrame":
+    """Over two days and two countries, in two tasks."""
+    return spark.range(start, end, 1, 2).selectExpr(
+        "id",
+        "if(id % 2 = 0, 'CH', 'DE') AS country",
+        "cast(id / 2 AS double) AS amount",
+        "timestamp'2026-01-31 12:00:00' + make_interval(0, 0, 0, cast(id % 2 AS int)) AS at",
+        "array(named_struct('k', cast(id AS string))) AS items",
+    )
+
+
+@pytest.mark.parametrize("kind", list(TableKind))
+def test_batches_are_appended_once_and_the_table_follows_its_policy(
+    spark: "SparkSession", kind: TableKind, tmp_path: Path
+) -> None:
+    sink = sink_of(kind, tmp_path, PARTITIONS[kind])
+    writer = open_table(sink, "query", tmp_path)
+    for batch_id in range(3):
+        rows = orders(spark, batch_id * 10, batch_id * 10 + 10)
+        assert writer.write(rows, batch_id).rows == 10
+    for repeating in (writer, open_table(sink, "query", tmp_path)):
+        assert repeating.write(orders(spark, 20, 30), 2) == Written(0, 0, was_already_there=True)
+
+    wider = orders(spark, 30, 40).withColumnRenamed("amount", "price")
+    with pytest.raises(SchemaMismatch, match="added: price double; missing: amount"):
+        writer.write(wider, 3)
+    adding = open_table(replace(sink, schema_changes=SchemaChanges.ADD_COLUMNS), "query", tmp_path)
+    assert adding.write(wider, 3).rows == 10
+
+    there = read_table(sink, tmp_path)
+    assert sorted(there["id"].to_pylist()) == list(range(40))
+    assert (there["amount"].null_count, there["price"].null_count) == (10, 30)
+    assert there["items"].to_pylist()[0] == [{"k": str(there["id"][0])}]
+    assert table_facts(sink, "query", tmp_path).last_batch == 3
+    check_partitions(kind, tmp_path, sink)
+
+
+def check_partitions(kind: TableKind, directory: Path, sink: TableSink) -> None:
+    if kind is TableKind.ICEBERG:
+        assert set(read_table(sink, directory)["hour_of_day"].to_pylist()) == {12}
+        return
+    names = {str(path.parent.relative_to(directory / "orders")) for path in directory.rglob("*.parquet")}
+    assert names == {"day=2026-01-31/country=CH", "day=2026-02-01/country=DE"}
+
+
+def test_a_plain_reader_of_the_parquet_directory_sees_what_was_committed(spark: "SparkSession", tmp_path: Path) -> None:
+    sink = sink_of(TableKind.PARQUET, tmp_path, ("day = date(at)",))
+    writer = open_table(sink, "query", tmp_path)
+    writer.write(orders(spark, 0, 10), 0)
+    writer.write(orders(spark, 10, 20), 1)
+    there = spark.read.parquet(sink.location)
+    assert sorted(row.id for row in there.select("id").collect()) == list(range(20))
+    assert dict(there.dtypes)["day"] == "date"
+
+
+def test_few_rows_make_one_file_and_a_sudden_crowd_is_written_by_the_tasks(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks, "SMALL_BATCH_ROWS", 20)
+    writer = open_table(sink_of(TableKind.DELTA, tmp_path, ()), "query", tmp_path)
+    written = [writer.write(orders(spark, *span), batch) for batch, span in enumerate([(0, 4), (4, 8), (8, 100)])]
+    assert [(batch.rows, batch.files) for batch in written] == [(4, 2), (4, 1), (92, 2)]
+
+
+def test_rows_that_do_not_fit_are_set_aside_and_the_others_written(spark: "SparkSession", tmp_path: Path) -> None:
+    sink = replace(sink_of(TableKind.DELTA, tmp_path, ()), schema_changes=SchemaChanges.DEAD_LETTER)
+    letters: list[str] = []
+
+    def keep(rows: "DataFrame", reason: str) -> None:
+        letters.extend(row.value for row in as_letters(rows, reason).collect())
+
+    writer = open_table(sink, "query", tmp_path, keep)
+    writer.write(spark.sql("SELECT cast(id AS int) AS id, 'a' AS name FROM range(3)"), 0)
+    odd = "SELECT * FROM VALUES ('7', 'fits', null), ('x', 'text', null), ('8', 'extra', 1.5) AS t(id, name, more)"
+    assert writer.write(spark.sql(odd), 1).rows == 1
+    assert sorted(read_table(sink, tmp_path)["id"].to_pylist()) == [0, 1, 2, 7]
+    told = [json.loads(letter) for letter in letters]
+    assert sorted(letter["row"]["name"] for letter in told) == ["extra", "text"]
+    assert "id (int in the table, string in the rows)" in told[0]["error"]
+
+
+def test_a_stream_whose_last_commit_was_lost_writes_its_last_batch_no_second_time(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    sink = sink_of(TableKind.DELTA, tmp_path, ())
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    source.mkdir()
+    written: list[Written] = []
+
+    def run() -> None:
+        rows = spark.readStream.schema("k int, at timestamp").option("maxFilesPerTrigger", 1).json(str(source))
+        counts = rows.withWatermark("at", "1 second").dropDuplicatesWithinWatermark(["k"])
+        writer = open_table(sink, "query", tmp_path)
+        query = (
+            counts.writeStream.foreachBatch(lambda batch, batch_id: written.append(writer.write(batch, batch_id)))
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    for number in range(3):
+        lines = [json.dumps({"k": k, "at": "2026-01-31T12:00:00Z"}) for k in (number, number + 1)]
+        (source / f"{number}.json").write_text("\n".join(lines))
+    run()
+    assert [batch.rows for batch in written] == [2, 1, 1]
+    (checkpoint / "commits" / "2").unlink()
+    run()
+    assert written[3:] == [Written(0, 0, was_already_there=True)]
+    assert sorted(read_table(sink, tmp_path)["k"].to_pylist()) == [0, 1, 2, 3]
