@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.errors import CorruptMessage
-from tidelog.protocol.compression import CODECS_BY_SETTING, Codec, compress, decompress
+from tidelog.protocol.compression import CODECS_BY_SETTING, Codec, compress, decompress, decompress_into
 
 MEGABYTE = 1024 * 1024
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
@@ -60,6 +60,27 @@ def test_a_bomb_costs_no_more_than_the_limit(codec: Codec) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10 * MEGABYTE
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_data_is_decompressed_into_a_buffer_that_is_there(codec: Codec) -> None:
+    data = os.urandom(500) * 300
+    room = bytearray(len(data) + 9)
+    assert decompress_into(codec, compress(codec, data), memoryview(room), len(room)) == len(data)
+    assert room == data + bytes(9)
+    exact = bytearray(len(data))
+    assert decompress_into(codec, compress(codec, data), memoryview(exact), len(room)) == len(data)
+    assert exact == data
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_buffer_that_is_too_small_is_told_from_bad_data(codec: Codec) -> None:
+    data = os.urandom(500) * 300
+    for size_bytes in (0, 1000, len(data) - 1):
+        assert decompress_into(codec, compress(codec, data), memoryview(bytearray(size_bytes)), len(data)) is None
+    if codec != Codec.NONE:
+        with pytest.raises(CorruptMessage):
+            decompress_into(codec, b"\x00garbage" * 9, memoryview(bytearray(1000)), 1000)
 
 
 def test_a_snappy_block_that_lies_about_its_size_is_refused_before_anything_is_allocated() -> None:

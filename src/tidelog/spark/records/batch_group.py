@@ -5,8 +5,7 @@ from typing import Final
 import numpy as np
 
 from tidelog.errors import CorruptMessage
-from tidelog.protocol.compression import Codec
-from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader
+from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader
 from tidelog.protocol.records import SMALLEST_RECORD_BYTES, codec_of
 from tidelog.spark.records.kernels import BATCH_FACTS, Bytes, Longs
 from tidelog.spark.records.scratch import Scratch
@@ -68,12 +67,11 @@ class BatchGroup:
 
     def add(self, header: BatchHeader, position: int) -> None:
         """`position` is that of the batch in the bytes as fetched; its records are decompressed here."""
-        start, end = position + HEADER_BYTES, position + header.size_bytes
-        codec = codec_of(header)
+        start, end = position + HEADER_BYTES, position + header.length + LENGTH_OVERHEAD_BYTES
         if not self._batches:
-            self._in_scratch = codec != Codec.NONE
+            self._in_scratch = bool(header.compression)
         if self._in_scratch:
-            start, end = self._scratch.append(codec, self._raw[start:end])
+            start, end = self._scratch.append(codec_of(header), self._raw[start:end])
         if not 0 <= header.record_count * SMALLEST_RECORD_BYTES <= end - start:
             raise CorruptMessage(f"{end - start} bytes cannot hold {header.record_count} records")
         self._batches.append(facts_of(header, start, end))

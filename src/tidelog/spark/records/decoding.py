@@ -9,7 +9,7 @@ import pyarrow as pa
 from tidelog.client.fetched_records import TransactionFilter
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.messages.fetch import AbortedTransaction
-from tidelog.protocol.record_batch import BatchHeader, crc_matches
+from tidelog.protocol.record_batch import LENGTH_OVERHEAD_BYTES, BatchHeader, crc_matches
 from tidelog.spark.records.batch_group import BatchGroup
 from tidelog.spark.records.columns import (
     ARROW_TYPES,
@@ -111,23 +111,23 @@ class PartitionDecoder:
         for header, position in self._whole_batches(raw):
             if header.base_offset >= end_offset:
                 return
-            batch = raw[position : position + header.size_bytes]
+            batch = raw[position : position + header.length + LENGTH_OVERHEAD_BYTES]
             if header.is_control:
                 _check_crc(batch, header)
-            if not transactions.shows(header, batch) or header.last_offset < start_offset:
-                continue
-            _check_crc(batch, header)
-            yield header, position
+            if transactions.shows(header, batch) and header.last_offset >= start_offset:
+                _check_crc(batch, header)
+                yield header, position
 
     def _whole_batches(self, raw: memoryview) -> Iterator[tuple[BatchHeader, int]]:
         position = 0
-        while len(raw) - position >= BASE_OFFSET.size:
+        try:
+            while (header := whole_batch_at(raw, position)) is not None:
+                self._batch_offset = header.base_offset
+                yield header, position
+                position += header.length + LENGTH_OVERHEAD_BYTES
+        except CorruptMessage:
             (self._batch_offset,) = BASE_OFFSET.unpack_from(raw, position)
-            header = whole_batch_at(raw, position)
-            if header is None:
-                return
-            yield header, position
-            position += header.size_bytes
+            raise
 
     def _arrow_batches(self, start_offset: int, end_offset: int) -> Iterator[pa.RecordBatch]:
         """What the group holds, in few enough rows each; the group is empty afterwards."""

@@ -8,7 +8,7 @@ from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, M
 
 BASE_OFFSET: Final = struct.Struct(">q")
 MAGIC_POSITION: Final = 16
-LAST_OFFSET: Final = 2**63 - 1
+LAST_OFFSET: Final = 2**63 - 2
 
 
 def whole_batch_at(raw: memoryview, position: int) -> BatchHeader | None:
@@ -23,9 +23,9 @@ def whole_batch_at(raw: memoryview, position: int) -> BatchHeader | None:
     header = read_header(raw, position)
     if header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES:
         raise CorruptMessage(f"it claims a length of {header.length} bytes, less than its own header")
-    if header.size_bytes > room:
+    if header.length + LENGTH_OVERHEAD_BYTES > room:
         return None
-    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset >= LAST_OFFSET:
+    if not 0 <= header.base_offset <= LAST_OFFSET - header.last_offset_delta or header.last_offset_delta < 0:
         raise CorruptMessage(f"it claims offsets from {header.base_offset} to {header.last_offset}")
     return header
 
