@@ -28,6 +28,7 @@ from tidelog.spark.client_settings import ClientSettings
 from tidelog.spark.delivery import NotWritten
 from tidelog.spark.option_values import OptionError
 from tidelog.spark.options import WriteOptions
+from tidelog.spark.source import DefaultSource
 from tidelog.spark.source_errors import BrokersAway, UnknownTopic
 from tidelog.spark.writer import BatchWriter, Written, check_columns, write_rows
 from tidelog.types import TopicPartition
@@ -131,6 +132,13 @@ def test_without_a_topic_there_is_nowhere_to_write_to() -> None:
     check_columns(schema(topic=StringType(), value=StringType()), nowhere)
     with pytest.raises(OptionError, match="no topic to write to: set the option 'topic'"):
         check_columns(schema(value=StringType()), nowhere)
+
+
+def test_a_topic_cannot_be_overwritten() -> None:
+    source = DefaultSource({"kafka.bootstrap.servers": "localhost:9092", "topic": "orders"})
+    with pytest.raises(OptionError, match=r"write with mode\('append'\)"):
+        source.writer(schema(value=StringType()), overwrite=True)
+    assert isinstance(source.writer(schema(value=StringType()), overwrite=False), BatchWriter)
 
 
 def test_writers_and_what_they_report_can_be_sent_to_and_from_tasks() -> None:

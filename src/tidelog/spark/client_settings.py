@@ -11,7 +11,7 @@ from tidelog.spark.kafka_settings import KAFKA_SETTINGS, PREFIX, REFUSED, SECURE
 from tidelog.spark.option_values import OptionError, parsed
 
 FETCH_BYTES = 4 * 1024 * 1024
-BATCH_BYTES = 256 * 1024
+BATCH_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)

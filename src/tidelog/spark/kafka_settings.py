@@ -153,7 +153,7 @@ KAFKA_SETTINGS = (
         ("batch_bytes",),
         POSITIVE_INT,
         "bytes",
-        "`262144`",
+        "`524288`",
         "How large a batch of records grows, before compression.",
     ),
     KafkaSetting(

@@ -44,8 +44,9 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         from tidelog.spark.options import write_options
-        from tidelog.spark.writer import BatchWriter
+        from tidelog.spark.writer import BatchWriter, refuse_overwriting
 
+        refuse_overwriting(overwrite)
         return BatchWriter(write_options(self.options, is_stream=False), schema)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":  # noqa: N802

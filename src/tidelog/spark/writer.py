@@ -93,6 +93,11 @@ def check_columns(schema: "StructType", options: WriteOptions) -> None:
             raise OptionError(f"Column '{name}' is {found}, but to be written it must be {' or '.join(allowed)}")
 
 
+def refuse_overwriting(is_overwriting: bool) -> None:
+    if is_overwriting:
+        raise OptionError("Mode 'overwrite' cannot empty a topic first: write with mode('append')")
+
+
 def _log_written(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     total: Counter[TopicPartition] = Counter()
     for message in messages:

@@ -7,13 +7,13 @@ import numpy as np
 
 from tidelog.protocol.compression import Codec, compress
 from tidelog.protocol.record_batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
+from tidelog.spark.client_settings import BATCH_BYTES
 from tidelog.spark.records.arrow_columns import BytesColumn, HeadersColumn
 from tidelog.spark.records.encode_kernels import append_records
 from tidelog.spark.records.kernels import Ints, Longs
 from tidelog.spark.records.open_batches import OpenBatches, open_batches
 from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
-BATCH_BYTES = 512 * 1024
 MAX_RECORDS = 20_000
 ARENA_BYTES = 64 * 1024 * 1024
 """What the open batches of all targets may take together: with many targets, batches are smaller."""
