@@ -1,22 +1,18 @@
 """What a task does: fetch its ranges, the next fetch under way while the last is decoded, and give Spark Arrow."""
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.client.range_reader import OffsetsGone, RangeReader, RangeSettings, TopicChanged
 from tidelog.errors import UnknownTopicOrPartition
 from tidelog.spark import client_thread
+from tidelog.spark.data_loss import report_loss
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.planning import OffsetRange
-from tidelog.spark.source_errors import DataLost
+from tidelog.spark.source_errors import DataLost, TopicRecreated
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger(__name__)
-
-DATA_LOSS_HINT = "set the option failOnDataLoss to false to go on with what is left"
 
 
 def read_ranges(
@@ -40,9 +36,12 @@ def read_range(found: OffsetRange, options: ReadOptions, columns: Sequence[str])
             return
         except OffsetsGone as gone:
             rest = what_is_left(rest, gone)
-            report_data_loss(options, gone.message, is_partial=rest is not None)
-        except (TopicChanged, UnknownTopicOrPartition) as error:
-            report_data_loss(options, error.message, is_partial=False)
+            report_loss(options, DataLost(gone.message))
+        except TopicChanged as changed:
+            report_loss(options, TopicRecreated(changed.message))
+            return
+        except UnknownTopicOrPartition as unknown:
+            report_loss(options, DataLost(unknown.message))
             return
 
 
@@ -52,12 +51,6 @@ def what_is_left(found: OffsetRange, gone: OffsetsGone) -> OffsetRange | None:
     if start >= end or (start, end) == (found.start, found.end):
         return None
     return found._replace(start=start, end=end)
-
-
-def report_data_loss(options: ReadOptions, what: str, *, is_partial: bool) -> None:
-    if options.fail_on_data_loss:
-        raise DataLost(f"Records are lost: {what}; {DATA_LOSS_HINT}")
-    log.warning("records are lost, the query goes on with %s: %s", "the rest" if is_partial else "others", what)
 
 
 def _reader(found: OffsetRange, options: ReadOptions) -> Callable[[], RangeReader]:

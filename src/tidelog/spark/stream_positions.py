@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import BEGINNING
+from tidelog.spark.data_loss import report_loss
 from tidelog.spark.lookups import Topics, latest, log_ends, offsets_at, resolve
 from tidelog.spark.offsets import Offsets, Positions, TopicIds, partitions_text
 from tidelog.spark.options import ReadOptions
@@ -17,8 +18,6 @@ log = logging.getLogger(__name__)
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0)
 """A log that ends before what was read of it is looked at again: a new leader may know less, for a moment."""
-
-HINT = "set failOnDataLoss to false to go on with what is there"
 
 
 class Outlook(NamedTuple):
@@ -40,7 +39,7 @@ async def look_ahead(cluster: Cluster, options: ReadOptions, positions: Position
     lost = {key: end for key, end in log_end.items() if end < start[key]}
     if lost:
         where = ", ".join(f"{key} ends at {end}, read up to {start[key]}" for key, end in sorted(lost.items()))
-        _report(options, DataLost(f"records that were read before are gone from the log: {where}"))
+        report_loss(options, DataLost(f"records that were read before are gone from the log: {where}"))
     start |= lost
     return Outlook(topics, start, {key: max(start[key], end) for key, end in available.items()})
 
@@ -50,10 +49,10 @@ async def going_on(cluster: Cluster, options: ReadOptions, topics: Topics, posit
     recreated = recreated_topics(positions.topic_ids, topics.topic_ids)
     if recreated:
         names = ", ".join(map(repr, recreated))
-        _report(options, TopicRecreated(f"topic {names} was deleted and made again since this query last read it"))
+        report_loss(options, TopicRecreated(f"topic {names} was deleted and made again since this query last read it"))
     gone = [key for key in positions.offsets if key not in topics.partitions and key.topic not in recreated]
     if gone:
-        _report(options, DataLost(f"partitions that this query reads are gone: {partitions_text(gone)}"))
+        report_loss(options, DataLost(f"partitions that this query reads are gone: {partitions_text(gone)}"))
     known = {key: offset for key, offset in positions.offsets.items() if key.topic not in recreated}
     new = [key for key in topics.partitions if key not in known]
     begin = await offsets_at(cluster, options, dict.fromkeys(new, BEGINNING))
@@ -75,9 +74,3 @@ async def _ends_not_before(
         await asyncio.sleep(pause_s)
         ends = await latest(cluster, topics, options)
     return ends
-
-
-def _report(options: ReadOptions, loss: DataLost) -> None:
-    if options.fail_on_data_loss:
-        raise type(loss)(f"{loss}; {HINT}")
-    log.warning("going on after a loss of data: reason=%s", loss)
