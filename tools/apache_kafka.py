@@ -30,6 +30,9 @@ LOG_BACK_END = {
     "3": ("org.slf4j", "slf4j-reload4j", "1.7.36"),
     "4": ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
 }
+LEAVE_OUT_DEPENDENCIES = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
 JVM_FLAGS = (
     "-server",
     "-XX:+UseG1GC",
@@ -93,13 +96,15 @@ def _fetch_libraries(version: str, directory: Path) -> None:
     fetch_artefacts(f"Apache Kafka {version}", wanted, directory)
 
 
-def fetch_artefacts(name: str, wanted: Sequence[tuple[str, str, str]], directory: Path) -> None:
-    """The artefacts (group, name, version) with all that they need at run time."""
+def fetch_artefacts(
+    name: str, wanted: Sequence[tuple[str, str, str]], directory: Path, *, with_dependencies: bool = True
+) -> None:
+    """The artefacts (group, name, version), with all that they need at run time unless they shall come alone."""
     print(f"fetching {name} with mvn", file=sys.stderr)
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch_name:
         scratch = Path(scratch_name)
-        (scratch / "pom.xml").write_text(_pom(wanted))
+        (scratch / "pom.xml").write_text(_pom(wanted, "" if with_dependencies else LEAVE_OUT_DEPENDENCIES))
         command = ["mvn", "--batch-mode", "--quiet", "dependency:copy-dependencies"]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={scratch / 'libs'}"]
         done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
@@ -117,9 +122,10 @@ def _move_unless_there(source: Path, target: Path) -> None:
             raise
 
 
-def _pom(wanted: Sequence[tuple[str, str, str]]) -> str:
+def _pom(wanted: Sequence[tuple[str, str, str]], exclusions: str) -> str:
     dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{number}</version></dependency>"
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{number}</version>"
+        f"{exclusions}</dependency>"
         for group, artifact, number in wanted
     )
     return (
