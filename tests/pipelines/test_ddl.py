@@ -1,6 +1,10 @@
 """Schemas in Spark's words, read without Spark."""
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidelog.pipelines.ddl import BadSchema, Column, read_schema
 
@@ -67,3 +71,14 @@ def test_mistake_is_told_in_one_sentence(text: str, said: str) -> None:
 def test_decimal_that_no_engine_has(text: str) -> None:
     with pytest.raises(BadSchema, match="at most 38 digits"):
         read_schema(text)
+
+
+WORDS = st.sampled_from(
+    ["a", "`b c`", "int", "array", "map", "struct", "decimal", "<", ">", "(", ")", ",", ":", "5", "'"]
+)
+
+
+@given(st.lists(st.one_of(WORDS, st.text(max_size=3)), max_size=15).map(" ".join))
+def test_any_text_is_a_schema_or_gets_a_sentence(text: str) -> None:
+    with contextlib.suppress(BadSchema):
+        assert read_schema(text)

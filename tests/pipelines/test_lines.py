@@ -4,6 +4,8 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from tidelog.pipelines.lines import KeyPath, Lines
 
@@ -79,6 +81,76 @@ def test_every_value_is_found_on_its_line(line_end: str) -> None:
     assert len(found) > 25
     lines = Lines(text)
     assert [(path, lines.of(path)) for path, _ in found] == found
+
+
+@pytest.mark.parametrize("text", ["a = ''", 'a = ""', "a = ", "a = {}", "a = []"])
+def test_empty_value_at_the_very_end(text: str) -> None:
+    assert Lines(text).of(("a",)) == 1
+
+
+KEYS = st.sampled_from(["a", "b", "c-d", '"e f"', "'g.h'", '"i\\u0041"', '"="', "'#'"])
+LEAVES = st.sampled_from(
+    [
+        "1",
+        "true",
+        "2026-01-31T12:00:00Z",
+        '""',
+        "''",
+        '"#"',
+        "'\"'",
+        '"\\\\"',
+        '"\\""',
+        '"""a\n"b\n"""',
+        "'''\n[x]\ny = 1'''",
+    ]
+)
+BLANKS = st.sampled_from(["", " ", "\t"])
+BLANK_LINES = st.sampled_from(["", "\n", " # [comment] = {\n", "\n\n"])
+
+
+def in_array(values: list[str], blank: str) -> str:
+    return "[" + blank + ("," + blank).join(values) + blank + "]"
+
+
+def in_table(pairs: dict[str, str], space: str) -> str:
+    return "{" + space + ", ".join(f"{key}{space}={space}{value}" for key, value in pairs.items()) + space + "}"
+
+
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(in_array, st.lists(inner, max_size=3), BLANK_LINES),
+        st.builds(in_table, st.dictionaries(KEYS, inner, max_size=3), BLANKS),
+    ),
+    max_leaves=6,
+)
+PAIRS = st.builds(lambda key, space, value: f"{key}{space}={space}{value}", KEYS, BLANKS, VALUES)
+HEADERS = st.builds(
+    lambda keys, is_array: f"[[{'.'.join(keys)}]]" if is_array else f"[{' . '.join(keys)}]",
+    st.lists(KEYS, min_size=1, max_size=3),
+    st.booleans(),
+)
+
+
+def paths(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, below in inner:
+        yield (*path, key)
+        yield from paths(below, (*path, key))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(PAIRS, HEADERS), max_size=8))
+def test_everything_that_tomllib_finds_has_a_line(parts: list[str]) -> None:
+    text = "\n".join(parts)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        assume(False)
+    lines = Lines(text)
+    for path in paths(document):
+        assert lines.has(path)
+        assert 1 <= lines.of(path) <= text.count("\n") + 1
 
 
 def test_headers_are_found_and_what_is_missing_is_where_the_thing_around_it_is() -> None:

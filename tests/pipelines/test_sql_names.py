@@ -1,6 +1,8 @@
 """Which views a piece of SQL reads."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidelog.pipelines.sql_names import ViewName, views_read_by
 
@@ -45,3 +47,14 @@ def test_each_name_tells_its_line() -> None:
         ViewName("orders", 1),
         ViewName("customers", 3),
     ]
+
+
+WORDS = st.sampled_from(
+    ["FROM", "JOIN", "WITH", "AS", "x", "`y`", "(", ")", ",", ".", "'", "--", "\n", "trim", "DISTINCT"]
+)
+
+
+@given(st.lists(st.one_of(WORDS, st.text(max_size=3)), max_size=20).map(" ".join))
+def test_any_text_is_read_without_an_error(sql: str) -> None:
+    for view in views_read_by(sql):
+        assert view.name in sql.replace("``", "`")

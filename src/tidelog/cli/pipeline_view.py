@@ -57,8 +57,8 @@ def _query(query: Mapping[str, object]) -> tuple[object, ...]:
 
 
 def _losses(progress: Mapping[str, object]) -> list[str]:
-    kinds = (("dead_letters", "dead letters"), ("skipped_records", "records skipped"))
-    told = [f"{progress[key]} {noun}" for key, noun in kinds if progress.get(key)]
+    kinds = (("dead_letters", "dead letter"), ("skipped_records", "skipped record"))
+    told = [f"{progress[key]} {noun}{'' if progress[key] == 1 else 's'}" for key, noun in kinds if progress.get(key)]
     return ["", ", ".join(told)] if told else []
 
 

@@ -129,7 +129,8 @@ class _Scanner:
 
     def _text_value(self, path: KeyPath) -> None:
         line = self._line()
-        is_on_next_line = self._text[self._position + 3] == "\n" and self._string_quote() in _QUOTES[:2]
+        quote = self._string_quote()
+        is_on_next_line = len(quote) == 3 and self._text[self._position + 3] == "\n"
         self._string()
         self.texts[path] = line + is_on_next_line
 
