@@ -264,14 +264,12 @@ class RangeReader:
         """An answer without batches although the log is longer: the rest of the range holds nothing to be read."""
         if data.high_watermark < self._end_offset:
             return
+        if self._settings.isolation_level and data.last_stable_offset < self._end_offset:
+            # To end here would be to leave out what that transaction may yet commit.
+            where = f"{self._topic_partition} at offset {data.last_stable_offset}"
+            raise OffsetNotAvailable(f"an open transaction holds back {where}")
         self._empty_answers += 1
-        is_held_back = self._settings.isolation_level and data.last_stable_offset < self._end_offset
-        if is_held_back:
-            log.warning(
-                "range ends at an open transaction: partition=%s offset=%d end_offset=%d last_stable_offset=%d",
-                self._topic_partition, self._offset, self._end_offset, data.last_stable_offset,
-            )  # fmt: skip
-        if is_held_back or self._empty_answers >= EMPTY_ANSWERS_AT_THE_END:
+        if self._empty_answers >= EMPTY_ANSWERS_AT_THE_END:
             self._offset = self._end_offset
 
     # -- the leader
