@@ -16,7 +16,7 @@ from tidelog.audit.directories import CannotAudit
 from tidelog.audit.facts import OffsetRange
 from tidelog.audit.finding import Finding, Kind
 from tidelog.runtime.disk import SystemDisk
-from tidelog.storage.checkpoints import CLEANER_OFFSETS, write_offsets
+from tidelog.storage.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, write_offsets
 from tidelog.storage.leader_epochs import EpochStart
 from tidelog.types import TopicPartition
 
@@ -192,6 +192,17 @@ def test_epoch_that_the_checkpoint_does_not_know_is_named(brokers: list[WrittenB
         batches(6) + batches(6, start=30, epoch=3), [EpochStart(0, 0), EpochStart(3, 30), EpochStart(4, 50)]
     )
     assert "leader epoch 4 starts at offset 50" in only(look(tmp_path)).sentence
+
+
+def test_epochs_of_a_crashed_broker_are_judged_as_far_as_it_had_flushed(
+    brokers: list[WrittenBroker], tmp_path: Path
+) -> None:
+    for broker in brokers:
+        broker.write(batches(12), [])
+        broker.crash()
+    assert look(tmp_path).findings == []
+    write_offsets(SystemDisk(), str(brokers[1].path / RECOVERY_POINTS), {ORDERS: 1})
+    assert (only(look(tmp_path)).kind, only(look(tmp_path)).broker) == (Kind.EPOCHS, 2)
 
 
 def test_epochs_that_go_back_are_named(brokers: list[WrittenBroker], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tidelog.storage.checkpoints import (
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
+    RECOVERY_POINTS,
     DamagedCheckpoint,
     read_epochs,
     read_offsets,
@@ -103,6 +104,7 @@ def _survey_log_dir(found: Survey, path: str, wanted: Callable[[TopicPartition],
     found.log_dirs.append(log_dir)
     # The high watermarks come before the listing: what they promise must then be in the files.
     high_watermarks = _offsets(found, log_dir, HIGH_WATERMARKS)
+    recovery_points = _offsets(found, log_dir, RECOVERY_POINTS) or {}
     log_starts = _offsets(found, log_dir, LOG_START_OFFSETS) or {}
     for entry in SystemDisk().list_directory(path):
         topic_partition = parse_partition_name(entry.name) if entry.is_directory else None
@@ -114,6 +116,7 @@ def _survey_log_dir(found: Survey, path: str, wanted: Callable[[TopicPartition],
             topic_partition,
             f"{path}/{entry.name}",
             high_watermark=high_watermark,
+            recovery_point=recovery_points.get(topic_partition, 0),
             checkpointed_start=log_starts.get(topic_partition, 0),
         )
         listed = _list_replica(replica)

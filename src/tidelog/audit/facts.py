@@ -133,6 +133,8 @@ class Replica:
     topic_id: Uuid | None = None
     high_watermark: int | None = None
     """None: no checkpoint says it."""
+    recovery_point: int = 0
+    """Up to here everything, also the leader epochs, had reached the disk when the audit began to look."""
     checkpointed_start: int = 0
     cleaned_end: int = 0
     """How far the log was compacted."""
@@ -152,6 +154,12 @@ class Replica:
     def judged_end(self) -> int:
         """Up to here its records are committed and must be those of the other replicas."""
         return self.log_end if self.high_watermark is None else self.high_watermark
+
+    @property
+    def epochs_end(self) -> int:
+        """Up to here the checkpoint must know the leader epochs: a broker may write them as late as it flushes."""
+        is_stopped = self.log_dir.is_clean and not self.log_dir.is_running
+        return self.judged_end if is_stopped else min(self.judged_end, self.recovery_point)
 
     def file_path(self, base_offset: int) -> str:
         return f"{self.path}/{base_offset:020d}.log"

@@ -239,7 +239,7 @@ def _following(bases: list[int], base: int) -> int:
 
 
 def _epochs(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
-    """The checkpoint must name every epoch of the records below the high watermark, with its first offset."""
+    """The checkpoint must name every epoch of the committed records that were flushed, with its first offset."""
     seen = [EpochStart(*run[:2]) for segment in replica.segments for run in segment.epoch_runs if run.epoch >= 0]
     starts = [one for index, one in enumerate(seen) if index == 0 or seen[index - 1].epoch != one.epoch]
     if not starts:
@@ -248,7 +248,7 @@ def _epochs(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
     checkpoint = LeaderEpochs(list(replica.epochs))
     file = f"{replica.path}/leader-epoch-checkpoint"
     for start in starts:
-        if max(known_from, replica.log_start) <= start.start_offset < replica.judged_end:
+        if max(known_from, replica.log_start) <= start.start_offset < replica.epochs_end:
             listed = checkpoint.epoch_at(start.start_offset)
             if listed != start.epoch:
                 says = f"epoch {listed}" if listed >= 0 else "no epoch"
@@ -264,7 +264,7 @@ def _epochs(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
 def _unwritten_epochs(replica: Replica, starts: list[EpochStart], file: str) -> Iterator[Finding]:
     lost = lost_ranges(replica)
     for epoch, offset in replica.epochs:
-        is_inside = replica.log_start < offset < min(replica.log_end, replica.judged_end)
+        is_inside = replica.log_start < offset < min(replica.log_end, replica.epochs_end)
         if is_inside and EpochStart(epoch, offset) not in starts and not any(each.holds(offset) for each in lost):
             sentence = f"the checkpoint says that leader epoch {epoch} starts at offset {offset}, the records do not"
             offsets = OffsetRange(offset, offset + 1)
