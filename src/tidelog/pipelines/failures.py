@@ -57,7 +57,7 @@ def step_failure(step: str, text: str) -> StepFailed:
 
 
 def _bad_record(text: str) -> Failure | None:
-    found = re.search(rf"{BAD_RECORD}(.+?)(?: SQLSTATE:|$)", text, re.MULTILINE)
+    found = re.search(rf"\[USER_RAISED_EXCEPTION\] {BAD_RECORD}(.+?)(?: SQLSTATE:|$)", text, re.MULTILINE)
     return None if found is None else Failure(found[1].strip())
 
 
@@ -147,17 +147,17 @@ def _python_error(text: str) -> Failure | None:
     return Failure(f"{name}: {raised[0][2].strip()}{where}")
 
 
-SPARK_CLASS = re.compile(
-    r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] (.+?)(?:\. ?SQLSTATE| SQLSTATE|; line \d|$)", re.DOTALL
-)
+SPARK_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
+END_OF_MESSAGE = re.compile(r"\.? SQLSTATE|; line \d|\n\n")
 WRAPPERS = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF"})
+"""Classes of errors that only say where another one came from."""
 
 
 def _spark_error(text: str) -> Failure | None:
-    for name, message in SPARK_CLASS.findall(text):
-        if name not in WRAPPERS:
-            line = " ".join(message.split("\n\n")[0].split())
-            return Failure(line.rstrip(".;"))
+    for found in SPARK_CLASS.finditer(text):
+        if found[1] not in WRAPPERS:
+            message = END_OF_MESSAGE.split(text[found.end() :], maxsplit=1)[0]
+            return Failure(" ".join(message.split()).rstrip(".;"))
     return None
 
 

@@ -82,6 +82,7 @@ def _explanation(text: "Column", schema: StructType) -> "Column":
         .when(~F.is_valid_utf8(text), F.lit(NOT_UTF8))
         .when(parts.isNull(), F.lit("the value is not JSON"))
         .when(~is_object, F.lit("the value is JSON, but not one object"))
+        .when(_object().isNull(), F.lit("the value is not JSON"))
     )
     for field in schema.fields:
         if not set(field.name) & set("'\"\\"):

@@ -1,0 +1,301 @@
+"""Runs the queries of a pipeline: starts and follows them, starts them again after what passes, stops them in order."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tidelog.pipelines.dead_letters import dead_letter_writer, query_name, sources_with_dead_letters
+from tidelog.pipelines.definition import AnyPipeline, ModulePipeline, Sink, TableSink, TopicSource
+from tidelog.pipelines.failures import Failure, PipelineFailed, Restarts, StepFailed, failure_of
+from tidelog.pipelines.modules import import_pipeline_module
+from tidelog.pipelines.progress import PipelineProgress, QueryKind, QueryMeter, QueryState, is_batch, unseen
+from tidelog.pipelines.state import PipelineState
+from tidelog.pipelines.table_batches import TableBatches
+from tidelog.pipelines.topic_sink import topic_writer
+from tidelog.pipelines.views import Views, carry_along, with_step_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.2
+STOPPING_POLL_S = 0.02
+"""A micro-batch that begins while we stop is cut off as early as can be."""
+STOP_LIMIT_S = 60.0
+
+Clock: TypeAlias = Callable[[], float]
+Say: TypeAlias = Callable[[str], None]
+Look: TypeAlias = Callable[[PipelineProgress], None]
+Written: TypeAlias = "SimpleQueue[int]"
+"""Rows that a sink counts itself, in the thread in which Spark calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    name: str
+    kind: QueryKind
+    make: "Callable[[Written], DataStreamWriter]"
+    """Called for each start: what a writer keeps in Python must not outlive a failure."""
+
+
+class Runner:
+    def __init__(
+        self,
+        spark: "SparkSession",
+        pipeline: AnyPipeline,
+        *,
+        state: PipelineState,
+        once: bool,
+        say: Say = lambda line: None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._state = state
+        self._is_once = once
+        self._say = say
+        self._clock = clock
+        self._started_s = clock()
+        self._checkpoint = pipeline.checkpoint or str(state.checkpoint)
+        self._runs: list[QueryRun] = []
+        self._is_stopping = False
+        self._latest = PipelineProgress(pipeline.name, ())
+
+    def start(self) -> None:
+        """Raises PipelineFailed if a source, step or sink cannot be set up."""
+        for planned in self._planned():
+            run = QueryRun(planned, self._start_query, self._clock)
+            self._runs.append(run)
+        for run in self._runs:
+            with_step_named(f"{run.meter.kind} {run.name}", run.start)
+
+    def run(self, on_look: Look = lambda progress: None, on_stopping: Callable[[], None] = lambda: None) -> None:
+        """Until everything is read (once), or the pipeline is asked to stop; raises PipelineFailed.
+
+        `on_look` is called several times a second, `on_stopping` when an end in order begins.
+        """
+        try:
+            while not self._is_stopping and self._look():
+                on_look(self._measured())
+                time.sleep(POLL_S)
+            if self._is_stopping:
+                on_stopping()
+        finally:
+            self._stop_in_order(on_look)
+            on_look(self._measured())
+
+    def request_stop(self) -> None:
+        """May be called from a signal's handler: `run` ends after the running micro-batches."""
+        self._is_stopping = True
+
+    def progress(self) -> PipelineProgress:
+        """As of the last look, for any thread."""
+        return self._latest
+
+    def _measured(self) -> PipelineProgress:
+        now_s = self._clock()
+        queries = tuple(run.meter.progress(now_s) for run in self._runs)
+        self._latest = PipelineProgress(self._pipeline.name, queries, now_s - self._started_s)
+        return self._latest
+
+    # -- what is to be run
+
+    def _planned(self) -> list[PlannedQuery]:
+        if isinstance(self._pipeline, ModulePipeline):
+            return self._planned_by_module(self._pipeline)
+        pipeline, views = self._pipeline, Views(self._spark, self._pipeline)
+        planned = [
+            PlannedQuery(
+                query_name(source.name),
+                QueryKind.DEAD_LETTERS,
+                partial(_dead_letter_writer, views, source),
+            )
+            for source in sources_with_dead_letters(pipeline)
+        ]
+        sinks = [
+            PlannedQuery(sink.name, QueryKind.SINK, partial(self._sink_writer, views, sink)) for sink in pipeline.sinks
+        ]
+        return planned + sinks
+
+    def _sink_writer(self, views: Views, sink: Sink, written: Written) -> "DataStreamWriter":
+        frame = views.frame(sink.of)
+        if not frame.isStreaming:
+            raise StepFailed(f"sink {sink.name}: view {sink.of} is made of files only, and has no stream to follow")
+        if isinstance(sink, TableSink):
+            batches = TableBatches(sink, self._state.directory, written.put)
+            return frame.writeStream.foreachBatch(batches.write)
+        return topic_writer(frame, sink, written.put)
+
+    def _planned_by_module(self, pipeline: ModulePipeline) -> list[PlannedQuery]:
+        """The writers are made once: `build` may do more than that."""
+        module = import_pipeline_module(pipeline.file)
+        carry_along(pipeline.directory)
+        built: list[PlannedQuery] = []
+        with_step_named("build(spark)", lambda: built.extend(_planned_writers(module.build(self._spark), pipeline)))
+        return built
+
+    def _start_query(self, planned: PlannedQuery, written: Written) -> "StreamingQuery":
+        writer = planned.make(written).queryName(planned.name)
+        writer = writer.option("checkpointLocation", f"{self._checkpoint}/{planned.name}")
+        if self._is_once:
+            writer = writer.trigger(availableNow=True)
+        elif self._pipeline.trigger_ms:
+            writer = writer.trigger(processingTime=f"{self._pipeline.trigger_ms} milliseconds")
+        return writer.start()
+
+    # -- how it goes
+
+    def _look(self) -> bool:
+        """Whether there is still something to wait for."""
+        for run in self._runs:
+            run.read_progress()
+            failure = run.failure()
+            if failure is not None:
+                self._on_failure(run, failure)
+            elif run.is_due():
+                logger.info("query starts again query=%s restarts=%d", run.name, run.meter.restarts)
+                with_step_named(f"{run.meter.kind} {run.name}", run.start)
+        return any(run.meter.state is not QueryState.DONE for run in self._runs)
+
+    def _on_failure(self, run: "QueryRun", failure: Failure) -> None:
+        pause_s = run.restarts.on_failure() if failure.passes else None
+        if pause_s is None:
+            run.meter.state = QueryState.FAILED
+            raise PipelineFailed(f"{run.name}: {failure.sentence}")
+        run.wait(pause_s)
+        self._say(f"{run.name}: {failure.sentence}; starting again in {pause_s:g} s")
+
+    # -- the end
+
+    def _stop_in_order(self, on_look: Look) -> None:
+        """The running micro-batches are finished, for as long as that takes within limits."""
+        deadline_s = self._clock() + STOP_LIMIT_S
+        batches = {run.name: run.batches for run in self._runs}
+        active = [run for run in self._runs if run.is_active()]
+        while active:
+            is_late = self._clock() > deadline_s
+            for run in active:
+                run.read_progress()
+                if is_late or run.batches > batches[run.name] or not run.is_in_batch():
+                    run.stop()
+            active = [run for run in active if run.is_active()]
+            on_look(self._measured())
+            time.sleep(STOPPING_POLL_S)
+        for run in self._runs:
+            run.finish()
+
+
+def _planned_writers(built: object, pipeline: ModulePipeline) -> list[PlannedQuery]:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    writers: Mapping[str, Any] = built if isinstance(built, Mapping) else {pipeline.name: built}
+    for name, writer in writers.items():
+        if not isinstance(writer, DataStreamWriter):
+            raise StepFailed(f"build(spark) must give DataStreamWriters, but {name} is {type(writer).__name__}")
+    return [PlannedQuery(name, QueryKind.SINK, partial(_made_already, writer)) for name, writer in writers.items()]
+
+
+def _made_already(writer: "DataStreamWriter", _written: Written) -> "DataStreamWriter":
+    return writer
+
+
+def _dead_letter_writer(views: Views, source: TopicSource, _written: Written) -> "DataStreamWriter":
+    return dead_letter_writer(views.parsed(source.name), source)
+
+
+class QueryRun:
+    """One query through all its starts."""
+
+    def __init__(
+        self, planned: PlannedQuery, start: "Callable[[PlannedQuery, Written], StreamingQuery]", clock: Clock
+    ) -> None:
+        self.name = planned.name
+        self.meter = QueryMeter(planned.name, planned.kind, clock())
+        self.restarts = Restarts()
+        self.batches = 0
+        self._planned = planned
+        self._written: Written = SimpleQueue()
+        self._start = start
+        self._clock = clock
+        self._query: StreamingQuery | None = None
+        self._seen: tuple[str, str] | None = None
+        self._start_again_s: float | None = None
+
+    def start(self) -> None:
+        self._start_again_s = None
+        self._seen = None
+        self.meter.state = QueryState.STARTING
+        self._query = self._start(self._planned, self._written)
+
+    def wait(self, pause_s: float) -> None:
+        self._query = None
+        self.meter.state = QueryState.WAITING
+        self.meter.restarts += 1
+        self._start_again_s = self._clock() + pause_s
+
+    def is_due(self) -> bool:
+        return self._start_again_s is not None and self._clock() >= self._start_again_s
+
+    def is_active(self) -> bool:
+        return self._query is not None and self._query.isActive
+
+    def is_in_batch(self) -> bool:
+        return self._query is not None and bool(self._query.status["isTriggerActive"])
+
+    def read_progress(self) -> None:
+        """Every event since the last look; Spark keeps the last hundred."""
+        while not self._written.empty():
+            self.meter.on_written(self._written.get(), self._clock())
+        if self._query is None:
+            return
+        told = self._query._jsq.recentProgress()
+        keys = [_event_key(event) for event in told]
+        first_new = len(keys) - unseen(keys, self._seen)
+        for index in range(first_new, len(keys)):
+            self._on_event(json.loads(told[index].json()))
+        self._seen = keys[-1] if keys else self._seen
+
+    def _on_event(self, event: Mapping[str, Any]) -> None:
+        self.meter.on_progress(event, self._clock())
+        if is_batch(event):
+            self.batches += 1
+            self.restarts.on_batch()
+
+    def failure(self) -> Failure | None:
+        """Why the query ended, once; None while it runs and when it ended well."""
+        if self._query is None or self._query.isActive:
+            return None
+        error = self._query.exception()
+        self.read_progress()
+        self._query = None
+        if error is None:
+            self.meter.state = QueryState.DONE
+            return None
+        text = f"{error}\n{getattr(error, '_stackTrace', None) or ''}"
+        logger.error("query failed query=%s\n%s", self.name, text)
+        return failure_of(str(error))
+
+    def stop(self) -> None:
+        assert self._query is not None
+        try:
+            self._query.stop()
+        except Exception:
+            logger.exception("query does not stop query=%s", self.name)
+
+    def finish(self) -> None:
+        self.read_progress()
+        self._query = None
+        if self.meter.state is not QueryState.FAILED:
+            self.meter.state = QueryState.DONE
+
+
+def _event_key(event: Any) -> tuple[str, str]:
+    return str(event.batchId()), str(event.timestamp())

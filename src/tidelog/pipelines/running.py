@@ -1,0 +1,202 @@
+"""`tidelog pipeline run`: a session, the queries, what is seen of them, and an end in order."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.definition import AnyPipeline
+from tidelog.pipelines.failures import PipelineFailed, failure_of
+from tidelog.pipelines.live_view import Screen, make_screen
+from tidelog.pipelines.metrics import MetricsEndpoint
+from tidelog.pipelines.progress import PipelineProgress
+from tidelog.pipelines.run_options import RunOptions
+from tidelog.pipelines.runner import Runner
+from tidelog.pipelines.state import PipelineState, RunState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+FOOTER = "Ctrl-C stops after the running micro-batch; twice: at once"
+REPORT_EVERY_S = 1.0
+INTERRUPTED = 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+NOISY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark writes every failed query to the terminal, with the stack of Java, before it raises it."""
+STOP_SETTINGS = {"spark.sql.streaming.stopTimeout": "30s", "spark.ui.showConsoleProgress": "false"}
+
+
+def run_pipeline(pipeline: AnyPipeline, options: RunOptions) -> int:
+    """The exit code. Raises StateRefused if it runs already."""
+    state = PipelineState(options.state_directory, pipeline.name)
+    with state.running(pipeline.file):
+        return Run(pipeline, options, state).run()
+
+
+class Run:
+    def __init__(self, pipeline: AnyPipeline, options: RunOptions, state: PipelineState) -> None:
+        self._pipeline = pipeline
+        self._options = options
+        self._state = state
+        self._screen: Screen = make_screen(FOOTER, is_wanted=options.has_view)
+        self._reported_s = 0.0
+        self._runner: Runner | None = None
+        self._is_asked_to_stop = False
+
+    def run(self) -> int:
+        with logging_to(self._state.log_file):
+            return self._exit_code()
+
+    def _exit_code(self) -> int:
+        try:
+            with ExitStack() as stack:
+                self._run(stack)
+        except PipelineFailed as failed:
+            return self._fail(str(failed))
+        except KeyboardInterrupt:
+            return self._interrupted()
+        except Exception as error:
+            logger.exception("pipeline failed")
+            return self._fail(failure_of(f"{type(error).__name__}: {error}").sentence)
+        self._state.report(RunState.STOPPED)
+        return 0
+
+    def _run(self, stack: ExitStack) -> None:
+        stack.enter_context(self._signals())
+        self._screen.say(f"{self._pipeline.name}: starting Spark")
+        spark = start_session(self._pipeline, self._options, self._state)
+        stack.callback(spark.stop)
+        self._listen()
+        runner = Runner(spark, self._pipeline, state=self._state, once=self._options.is_once, say=self._say_and_log)
+        if self._options.metrics_port is not None:
+            endpoint = _endpoint(self._options.metrics_port, runner)
+            stack.callback(endpoint.close)
+            self._screen.say(f"metrics: {endpoint.address}")
+        runner.start()
+        self._runner = runner
+        self._state.report(RunState.RUNNING)
+        self._screen.say(f"{self._pipeline.name}: running")
+        try:
+            runner.run(self._on_look, self._on_stopping)
+        finally:
+            self._report(runner.progress())
+        self._screen.say(self._end(runner))
+
+    def _end(self, runner: Runner) -> str:
+        queries = runner.progress().queries
+        told = ", ".join(f"{query.rows_out:,} rows to {query.name}" for query in queries)
+        return f"{self._pipeline.name}: {'stopped' if self._is_asked_to_stop else 'done'}, {told}"
+
+    def _on_look(self, progress: PipelineProgress) -> None:
+        self._screen.show(progress)
+        if progress.uptime_s - self._reported_s >= REPORT_EVERY_S:
+            self._reported_s = progress.uptime_s
+            self._report(progress)
+
+    def _report(self, progress: PipelineProgress) -> None:
+        self._state.report(progress=progress.as_json())
+
+    def _say_and_log(self, line: str) -> None:
+        logger.warning("%s", line)
+        self._screen.say(line)
+
+    def _on_stopping(self) -> None:
+        self._state.report(RunState.STOPPING)
+        self._say_and_log(f"{self._pipeline.name}: stopping after the running micro-batches")
+
+    @contextmanager
+    def _signals(self) -> Generator[None]:
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        self._listen()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _listen(self) -> None:
+        """Spark's session takes SIGINT for itself, so that this is done again after its start."""
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """The first asks for an end in order, if anything runs yet; the second ends at once."""
+        if self._runner is None or self._is_asked_to_stop:
+            raise KeyboardInterrupt
+        self._is_asked_to_stop = True
+        self._runner.request_stop()
+
+    def _fail(self, sentence: str) -> int:
+        self._state.report(RunState.FAILED, error=sentence)
+        logger.error("pipeline failed reason=%s", sentence)
+        sys.stderr.write(f"{self._pipeline.name}: {sentence}\n(more in {self._state.log_file})\n")
+        return 1
+
+    def _interrupted(self) -> int:
+        """Without waiting for Spark: Java ends when this process does."""
+        self._state.report(RunState.STOPPED)
+        os._exit(INTERRUPTED)
+
+
+def _endpoint(port: int, runner: Runner) -> MetricsEndpoint:
+    try:
+        return MetricsEndpoint(port, runner.progress)
+    except OSError as error:
+        raise PipelineFailed(f"metrics cannot be shown on port {port}: {error.strerror}") from error
+
+
+@contextmanager
+def logging_to(file: Path) -> Generator[None]:
+    """All that is logged, and nothing of it on the terminal."""
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).disabled = True
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def start_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineState) -> "SparkSession":
+    """Java and the Python workers write to the log, and do not get the terminal's Ctrl-C: that is for us to handle."""
+    from tidelog.spark import session
+
+    settings = {**STOP_SETTINGS, **without_pandas(), **pipeline.spark}
+    start_java(options.master, settings, state.log_file)
+    spark = session(f"tidelog pipeline {pipeline.name}", options.master, settings)
+    spark.sparkContext.setLogLevel("WARN")
+    return spark
+
+
+def without_pandas() -> dict[str, str]:
+    """Plain functions of users go through Arrow by default, which warns where Pandas is not there to do it."""
+    return {} if find_spec("pandas") else {"spark.sql.execution.pythonUDF.arrow.enabled": "false"}
+
+
+def start_java(master: str | None, settings: dict[str, str], log_file: Path) -> None:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    from tidelog.spark.spark_session import DEFAULT_MASTER, prepare_environment
+
+    if SparkContext._gateway is not None:
+        return
+    prepare_environment(master or settings.get("spark.master") or DEFAULT_MASTER)
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    with log_file.open("ab") as output:
+        gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)

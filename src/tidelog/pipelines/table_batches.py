@@ -1,0 +1,42 @@
+"""Micro-batches on their way into a table, under the identity of their query."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.definition import TableSink
+from tidelog.pipelines.tables.sink import TableWriter, open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
+
+class TableBatches:
+    """The table is opened with the first batch: only then the query's id is known, which lives in its checkpoint."""
+
+    def __init__(self, sink: TableSink, directory: Path, on_written: Callable[[int], None]) -> None:
+        self._sink = sink
+        self._directory = directory
+        self._on_written = on_written
+        self._writer: TableWriter | None = None
+
+    def write(self, rows: "DataFrame", batch_id: int) -> None:
+        if self._writer is None:
+            query_id = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+            assert query_id, "a micro-batch runs in the thread of its query"
+            self._writer = open_table(self._sink, query_id, self._directory)
+        written = self._writer.write(rows, batch_id)
+        logger.info(
+            "batch written table=%s batch=%d rows=%d files=%d again=%s",
+            self._sink.location,
+            batch_id,
+            written.rows,
+            written.files,
+            written.was_already_there,
+        )
+        self._on_written(written.rows)

@@ -1,0 +1,212 @@
+"""Sources and steps as Spark's views: each step sees those before it by name."""
+
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.definition import (
+    BadRecords,
+    DeduplicateStep,
+    FileSource,
+    FormatKind,
+    Pipeline,
+    PythonStep,
+    Source,
+    SqlStep,
+    Step,
+    TopicSource,
+    Watermark,
+    WindowStep,
+)
+from tidelog.pipelines.failures import BAD_RECORD, PipelineFailed, StepFailed, step_failure
+from tidelog.pipelines.formats import FormatError, parse
+from tidelog.pipelines.modules import BadFunction, load_function
+from tidelog.pipelines.progress import SOURCE_PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SOURCE_FORMAT = "tidelog"
+READ_COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+"""Headers and the type of timestamps are not worth reading if the value is to be parsed."""
+WATERMARK_METADATA = "spark.watermarkDelayMs"
+FILE_FORMATS = {
+    FormatKind.RAW: "text",
+    FormatKind.JSON: "json",
+    FormatKind.CSV: "csv",
+    FormatKind.PARQUET: "parquet",
+}
+FILE_OPTIONS: Mapping[FormatKind, Mapping[str, str]] = {
+    FormatKind.JSON: {"mode": "FAILFAST"},
+    FormatKind.CSV: {"mode": "FAILFAST", "header": "true", "enforceSchema": "false"},
+}
+
+
+class Views:
+    """The frames of a pipeline by the names of their views."""
+
+    def __init__(self, spark: "SparkSession", pipeline: Pipeline) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._frames: dict[str, DataFrame] = {}
+        self._parsed: dict[str, DataFrame] = {}
+        for source in pipeline.sources:
+            self._add(source.name, f"source {source.name}", partial(self._of_source, source))
+        for step in pipeline.steps:
+            self._add(step.view, f"step {step.view}", partial(self._of_step, step))
+
+    def frame(self, view: str) -> "DataFrame":
+        return self._frames[view]
+
+    def parsed(self, source: str) -> "DataFrame":
+        """With the records that did not parse, and their errors; counted."""
+        return self._parsed[source]
+
+    def _add(self, view: str, where: str, make: "Callable[[], DataFrame]") -> None:
+        with_step_named(where, lambda: self._keep(view, make()))
+
+    def _keep(self, view: str, frame: "DataFrame") -> None:
+        frame.createOrReplaceTempView(view)
+        self._frames[view] = frame
+
+    def _of_source(self, source: Source) -> "DataFrame":
+        if isinstance(source, FileSource):
+            frame = read_files(self._spark, source)
+        else:
+            frame = self._of_topic(source)
+        return _with_watermark(frame, source.watermark)
+
+    def _of_topic(self, source: TopicSource) -> "DataFrame":
+        records = read_topic(self._spark, source)
+        if source.format.kind is FormatKind.RAW:
+            return records
+        self._parsed[source.name] = counted(parse(records, source.format), source.name)
+        return good_rows(self._parsed[source.name], source.bad_records)
+
+    def _of_step(self, step: Step) -> "DataFrame":
+        match step:
+            case SqlStep():
+                return self._spark.sql(step.sql)
+            case PythonStep():
+                return call_step(self._frames[step.of], step, self._pipeline.directory)
+            case WindowStep():
+                return windowed(self._frames[step.of], step)
+            case DeduplicateStep():
+                return deduplicated(self._frames[step.of], step)
+
+
+def with_step_named(where: str, work: Callable[[], None]) -> None:
+    """Whatever goes wrong becomes one sentence that begins with where."""
+    try:
+        work()
+    except PipelineFailed:
+        raise
+    except (FormatError, BadFunction) as error:
+        raise StepFailed(f"{where}: {error}") from error
+    except Exception as error:
+        raise step_failure(where, f"{type(error).__name__}: {error}") from error
+
+
+# -- sources
+
+
+def read_topic(spark: "SparkSession", source: TopicSource) -> "DataFrame":
+    reader = spark.readStream.format(SOURCE_FORMAT).options(**topic_options(source))
+    if source.format.kind is not FormatKind.RAW:
+        reader = reader.schema(READ_COLUMNS)
+    return reader.load()
+
+
+def topic_options(source: TopicSource) -> dict[str, str]:
+    options = {"kafka.bootstrap.servers": source.bootstrap}
+    if source.pattern is not None:
+        options["subscribePattern"] = source.pattern
+    else:
+        options["subscribe"] = ",".join(source.topics)
+    if source.starting in ("earliest", "latest"):
+        options["startingOffsets"] = source.starting
+    else:
+        moment = datetime.fromisoformat(source.starting)
+        options["startingTimestamp"] = str(round(moment.timestamp() * 1000))
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    return options | dict(source.options)
+
+
+def counted(parsed: "DataFrame", source: str) -> "DataFrame":
+    """Counting also keeps Spark from parsing twice: filters on the error are not moved below it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows, bad = F.count(F.lit(1)).alias("rows"), F.count("_error").alias("bad")
+    return parsed.observe(f"{SOURCE_PREFIX}{source}", rows, bad)
+
+
+def good_rows(parsed: "DataFrame", bad_records: BadRecords) -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    is_good = F.col("_error").isNull()
+    if bad_records is BadRecords.FAIL:
+        place = F.concat(F.col("_topic"), F.lit("-"), F.col("_partition"), F.lit(" at offset "), F.col("_offset"))
+        sentence = F.concat(F.lit(BAD_RECORD), place, F.lit(": "), F.col("_error"))
+        is_good = F.when(is_good, F.lit(True)).otherwise(F.raise_error(sentence).cast("boolean"))
+    return parsed.where(is_good).drop("_error", "_value")
+
+
+def read_files(spark: "SparkSession", source: FileSource) -> "DataFrame":
+    kind = source.format.kind
+    if kind not in FILE_FORMATS:
+        raise FormatError(f"files cannot be {kind}; there are {', '.join(FILE_FORMATS)}")
+    options = {**FILE_OPTIONS.get(kind, {}), **source.format.options}
+    schema = source.format.schema
+    if not source.is_stream:
+        reader = spark.read.format(FILE_FORMATS[kind]).options(**options)
+        return (reader.schema(schema) if schema else reader).load(source.path)
+    shape = schema or spark.read.format(FILE_FORMATS[kind]).options(**options).load(source.path).schema
+    return spark.readStream.format(FILE_FORMATS[kind]).options(**options).schema(shape).load(source.path)
+
+
+def _with_watermark(frame: "DataFrame", watermark: Watermark | None) -> "DataFrame":
+    return frame if watermark is None else frame.withWatermark(watermark.column, watermark.delay)
+
+
+# -- steps
+
+
+def call_step(frame: "DataFrame", step: PythonStep, directory: Path) -> "DataFrame":
+    from pyspark.sql import DataFrame
+
+    function = load_function(step.function, directory)
+    carry_along(directory)
+    made = function(frame, **step.arguments)
+    if not isinstance(made, DataFrame):
+        raise BadFunction(f"{step.function} gave {type(made).__name__}, not a DataFrame")
+    return made
+
+
+def carry_along(directory: Path) -> None:
+    """Modules beside the pipeline's file are not installed where tasks run: they travel with the functions."""
+    from pyspark import cloudpickle
+
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).parent == directory and module.__name__ != "__main__":
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def windowed(frame: "DataFrame", step: WindowStep) -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    window = F.window(step.column, step.size, step.slide) if step.slide else F.window(step.column, step.size)
+    aggregates = [F.expr(expression).alias(name) for name, expression in step.aggregates.items()]
+    grouped = frame.groupBy(window.alias("_window"), *step.group).agg(*aggregates)
+    edges = [F.col("_window.start").alias("window_start"), F.col("_window.end").alias("window_end")]
+    return grouped.select(*edges, *step.group, *step.aggregates)
+
+
+def deduplicated(frame: "DataFrame", step: DeduplicateStep) -> "DataFrame":
+    """Without a watermark every value is remembered for good."""
+    if any(WATERMARK_METADATA in field.metadata for field in frame.schema.fields):
+        return frame.dropDuplicatesWithinWatermark(list(step.columns))
+    return frame.dropDuplicates(list(step.columns))

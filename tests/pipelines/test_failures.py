@@ -1,0 +1,129 @@
+"""What Spark, Java and Python say about a failure, and the one sentence that a user gets."""
+
+import pytest
+
+from tidelog.pipelines.failures import Failure, Restarts, failure_of
+
+PLAN = """
+=== Streaming Query ===
+Identifier: table [id = 2bc3d036, runId = 2dbfc8f9]
+Logical Plan:
++- ~Filter raise_error(USER_RAISED_EXCEPTION, map(errorMessage, concat(bad record: , _topic#3)))
+"""
+
+IN_FOREACH_BATCH = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+  File "/app/x.py", line 50, in write
+    raise OurError("the table at x has no column 'b'")
+{error}
+"""
+
+IN_A_TASK = """Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times, most recent failure: Lost task \
+0.0 in stage 5.0 (TID 5) (127.0.0.1 executor driver): org.apache.spark.api.python.PythonException: An exception was thrown \
+from the Python worker:
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 1830, in main
+    process()
+  File "/home/me/steps.py", line 12, in price
+    return 1 / amount
+ZeroDivisionError: division by zero
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+"""
+
+ANALYSIS = (
+    "AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name"
+    " `amuont` cannot be resolved. Did you mean one of the following? [`amount`, `at`]. SQLSTATE: 42703;"
+    " line 1 pos 7;\n'Project ['amuont]\n+- SubqueryAlias t\n"
+)
+
+
+def task_failing_with(line: str) -> str:
+    return IN_A_TASK.replace("ZeroDivisionError: division by zero", line)
+
+
+CASES: list[tuple[str, Failure]] = [
+    (
+        "[USER_RAISED_EXCEPTION] bad record: orders-0 at offset 5: the value is not JSON SQLSTATE: P0001" + PLAN,
+        Failure("orders-0 at offset 5: the value is not JSON"),
+    ),
+    (
+        IN_FOREACH_BATCH.format(error="tidelog.pipelines.failures.PipelineFailed: the table has no column 'b'") + PLAN,
+        Failure("the table has no column 'b'"),
+    ),
+    (
+        task_failing_with("tidelog.spark.source_errors.BrokersAway: no broker answers at localhost:9"),
+        Failure("no broker answers at localhost:9", passes=True),
+    ),
+    (
+        task_failing_with("tidelog.spark.source_errors.UnknownTopic: topic 'ordres' does not exist"),
+        Failure("topic 'ordres' does not exist"),
+    ),
+    (
+        task_failing_with("tidelog.errors.CorruptMessage: orders-0: the batch at 100 has a wrong checksum"),
+        Failure("orders-0: the batch at 100 has a wrong checksum"),
+    ),
+    (
+        task_failing_with("tidelog.errors.NotLeaderOrFollower: orders-0 has moved"),
+        Failure("orders-0 has moved", passes=True),
+    ),
+    (
+        task_failing_with("tidelog.client.retries.GaveUp: the last error was x"),
+        Failure("the last error was x", passes=True),
+    ),
+    (task_failing_with("tidelog.no.such.module.Error: something"), Failure("something")),
+    (
+        task_failing_with("ConnectionRefusedError: [Errno 111] Connect call failed"),
+        Failure("a connection was lost: [Errno 111] Connect call failed", passes=True),
+    ),
+    (IN_A_TASK, Failure("ZeroDivisionError: division by zero (/home/me/steps.py, line 12, in price)")),
+    (
+        "Job aborted due to stage failure: Task 1 in stage 2.0 failed 4 times: ExecutorLostFailure (executor 1 exited)",
+        Failure("an executor was lost", passes=True),
+    ),
+    (
+        "Python worker exited unexpectedly (crashed): EOFException",
+        Failure("a Python worker of Spark ended", passes=True),
+    ),
+    (
+        ANALYSIS,
+        Failure(
+            "A column, variable, or function parameter with name `amuont` cannot be resolved."
+            " Did you mean one of the following? [`amount`, `at`]"
+        ),
+    ),
+    (
+        "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: [DIVIDE_BY_ZERO] Division by zero."
+        " Use `try_divide`. SQLSTATE: 22012" + PLAN,
+        Failure("Division by zero. Use `try_divide`"),
+    ),
+    ("org.apache.spark.SparkException: something else\n\tat org.apache.X", Failure("something else")),
+    (
+        "py4j.protocol.Py4JNetworkError: Answer from Java side is empty",
+        Failure("Spark's Java process ended unexpectedly"),
+    ),
+    ("", Failure("Spark gave no reason")),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES)
+def test_a_failure_becomes_one_sentence(text: str, expected: Failure) -> None:
+    assert failure_of(text) == expected
+
+
+def test_a_sentence_has_an_end() -> None:
+    assert len(failure_of("x" * 100_000).sentence) == 1000
+
+
+def test_pauses_grow_to_a_minute_and_begin_anew_after_a_batch() -> None:
+    restarts = Restarts()
+    restarts.on_batch()
+    assert [restarts.on_failure() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    restarts.on_batch()
+    assert restarts.on_failure() == 1
+
+
+def test_without_any_batch_there_are_three_tries() -> None:
+    restarts = Restarts()
+    assert [restarts.on_failure() for _ in range(3)] == [1, 2, None]
