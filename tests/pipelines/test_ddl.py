@@ -37,6 +37,16 @@ from tidelog.pipelines.ddl import BadSchema, Column, read_schema
                 ("empty", "struct<>"),
             ],
         ),
+        (
+            "a interval day to second, b interval, c time(6), d string collate UTF8_LCASE, 1e real",
+            [
+                ("a", "interval day to second"),
+                ("b", "interval"),
+                ("c", "time(6)"),
+                ("d", "string collate UTF8_LCASE"),
+                ("1e", "real"),
+            ],
+        ),
         ("id: int, timestamp timestamp, date date", [("id", "int"), ("timestamp", "timestamp"), ("date", "date")]),
         ("\n  id int,\n  name string\n", [("id", "int"), ("name", "string")]),
     ],
@@ -58,6 +68,8 @@ def test_columns_and_their_types(text: str, columns: list[tuple[str, str]]) -> N
         ("a array", "column 'a' of the schema: expected '<', found the end"),
         ("a struct<b: strng>", "column 'a.b' of the schema has the unknown type 'strng'; did you mean 'string'?"),
         ("a decimal(x)", "column 'a' of the schema: expected a number in the brackets, found 'x'"),
+        ("a varchar", "column 'a' of the schema: varchar needs a length; or write string"),
+        ("a interval day to week", "column 'a' of the schema: expected an interval such as 'interval day to second'"),
         ("a int, A string", "the schema names column 'A' twice"),
     ],
 )

@@ -29,12 +29,14 @@ SIMPLE_TYPES = frozenset(
         "variant",
     ]
 )
-SIZED_TYPES = {"decimal": 2, "dec": 2, "numeric": 2, "char": 1, "character": 1, "varchar": 1}
+SIZED_TYPES = {"decimal": 2, "dec": 2, "numeric": 2, "char": 1, "character": 1, "varchar": 1, "time": 1}
 """Types that may have numbers in brackets, and how many at most."""
+NEED_SIZE = ("char", "character", "varchar")
 NESTED_TYPES = ("array", "map", "struct")
+INTERVAL_UNITS = frozenset({"year", "month", "day", "hour", "minute", "second"})
 LARGEST_PRECISION = 38
 _TOKEN = re.compile(
-    r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`)|(?P<number>\d+)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<mark>\S))"
+    r"\s*(?:(?P<name>[0-9]*[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`)|(?P<number>\d+)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<mark>\S))"
 )
 _END = "the end"
 
@@ -82,20 +84,34 @@ class _Reader:
         word = self._next()
         lower = word.lower()
         if lower in SIMPLE_TYPES:
-            return lower
+            return lower + (f" collate {self._next()}" if self._accept("collate") else "")
         if lower in SIZED_TYPES:
             return lower + self._sizes(lower, column)
         if lower in NESTED_TYPES:
             return self._nested(lower, column)
+        if lower == "interval":
+            return self._interval(column)
         if word in (_END, ",", ">", ")"):
             raise BadSchema(
                 f"column '{column}' of the schema has no type; write it behind the name, as in '{column} string'"
             )
-        known = (*sorted(SIMPLE_TYPES), *SIZED_TYPES, *NESTED_TYPES)
+        known = (*sorted(SIMPLE_TYPES), *SIZED_TYPES, *NESTED_TYPES, "interval")
         raise BadSchema(f"column '{column}' of the schema has the unknown type '{word}'{nearest(word, known)}")
+
+    def _interval(self, column: str) -> str:
+        if self._peek().lower() not in INTERVAL_UNITS:
+            return "interval"
+        units = [self._next().lower()]
+        if self._accept("to"):
+            units.append(self._next().lower())
+        if not INTERVAL_UNITS.issuperset(units):
+            raise BadSchema(f"column '{column}' of the schema: expected an interval such as 'interval day to second'")
+        return f"interval {' to '.join(units)}"
 
     def _sizes(self, type_name: str, column: str) -> str:
         if not self._accept("("):
+            if type_name in NEED_SIZE:
+                raise BadSchema(f"column '{column}' of the schema: {type_name} needs a length; or write string")
             return ""
         sizes = [self._number(column)]
         while self._accept(",") and len(sizes) < SIZED_TYPES[type_name]:
