@@ -253,6 +253,14 @@ def test_damaged_checkpoint_is_named(brokers: list[WrittenBroker], tmp_path: Pat
     assert (finding.kind, finding.broker) == (Kind.CHECKPOINT, 2)
 
 
+def test_empty_checkpoint_says_nothing_yet(brokers: list[WrittenBroker], tmp_path: Path) -> None:
+    (brokers[1].path / "replication-offset-checkpoint").write_text("")
+    (brokers[1].path / CLEANER_OFFSETS).write_text("")
+    found = look(tmp_path)
+    assert found.findings == []
+    assert [replica.high_watermark for replica in found.replicas] == [60, 0, 60]
+
+
 @pytest.fixture
 def lock_holder(brokers: list[WrittenBroker]) -> Iterator[subprocess.Popen[str]]:
     """Stands for a broker that runs on the second directory."""

@@ -183,11 +183,13 @@ def _segment_files(entries: Iterable[DirectoryEntry]) -> Iterable[SegmentFile]:
 
 
 def _offsets(found: Survey, log_dir: LogDir, name: str) -> dict[TopicPartition, int] | None:
-    """None if the file is missing or damaged."""
+    """None if the file is missing or damaged. Kafka makes empty ones and fills them when it has something to say."""
     path = f"{log_dir.path}/{name}"
-    if not os.path.exists(path):
-        return None
     try:
+        if not os.path.exists(path):
+            return None
+        if not os.path.getsize(path):
+            return {}
         return read_offsets(SystemDisk(), path)
     except (DamagedCheckpoint, OSError) as error:
         found.findings.append(_damaged(log_dir, path, error, None))
