@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit.written_logs import NOW_MS, ORDERS, WrittenBroker, batch, batches, flip, places
+from tidelog.audit import batch_table, comparing
 from tidelog.audit.auditing import Audit, AuditOptions, LocalRunner, audit
 from tidelog.audit.directories import CannotAudit
 from tidelog.audit.facts import OffsetRange
@@ -135,6 +136,30 @@ def test_diverged_tail_is_named_with_those_who_agree(brokers: list[WrittenBroker
     assert (finding.kind, finding.broker, finding.offsets) == (Kind.DIVERGED, 3, OffsetRange(45, 60))
     assert (finding.file, finding.position) == (str(brokers[2].segments()[2]), len(batch(40)))
     assert "brokers 1,2, which agree" in finding.sentence
+
+
+def test_difference_over_many_blocks_is_named_from_its_first_to_its_last_batch(
+    brokers: list[WrittenBroker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (batch_table, comparing):
+        monkeypatch.setattr(module, "BLOCK_OFFSETS", 10)
+    brokers[0].write(batches(3) + batches(5, start=15, text="other") + batches(4, start=40))
+    finding = only(look(tmp_path))
+    assert (finding.kind, finding.broker, finding.offsets) == (Kind.DIVERGED, 1, OffsetRange(15, 40))
+    brokers[0].write(batches(1, text="other") + batches(10, start=5) + batches(1, start=55, text="other"))
+    assert [each.offsets for each in look(tmp_path).faults] == [OffsetRange(0, 5), OffsetRange(55, 60)]
+
+
+def test_damage_and_divergence_on_two_brokers_are_told_apart(brokers: list[WrittenBroker], tmp_path: Path) -> None:
+    damaged = places(brokers[0])[10]
+    flip(damaged.file, damaged.position + 80)
+    brokers[2].write(batches(10) + batches(1, start=50, text="other") + batches(1, start=55))
+    found = look(tmp_path).faults
+    assert [(each.kind, each.broker) for each in found] == [
+        (Kind.CORRUPT_BATCH, 1),
+        (Kind.DIVERGED, 2),
+        (Kind.DIVERGED, 3),
+    ]
 
 
 def test_two_replicas_that_differ_are_both_named(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidelog.audit.auditing import Runner
     from tidelog.audit.report import Report
 
 DESCRIPTION = """\
@@ -42,40 +45,79 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(options: argparse.Namespace) -> int:
-    from tidelog.audit.directories import CannotAudit, find_log_dirs
+    return run_on(options, _spark_runner)
 
+
+def run_on(options: argparse.Namespace, open_runner: "Callable[[str | None], AbstractContextManager[Runner]]") -> int:
     try:
-        find_log_dirs(options.data)  # before Spark starts
-        for file in (options.report, options.json):
-            if file is not None and not Path(file).absolute().parent.is_dir():
-                raise CannotAudit(f"cannot write {file}: its directory does not exist")
-        report = _audit(options)
+        from tidelog.audit.directories import CannotAudit
+    except ImportError as error:
+        return _fail(_missing(error))
+    try:
+        _refuse_what_cannot_be(options)
+        with open_runner(options.master) as runner:
+            report = _audit(options, runner)
         _write(options, report)
     except (CannotAudit, OSError) as error:
-        print(f"tidelog audit: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return _fail(str(error))
+    except ImportError as error:
+        return _fail(_missing(error))
     _print(report)
     return EXIT_CLEAN if report.is_clean else EXIT_FINDINGS
 
 
-def _audit(options: argparse.Namespace) -> "Report":
+def _missing(error: ImportError) -> str:
+    return f"{error.name} is missing; `pip install 'tidelog[spark]'` brings what the audit needs"
+
+
+def _fail(sentence: str) -> int:
+    print(f"tidelog audit: {sentence}", file=sys.stderr)
+    return EXIT_FAILED
+
+
+def _refuse_what_cannot_be(options: argparse.Namespace) -> None:
+    """Before Spark starts."""
+    from tidelog.audit.directories import CannotAudit, find_log_dirs
+
+    if options.hot_keys < 0:
+        raise CannotAudit(f"--hot-keys {options.hot_keys}: give 0 or more")
+    for file in (options.report, options.json):
+        if file is not None and not Path(file).absolute().parent.is_dir():
+            raise CannotAudit(f"cannot write {file}: its directory does not exist")
+    find_log_dirs(options.data)
+
+
+@contextmanager
+def _spark_runner(master: str | None) -> "Iterator[Runner]":
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from tidelog.audit.directories import CannotAudit
+    from tidelog.audit.job import SparkRunner
+    from tidelog.spark import session
+
+    try:
+        spark = session("tidelog audit", master, SPARK_SETTINGS)
+        try:
+            spark.sparkContext.setLogLevel("ERROR")
+            yield SparkRunner(spark)
+        finally:
+            spark.stop()
+    except (PySparkException, Py4JError) as error:
+        raise CannotAudit(f"Spark failed: {str(error).strip().splitlines()[0]}") from error
+
+
+def _audit(options: argparse.Namespace, runner: "Runner") -> "Report":
     import time
 
     from tidelog.audit.auditing import AuditOptions, audit
-    from tidelog.audit.job import SparkRunner
     from tidelog.audit.report import Report
     from tidelog.audit.summary import summarise
-    from tidelog.spark import session
 
     asked = AuditOptions(options.data, options.topic, options.compacted, counts_keys=not options.no_keys)
-    spark = session("tidelog audit", options.master, SPARK_SETTINGS)
-    try:
-        spark.sparkContext.setLogLevel("ERROR")
-        began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
-        found = audit(asked, SparkRunner(spark))
-        return Report(found, summarise(found, options.hot_keys), began_ms, time.monotonic() - began)
-    finally:
-        spark.stop()
+    began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
+    found = audit(asked, runner)
+    return Report(found, summarise(found, options.hot_keys), began_ms, time.monotonic() - began)
 
 
 def _write(options: argparse.Namespace, report: "Report") -> None:
