@@ -19,9 +19,9 @@ IN_FOREACH_BATCH = """An exception was raised by the Python Proxy. Return Messag
 {error}
 """
 
-IN_A_TASK = """Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times, most recent failure: Lost task \
-0.0 in stage 5.0 (TID 5) (127.0.0.1 executor driver): org.apache.spark.api.python.PythonException: An exception was thrown \
-from the Python worker:
+IN_A_TASK = """Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times, most recent failure: \
+Lost task 0.0 in stage 5.0 (TID 5) (127.0.0.1 executor driver): \
+org.apache.spark.api.python.PythonException: An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 1830, in main
     process()
@@ -124,6 +124,6 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_batch() -> None:
     assert restarts.on_failure() == 1
 
 
-def test_without_any_batch_there_are_three_tries() -> None:
+def test_without_any_batch_there_are_five_tries() -> None:
     restarts = Restarts()
-    assert [restarts.on_failure() for _ in range(3)] == [1, 2, None]
+    assert [restarts.on_failure() for _ in range(5)] == [1, 2, 4, 8, None]

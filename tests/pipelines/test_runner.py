@@ -210,7 +210,7 @@ def test_windows_and_deduplication_until_asked_to_stop(
     stopping: list[bool] = []
 
     def stop_when_read(progress: Any) -> None:
-        if progress.queries[0].rows_out >= 3:
+        if progress.queries[0].rows_out >= 4:
             runner.request_stop()
 
     runner.run(stop_when_read, lambda: stopping.append(True))
@@ -220,7 +220,7 @@ def test_windows_and_deduplication_until_asked_to_stop(
     assert query.state is QueryState.DONE
     assert query.state_rows > 0
     assert runner.progress().skipped_records == 1
-    totals = [json.loads(record.value()) for record in consumed(running_broker.bootstrap, out, 3)]
+    totals = [json.loads(record.value()) for record in consumed(running_broker.bootstrap, out, 4)]
     first = {total["product"]: (total["orders"], total["sum"]) for total in totals if "12:00" in total["window_start"]}
     assert first == {"a": (2, 1.0), "b": (2, 2.0)}
 
@@ -279,7 +279,7 @@ class FakeQuery:
         self.events = [Event(number) for number in range(batches)]
         self.error = error
         self.isActive = is_active
-        self.status: Mapping[str, object] = {"isTriggerActive": is_active}
+        self.status: Mapping[str, object] = {"isTriggerActive": is_active, "message": "Processing new data"}
         self._jsq = self
 
     def recentProgress(self) -> list[Event]:
@@ -341,7 +341,7 @@ def test_a_query_whose_failure_passes_starts_again_after_growing_pauses(tmp_path
 
 @pytest.mark.usefixtures("without_pauses")
 def test_a_query_that_never_did_anything_is_given_up_soon(tmp_path: Path) -> None:
-    runner = supervised([FakeQuery(0, AWAY) for _ in range(3)], tmp_path)
+    runner = supervised([FakeQuery(0, AWAY) for _ in range(5)], tmp_path)
     with pytest.raises(PipelineFailed, match=r"^query: no broker answers at localhost:9$"):
         runner.run()
     assert runner.progress().queries[0].state is QueryState.FAILED

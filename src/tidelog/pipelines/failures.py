@@ -185,7 +185,7 @@ class Restarts:
 
     FIRST_PAUSE_S = 1.0
     LONGEST_PAUSE_S = 60.0
-    TRIES_BEFORE_THE_FIRST_BATCH = 3
+    TRIES_BEFORE_THE_FIRST_BATCH = 5
     """A query that never did anything may be waiting for a cluster that was never there."""
 
     def __init__(self) -> None:

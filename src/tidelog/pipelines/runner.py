@@ -30,6 +30,8 @@ POLL_S = 0.2
 STOPPING_POLL_S = 0.02
 """A micro-batch that begins while we stop is cut off as early as can be."""
 STOP_LIMIT_S = 60.0
+INITIALISING_LIMIT_S = 15.0
+INITIALISING = "Initializing"
 
 Clock: TypeAlias = Callable[[], float]
 Say: TypeAlias = Callable[[str], None]
@@ -76,6 +78,13 @@ class Runner:
             self._runs.append(run)
         for run in self._runs:
             with_step_named(f"{run.meter.kind} {run.name}", run.start)
+            self._wait_until_initialised(run)
+
+    def _wait_until_initialised(self, run: "QueryRun") -> None:
+        """Spark gives a source's Python process ten seconds to start: too few if all start at once."""
+        deadline_s = self._clock() + INITIALISING_LIMIT_S
+        while run.is_initialising() and not self._is_stopping and self._clock() < deadline_s:
+            time.sleep(STOPPING_POLL_S)
 
     def run(self, on_look: Look = lambda progress: None, on_stopping: Callable[[], None] = lambda: None) -> None:
         """Until everything is read (once), or the pipeline is asked to stop; raises PipelineFailed.
@@ -246,6 +255,9 @@ class QueryRun:
 
     def is_active(self) -> bool:
         return self._query is not None and self._query.isActive
+
+    def is_initialising(self) -> bool:
+        return self._query is not None and str(self._query.status["message"]).startswith(INITIALISING)
 
     def is_in_batch(self) -> bool:
         return self._query is not None and bool(self._query.status["isTriggerActive"])

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 APPEND = "append"
-RAW_COLUMNS = ("key", "headers", "partition", "timestamp")
-"""What the records of a raw sink may say besides their value."""
+RAW_COLUMNS = ("key", "headers", "timestamp")
+"""What records keep that are copied as they are; not the partition: another topic may have fewer."""
 
 
 def topic_writer(frame: "DataFrame", sink: TopicSink, on_written: Callable[[int], None]) -> "DataStreamWriter":
