@@ -47,6 +47,7 @@ from tidelog.pipelines.ddl import BadSchema, Column, read_schema
                 ("1e", "real"),
             ],
         ),
+        ("at timestamp without time zone", [("at", "timestamp_ntz")]),
         ("id: int, timestamp timestamp, date date", [("id", "int"), ("timestamp", "timestamp"), ("date", "date")]),
         ("\n  id int,\n  name string\n", [("id", "int"), ("name", "string")]),
     ],

@@ -83,6 +83,10 @@ class _Reader:
     def _type(self, column: str) -> str:
         word = self._next()
         lower = word.lower()
+        if lower == "timestamp" and self._accept("without"):
+            self._expect("time", column)
+            self._expect("zone", column)
+            return "timestamp_ntz"
         if lower in SIMPLE_TYPES:
             return lower + (f" collate {self._next()}" if self._accept("collate") else "")
         if lower in SIZED_TYPES:
