@@ -1,5 +1,6 @@
 """Every kind of table holds a batch once, whatever happens between two steps of writing it."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import count
@@ -24,6 +25,7 @@ from tidelog.pipelines.tables.sink import table_facts
 from tidelog.pipelines.tables.table import Table, TableError
 
 KINDS = list(TableKind)
+WEEK_S = 7 * 24 * 3600.0
 
 
 def crashes_at_every_step(work: Callable[[CrashAt], None]) -> Iterator[str]:
@@ -137,15 +139,36 @@ def test_a_compaction_goes_on_when_a_batch_arrives_meanwhile(kind: TableKind, tm
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_of_tasks_that_failed_are_never_part_of_the_table_and_are_swept(kind: TableKind, tmp_path: Path) -> None:
+def test_files_of_tasks_that_failed_are_never_part_of_the_table_and_are_swept_when_old(
+    kind: TableKind, tmp_path: Path
+) -> None:
     with closing(opened(sink_of(kind, tmp_path), tmp_path)) as table:
         write_batch(table, 0)
+        committed = set(tmp_path.rglob("*.parquet"))
         write_files(table.layout(1), [batch_rows(1)])
+        left_behind = set(tmp_path.rglob("*.parquet")) - committed
         assert ids_of(table) == expected_ids(0)
-        assert table.sweep(older_than_s=3600.0) == 0
-        if kind is not TableKind.DELTA:
-            assert table.sweep(older_than_s=-1.0) > 0
+        assert table.sweep(WEEK_S) == 0
+        assert all(path.exists() for path in left_behind)
+        for path in tmp_path.rglob("*"):
+            os.utime(path, (0, 0))
+        assert table.sweep(WEEK_S) > 0
+        assert not any(path.exists() for path in left_behind)
+        assert all(path.exists() for path in committed)
         assert ids_of(table) == expected_ids(0)
+
+
+def test_snapshots_of_an_iceberg_table_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidelog.pipelines.tables import iceberg
+
+    monkeypatch.setattr(iceberg, "SNAPSHOTS_KEPT", 2)
+    with closing(opened(sink_of(TableKind.ICEBERG, tmp_path, ()), tmp_path)) as table:
+        for batch_id in range(9):
+            write_batch(table, batch_id)
+        assert isinstance(table, iceberg.IcebergTable)
+        assert len(table._existing().snapshots()) <= 4
+        assert ids_of(table) == expected_ids(*range(9))
+        assert table.last_batch() == 8
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.clients.broker import TidelogProcess
 from tests.pipelines.table_writing import sink_of
+from tests.spark_session import TopicMaker
 from tidelog.pipelines.definition import SchemaChanges, TableKind, TableSink
 from tidelog.pipelines.tables import sink as sinks
-from tidelog.pipelines.tables.dead_rows import as_letters
 from tidelog.pipelines.tables.schema import SchemaMismatch
 from tidelog.pipelines.tables.sink import Written, open_table, read_table, table_facts
 
@@ -90,49 +91,63 @@ def test_few_rows_make_one_file_and_a_sudden_crowd_is_written_by_the_tasks(
     assert [(batch.rows, batch.files) for batch in written] == [(4, 2), (4, 1), (92, 2)]
 
 
-def test_rows_that_do_not_fit_are_set_aside_and_the_others_written(spark: "SparkSession", tmp_path: Path) -> None:
-    sink = replace(sink_of(TableKind.DELTA, tmp_path, ()), schema_changes=SchemaChanges.DEAD_LETTER)
-    letters: list[str] = []
-
-    def keep(rows: "DataFrame", reason: str) -> None:
-        letters.extend(row.value for row in as_letters(rows, reason).collect())
-
-    writer = open_table(sink, "query", tmp_path, keep)
+def test_rows_that_do_not_fit_go_to_the_dead_letter_topic_and_the_others_to_the_table(
+    spark: "SparkSession", running_broker: TidelogProcess, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    sink = replace(
+        sink_of(TableKind.DELTA, tmp_path, ()),
+        schema_changes=SchemaChanges.DEAD_LETTER,
+        dead_letter_topic=topic,
+        dead_letter_bootstrap=running_broker.bootstrap,
+    )
+    writer = open_table(sink, "query", tmp_path)
     writer.write(spark.sql("SELECT cast(id AS int) AS id, 'a' AS name FROM range(3)"), 0)
     odd = "SELECT * FROM VALUES ('7', 'fits', null), ('x', 'text', null), ('8', 'extra', 1.5) AS t(id, name, more)"
     assert writer.write(spark.sql(odd), 1).rows == 1
     assert sorted(read_table(sink, tmp_path)["id"].to_pylist()) == [0, 1, 2, 7]
-    told = [json.loads(letter) for letter in letters]
-    assert sorted(letter["row"]["name"] for letter in told) == ["extra", "text"]
-    assert "id (int in the table, string in the rows)" in told[0]["error"]
+
+    reader = spark.read.format("tidelog").option("kafka.bootstrap.servers", running_broker.bootstrap)
+    letters = [json.loads(row.value) for row in reader.option("subscribe", topic).load().select("value").collect()]
+    assert sorted(letter["row"]["name"] for letter in letters) == ["extra", "text"]
+    assert "id (int in the table, string in the rows)" in letters[0]["error"]
 
 
-def test_a_stream_whose_last_commit_was_lost_writes_its_last_batch_no_second_time(
-    spark: "SparkSession", tmp_path: Path
+def test_a_stream_writes_a_batch_it_runs_again_no_second_time_and_keeps_its_state(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sinks, "SMALL_BATCH_ROWS", 1)
     sink = sink_of(TableKind.DELTA, tmp_path, ())
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
     source.mkdir()
     written: list[Written] = []
 
-    def run() -> None:
+    def run() -> list[int]:
         rows = spark.readStream.schema("k int, at timestamp").option("maxFilesPerTrigger", 1).json(str(source))
-        counts = rows.withWatermark("at", "1 second").dropDuplicatesWithinWatermark(["k"])
+        distinct = rows.withWatermark("at", "1 second").dropDuplicatesWithinWatermark(["k"])
         writer = open_table(sink, "query", tmp_path)
+        written.clear()
         query = (
-            counts.writeStream.foreachBatch(lambda batch, batch_id: written.append(writer.write(batch, batch_id)))
+            distinct.writeStream.foreachBatch(lambda batch, batch_id: written.append(writer.write(batch, batch_id)))
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
+        return [batch.rows for batch in written]
+
+    def arrive(number: int, keys: range) -> None:
+        lines = [json.dumps({"k": k, "at": "2026-01-31T12:00:00Z"}) for k in keys]
+        (source / f"{number}.json").write_text("\n".join(lines))
 
     for number in range(3):
-        lines = [json.dumps({"k": k, "at": "2026-01-31T12:00:00Z"}) for k in (number, number + 1)]
-        (source / f"{number}.json").write_text("\n".join(lines))
-    run()
-    assert [batch.rows for batch in written] == [2, 1, 1]
+        arrive(number, range(number, number + 2))
+    assert run() == [2, 1, 1]
     (checkpoint / "commits" / "2").unlink()
-    run()
-    assert written[3:] == [Written(0, 0, was_already_there=True)]
-    assert sorted(read_table(sink, tmp_path)["k"].to_pylist()) == [0, 1, 2, 3]
+    arrive(3, range(1))
+    arrive(4, range(3, 8))
+    arrive(5, range(8))
+    # Batch 2 again; nothing new, written by the tasks; more than the driver takes after a small batch; nothing new.
+    assert run() == [0, 0, 4, 0]
+    assert written[0].was_already_there
+    assert sorted(read_table(sink, tmp_path)["k"].to_pylist()) == list(range(8))

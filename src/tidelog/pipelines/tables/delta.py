@@ -30,6 +30,13 @@ ATTEMPTS_MAX = 10
 """How often a commit is tried when other writers change the table at the same time."""
 
 
+DELTA_RETENTION_HOURS = 7 * 24
+CONFIGURATION = {
+    # Every look at the table lists its log, which gets a file with each batch: old ones go after a day, not thirty.
+    "delta.logRetentionDuration": "interval 1 days",
+}
+
+
 class DeltaLakeTable:
     def __init__(self, sink: TableSink, application_id: str, before: Before = nothing) -> None:
         self._location = sink.location
@@ -43,12 +50,17 @@ class DeltaLakeTable:
         return None if table is None else table.transaction_version(self._application_id)
 
     def schema(self) -> pa.Schema | None:
-        table = self._current()
-        return None if table is None else plain_schema(pa.schema(table.schema().to_arrow()))
+        return None if self._current() is None else self._known_schema()
 
     def create(self, schema: pa.Schema) -> None:
         self._before("create the table")
-        DeltaTable.create(self._location, plain_schema(schema), mode="ignore", partition_by=self._partition_names())
+        DeltaTable.create(
+            self._location,
+            plain_schema(schema),
+            mode="ignore",
+            partition_by=self._partition_names(),
+            configuration=CONFIGURATION,
+        )
         self._check_partitions(self._existing())
 
     def evolve(self, change: Evolve) -> None:
@@ -58,9 +70,10 @@ class DeltaLakeTable:
         elif change.added:
             self._before("add columns")
             self._existing().alter.add_columns(DeltaSchema.from_arrow(pa.schema(change.added)).fields)
+        self._current()
 
     def layout(self, batch_id: int) -> FileLayout:
-        self._check_partitions(self._existing())
+        self._check_partitions(self._known())
         return self._layout_of(self._known_schema(), f"part-{batch_id}")
 
     def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
@@ -95,9 +108,10 @@ class DeltaLakeTable:
         return replaced
 
     def sweep(self, older_than_s: float) -> int:
-        """Files of removed versions stay as long as the table's own retention says, if that is longer."""
-        hours = max(1, int(older_than_s // 3600))
-        return len(self._existing().vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
+        """Delta's own retention has the last word: a week, unless the table says otherwise."""
+        hours = int(older_than_s // 3600)
+        retention_hours = hours if hours > DELTA_RETENTION_HOURS else None
+        return len(self._existing().vacuum(retention_hours, dry_run=False, full=True))
 
     def read(self) -> pa.Table:
         return self._existing().to_pyarrow_table()
@@ -109,7 +123,7 @@ class DeltaLakeTable:
         """Nothing is held."""
 
     def _commit(self, files: Sequence[FileFacts], batch_id: int) -> None:
-        table = self._existing()
+        table = self._known()
         now_ms = time.time_ns() // 1_000_000
         self._before("commit")
         table.create_write_transaction(
@@ -182,5 +196,9 @@ class DeltaLakeTable:
             raise TableError(f"There is no Delta table at {self._location}: nothing has been written to it yet")
         return table
 
+    def _known(self) -> DeltaTable:
+        """The table as it was when it was last looked at: a look costs a listing of its log."""
+        return self._table or self._existing()
+
     def _known_schema(self) -> pa.Schema:
-        return plain_schema(pa.schema(self._existing().schema().to_arrow()))
+        return plain_schema(pa.schema(self._known().schema().to_arrow()))

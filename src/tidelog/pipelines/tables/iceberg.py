@@ -46,12 +46,13 @@ from tidelog.pipelines.tables.table import Before, TableError, nothing
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 10
-SNAPSHOTS_KEPT_FOR = timedelta(days=5)
-"""Each commit writes the list of all snapshots: without an end it would cost more with every batch."""
+SNAPSHOTS_KEPT = 20
+"""At least so many. pyiceberg copies the whole list several times in a commit: it must not grow with every batch."""
 PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
     "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
+    "write.metadata.previous-versions-max": "5",
 }
 
 
@@ -62,6 +63,7 @@ class IcebergTable:
         self._application_id = application_id
         self._before = before
         self._catalog = catalog_of(sink, directory)
+        self._table: Table | None = None
         columns = [(field, iceberg_column(field)) for field in sink.partition_by]
         self._partition_by = tuple(column or PartitionColumn(field.name, field.name) for field, column in columns)
 
@@ -71,7 +73,7 @@ class IcebergTable:
         return None if batch is None else int(batch)
 
     def schema(self) -> pa.Schema | None:
-        table = self._current()
+        table = self._table or self._current()
         return None if table is None else plain_schema(schema_to_pyarrow(table.schema()))
 
     def create(self, schema: pa.Schema) -> None:
@@ -97,7 +99,7 @@ class IcebergTable:
             update.union_by_name(pa.schema([*widened, *change.added]))
 
     def layout(self, batch_id: int) -> FileLayout:
-        table = self._existing()
+        table = self._known()
         self._check_partitions(table)
         return self._layout_of(table, f"part-{batch_id}")
 
@@ -108,6 +110,7 @@ class IcebergTable:
                 return False
             try:
                 self._commit(files, batch_id)
+                self._expire_snapshots()
                 return True
             except CommitFailedException as error:
                 if attempt == ATTEMPTS_MAX:
@@ -126,7 +129,6 @@ class IcebergTable:
                 break
             except CommitFailedException as error:
                 logger.info("compaction repeated table=%s reason=%s", self._identifier, error)
-        self._expire_snapshots()
         return replaced
 
     def sweep(self, older_than_s: float) -> int:
@@ -150,7 +152,7 @@ class IcebergTable:
         self._catalog.close()
 
     def _commit(self, files: Sequence[FileFacts], batch_id: int) -> None:
-        table = self._existing()
+        table = self._known()
         data_files = [_data_file(table, file, _data_directory(table)) for file in files]
         told = {"tidelog.application": self._application_id, "tidelog.batch": str(batch_id)}
         with table.transaction() as transaction:
@@ -184,10 +186,15 @@ class IcebergTable:
         return [_data_file(table, fact, layout.directory) for fact in facts]
 
     def _expire_snapshots(self) -> None:
-        limit = datetime.now(UTC) - SNAPSHOTS_KEPT_FOR
-        table = self._existing()
-        if any(snapshot.timestamp_ms < limit.timestamp() * 1000 for snapshot in table.snapshots()):
-            table.maintenance.expire_snapshots().older_than(limit).commit()
+        """Files that only an expired snapshot names are left to `sweep`."""
+        times_ms = sorted(snapshot.timestamp_ms for snapshot in self._known().snapshots())
+        if len(times_ms) < 2 * SNAPSHOTS_KEPT:
+            return
+        limit = datetime.fromtimestamp(times_ms[-SNAPSHOTS_KEPT] / 1000, UTC)
+        try:
+            self._known().maintenance.expire_snapshots().older_than(limit).commit()
+        except CommitFailedException as error:
+            logger.info("snapshots stay until the next batch table=%s reason=%s", self._identifier, error)
 
     def _layout_of(self, table: Table, name_prefix: str) -> FileLayout:
         return FileLayout(
@@ -215,6 +222,10 @@ class IcebergTable:
                 "make them equal, or write to another table"
             )
 
+    def _known(self) -> Table:
+        """The table as it was when it was last looked at: a look reads its whole metadata."""
+        return self._table or self._existing()
+
     def _current(self) -> Table | None:
         try:
             table = self._catalog.load_table(self._identifier)
@@ -223,6 +234,7 @@ class IcebergTable:
         # Here only, not in the catalog: pyiceberg would repeat a commit on top of another writer's by itself, but
         # the other may have written the same batch.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        self._table = table
         return table
 
     def _existing(self) -> Table:
