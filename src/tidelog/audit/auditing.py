@@ -25,19 +25,15 @@ PAUSE_S = 1.0
 class Runner(Protocol):
     """Where the reading is done."""
 
-    def run(
-        self, work: Callable[[Item], Result], items: Sequence[Item], size_of: Callable[[Item], int]
-    ) -> list[Result]:
-        """The results in the order of the items."""
+    def run(self, work: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
+        """The results in the order of the items; a size is how many bytes of a segment have to be read."""
         ...
 
 
 class LocalRunner:
     """In this process, one after the other."""
 
-    def run(
-        self, work: Callable[[Item], Result], items: Sequence[Item], size_of: Callable[[Item], int]
-    ) -> list[Result]:
+    def run(self, work: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
         return [work(item) for item in items]
 
 
@@ -109,7 +105,7 @@ def _look(
             compacted = is_compacted(replica.topic_partition)
             findings += judge_replica(replica, is_compacted=compacted)
         findings += _different_starts(same_topic)
-        for first, last in differences(same_topic, _cleaned_end(same_topic, is_compacted, options)):
+        for first, last in differences(same_topic, _cleaned_end(same_topic, options)):
             unexplained.append((same_topic, first, last))
     findings += _look_closer(unexplained, runner)
     return Audit(found.log_dirs, replicas, findings)
@@ -145,7 +141,8 @@ def _read(replicas: Sequence[Replica], options: AuditOptions, runner: Runner) ->
                 )
                 owners.append(numbers[id(replica)])
     facts: dict[int, list[SegmentFacts]] = defaultdict(list)
-    for owner, segment in zip(owners, runner.run(read_segment, items, lambda item: item.size_bytes), strict=True):
+    sizes = [item.size_bytes for item in items]
+    for owner, segment in zip(owners, runner.run(read_segment, items, sizes), strict=True):
         facts[owner].append(segment)
     return [replace(replica, segments=tuple(facts[number])) for number, replica in enumerate(replicas)]
 
@@ -157,9 +154,8 @@ def _compacted_topics(replicas: Sequence[Replica], options: AuditOptions) -> Cal
     return lambda topic_partition: topic_partition.topic in cleaned or named(topic_partition)
 
 
-def _cleaned_end(
-    replicas: Sequence[Replica], is_compacted: Callable[[TopicPartition], bool], options: AuditOptions
-) -> int:
+def _cleaned_end(replicas: Sequence[Replica], options: AuditOptions) -> int:
+    """From here on the replicas must be identical; nowhere if the topic is compacted and nobody says how far."""
     end = max((replica.cleaned_end for replica in replicas), default=0)
     topic_partition = replicas[0].topic_partition
     if not end and options.compacted and topic_filter(options.compacted)(topic_partition):
@@ -189,7 +185,8 @@ def _look_closer(
                     items.append(item)
                     owners.append((number, place))
     batches: dict[tuple[int, int], dict[int, PlacedBatch]] = defaultdict(dict)
-    for owner, listed in zip(owners, runner.run(list_batches, items, lambda _: 1), strict=True):
+    sizes = [item.segment.size_bytes - item.position for item in items]
+    for owner, listed in zip(owners, runner.run(list_batches, items, sizes), strict=True):
         batches[owner].update({batch.identity.base_offset: batch for batch in listed})
     return [
         finding

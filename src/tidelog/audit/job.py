@@ -30,12 +30,9 @@ class SparkRunner:
         self._context = spark.sparkContext
         self._output = output
 
-    def run(
-        self, work: Callable[[Item], Result], items: Sequence[Item], size_of: Callable[[Item], int]
-    ) -> list[Result]:
+    def run(self, work: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
         if not items:
             return []
-        sizes = [size_of(item) for item in items]
         tasks = share_out(sizes, tasks_at_least=self._context.defaultParallelism * TASKS_PER_CORE)
         done_segments, done_bytes = self._context.accumulator(0), self._context.accumulator(0)
 

@@ -104,7 +104,13 @@ def _spark_runner(master: str | None) -> "Iterator[Runner]":
         finally:
             spark.stop()
     except (PySparkException, Py4JError) as error:
-        raise CannotAudit(f"Spark failed: {str(error).strip().splitlines()[0]}") from error
+        raise CannotAudit(f"Spark failed: {_reason(str(error))}") from error
+
+
+def _reason(text: str) -> str:
+    """The line in which Java names its exception, if there is one; the stack is of no use to anybody here."""
+    lines = text.strip().splitlines() or ["no reason given"]
+    return next((line[2:] for line in lines if line.startswith(": ")), lines[0])
 
 
 def _audit(options: argparse.Namespace, runner: "Runner") -> "Report":
