@@ -1,12 +1,12 @@
 """What becomes of rows whose columns are not those of the table."""
 
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tests.pipelines.table_writing import batch_rows, opened, sink_of, write_batch
+from tests.pipelines.table_writing import Crash, CrashAt, batch_rows, expected_ids, ids_of, opened, sink_of, write_batch
 from tidelog.pipelines.definition import SchemaChanges, TableKind
 from tidelog.pipelines.tables.schema import (
     Difference,
@@ -18,8 +18,10 @@ from tidelog.pipelines.tables.schema import (
     difference,
     evolved,
     fits,
+    refuse_what_no_table_holds,
     spark_name,
 )
+from tidelog.pipelines.tables.table import Table
 
 TABLE = pa.schema([("id", pa.int32()), ("name", pa.string()), ("price", pa.float32())])
 
@@ -87,6 +89,44 @@ def test_types_are_told_in_the_words_of_spark() -> None:
     nested = pa.struct([("at", pa.timestamp("us", "UTC")), ("tags", pa.map_(pa.string(), pa.decimal128(10, 2)))])
     assert spark_name(nested) == "struct<at: timestamp, tags: map<string, decimal(10,2)>>"
     assert str(TypeChange("id", pa.int32(), pa.date32())) == "id (int in the table, date in the rows)"
+
+
+def test_columns_of_no_type_are_refused_by_name() -> None:
+    with pytest.raises(SchemaMismatch, match="Column 'nothing' is void"):
+        refuse_what_no_table_holds(pa.schema([("id", pa.int64()), ("nothing", pa.null())]))
+
+
+@pytest.mark.parametrize("kind", list(TableKind))
+def test_a_change_of_columns_that_dies_at_any_step_is_made_when_it_is_tried_again(
+    kind: TableKind, tmp_path: Path
+) -> None:
+    narrow = pa.schema([("id", pa.int32()), ("country", pa.string()), ("amount", pa.float32())])
+    wide = pa.schema([("id", pa.int64()), ("country", pa.string()), ("note", pa.string())])
+
+    def change(table: Table) -> None:
+        there = table.schema()
+        assert there is not None
+        found = difference(there, wide)
+        if found.added or found.widened:
+            table.evolve(Evolve(found.added, found.widened))
+
+    for step in range(1, 100):
+        directory = tmp_path / str(step)
+        directory.mkdir()
+        with closing(opened(sink_of(kind, directory), directory)) as table:
+            table.create(narrow)
+            write_batch(table, 0, batch_rows(0).cast(narrow))
+        crash = CrashAt(step)
+        with closing(opened(sink_of(kind, directory), directory, crash)) as table, suppress(Crash):
+            change(table)
+        with closing(opened(sink_of(kind, directory), directory)) as table:
+            assert table.last_batch() == 0
+            change(table)
+            assert ids_of(table) == expected_ids(0)
+            assert table.read().schema.field("id").type == pa.int64()
+        if len(crash.seen) < step:
+            break
+    assert 1 < step < 99
 
 
 @pytest.mark.parametrize("kind", list(TableKind))

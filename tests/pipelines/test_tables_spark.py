@@ -14,6 +14,7 @@ from tidelog.pipelines.definition import SchemaChanges, TableKind, TableSink
 from tidelog.pipelines.tables import sink as sinks
 from tidelog.pipelines.tables.schema import SchemaMismatch
 from tidelog.pipelines.tables.sink import Written, open_table, read_table, table_facts
+from tidelog.pipelines.tables.table import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,8 +41,9 @@ def orders(spark: "SparkSession", start: int, end: int) -> "DataFrame":
 
 @pytest.mark.parametrize("kind", list(TableKind))
 def test_batches_are_appended_once_and_the_table_follows_its_policy(
-    spark: "SparkSession", kind: TableKind, tmp_path: Path
+    spark: "SparkSession", kind: TableKind, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     sink = sink_of(kind, tmp_path, PARTITIONS[kind])
     writer = open_table(sink, "query", tmp_path)
     for batch_id in range(3):
@@ -62,6 +64,8 @@ def test_batches_are_appended_once_and_the_table_follows_its_policy(
     assert there["items"].to_pylist()[0] == [{"k": str(there["id"][0])}]
     assert table_facts(sink, "query", tmp_path).last_batch == 3
     check_partitions(kind, tmp_path, sink)
+    assert "table is compacted" in caplog.text
+    assert "could not be compacted" not in caplog.text
 
 
 def check_partitions(kind: TableKind, directory: Path, sink: TableSink) -> None:
@@ -80,6 +84,16 @@ def test_a_plain_reader_of_the_parquet_directory_sees_what_was_committed(spark: 
     there = spark.read.parquet(sink.location)
     assert sorted(row.id for row in there.select("id").collect()) == list(range(20))
     assert dict(there.dtypes)["day"] == "date"
+
+
+def test_partition_columns_that_are_not_there_or_there_twice_are_told_by_name(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    rows = orders(spark, 0, 1)
+    with pytest.raises(TableError, match=r"partitioned by 'region', which is not among .*id, country"):
+        open_table(sink_of(TableKind.PARQUET, tmp_path, ("region",)), "query", tmp_path).write(rows, 0)
+    with pytest.raises(TableError, match=r"'country' is computed as upper\(country\), but the rows have"):
+        open_table(sink_of(TableKind.DELTA, tmp_path, ("country = upper(country)",)), "query", tmp_path).write(rows, 0)
 
 
 def test_few_rows_make_one_file_and_a_sudden_crowd_is_written_by_the_tasks(

@@ -46,6 +46,15 @@ def with_partition_columns(rows: "DataFrame", computed: Mapping[str, str]) -> "D
     return rows
 
 
+def refuse_missing(rows: "DataFrame", partition_sources: Iterable[str]) -> None:
+    for name in partition_sources:
+        if name not in rows.columns:
+            raise TableError(
+                f"The table is partitioned by '{name}', which is not among the columns of the rows "
+                f"({', '.join(rows.columns)}): change partition_by, or add the column in a step"
+            )
+
+
 def split_by_fit(rows: "DataFrame", change: SetAside) -> "tuple[DataFrame, DataFrame]":
     """Rows that the table holds without loss, and the others."""
     from pyspark.sql import functions

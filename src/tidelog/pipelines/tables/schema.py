@@ -64,6 +64,13 @@ class SetAside:
     reason: str
 
 
+def refuse_what_no_table_holds(rows: pa.Schema) -> None:
+    for field in rows:
+        if pa.types.is_null(field.type) or pa.types.is_duration(field.type) or pa.types.is_interval(field.type):
+            spelled = "void (nothing but null)" if pa.types.is_null(field.type) else "an interval"
+            raise SchemaMismatch(f"Column '{field.name}' is {spelled}, which no table holds: cast it in a step")
+
+
 def difference(table: pa.Schema, rows: pa.Schema) -> Difference:
     changes = [
         TypeChange(field.name, plain(table.field(field.name).type), plain(field.type))

@@ -15,8 +15,15 @@ from tidelog.pipelines.definition import TableKind, TableSink
 from tidelog.pipelines.tables.facts import FileFacts, TableFacts
 from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files
 from tidelog.pipelines.tables.partitions import iceberg_column
-from tidelog.pipelines.tables.rows import fitting, map_in_arrow, run_through, split_by_fit, with_partition_columns
-from tidelog.pipelines.tables.schema import Evolve, SetAside, decide, difference
+from tidelog.pipelines.tables.rows import (
+    fitting,
+    map_in_arrow,
+    refuse_missing,
+    run_through,
+    split_by_fit,
+    with_partition_columns,
+)
+from tidelog.pipelines.tables.schema import Evolve, SetAside, decide, difference, refuse_what_no_table_holds
 from tidelog.pipelines.tables.table import Before, Table, nothing
 
 if TYPE_CHECKING:
@@ -61,7 +68,9 @@ class ExactlyOnceWriter:
             logger.info("batch is already there table=%s batch=%d last=%d", self._sink.location, batch_id, last)
             run_through(rows)
             return Written(0, 0, was_already_there=True)
-        rows = self._fitted(with_partition_columns(rows, self._computed_columns()))
+        rows = with_partition_columns(rows, self._computed_columns())
+        refuse_missing(rows, self._partition_sources())
+        rows = self._fitted(rows)
         files = self._write_files(rows, self._table.layout(batch_id))
         written = sum(file.rows for file in files)
         self._last_rows = written
@@ -77,10 +86,17 @@ class ExactlyOnceWriter:
             fields = tuple(field for field in fields if iceberg_column(field) is None)
         return {field.name: field.expression for field in fields if field.expression is not None}
 
+    def _partition_sources(self) -> list[str]:
+        if self._sink.kind is not TableKind.ICEBERG:
+            return [field.name for field in self._sink.partition_by]
+        columns = [(field, iceberg_column(field)) for field in self._sink.partition_by]
+        return [field.name if column is None else column.source for field, column in columns]
+
     def _fitted(self, rows: "DataFrame") -> "DataFrame":
         from pyspark.sql.pandas.types import to_arrow_schema
 
         columns = to_arrow_schema(rows.schema, timezone="UTC")
+        refuse_what_no_table_holds(columns)
         table = self._table.schema()
         if table is None:
             self._table.create(columns)
