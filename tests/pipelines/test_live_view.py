@@ -41,7 +41,7 @@ def test_the_picture_shows_queries_and_partitions() -> None:
         "",
         "QUERY                STATE     IN/S  OUT/S    READ  WRITTEN  BATCHES  LAST BATCH  LAG  STATE ROWS",
         "table                running  1,234    2.5  12,345   12,345        7      213 ms   10  3 (2.0 kB)",
-        "orders.dead-letters  waiting      0      0       0        2        0           -    -           -  1 restarts",
+        "orders.dead-letters  waiting      0      0       0        2        0           -    -           -  1 restart",
         "",
         "PARTITION  POSITION  LAG",
         "orders-0          0    0",

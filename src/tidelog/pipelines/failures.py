@@ -99,7 +99,8 @@ EXECUTOR_TROUBLE = (
         re.compile(r"ExecutorLostFailure|ExecutorDeadException|executor .{0,80}(?:lost|exited)", re.IGNORECASE),
         "an executor was lost",
     ),
-    (re.compile(r"Python worker (?:exited unexpectedly|failed to connect back)"), "a Python worker of Spark ended"),
+    (re.compile(r"Python worker exited unexpectedly"), "a Python worker of Spark ended"),
+    (re.compile(r"Python worker failed to connect back"), "a Python worker of Spark did not start in time"),
     (re.compile(r"FetchFailed|MetadataFetchFailed"), "data between executors was lost with one of them"),
 )
 

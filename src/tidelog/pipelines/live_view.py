@@ -106,12 +106,14 @@ def _work(progress: PipelineProgress) -> list[tuple[int, int, str]]:
 
 def summary_line(progress: PipelineProgress) -> str:
     """All queries in one line: they often read the same topics, so that each tells for itself."""
-    parts = [
-        f"{query.name}: in {rate(query.rows_in_per_second)}/s, out {rate(query.rows_out_per_second)}/s,"
-        f" {count(query.rows_out)} rows written, lag {count(query.lag)}, batch {milliseconds(query.batch_duration_ms)}"
-        for query in progress.queries
-    ]
+    parts = [_query_text(query) for query in progress.queries]
     return f"{duration(progress.uptime_s)}  {' | '.join(parts)}{_losses(progress)}"
+
+
+def _query_text(query: QueryProgress) -> str:
+    rates = f"in {rate(query.rows_in_per_second)}/s, out {rate(query.rows_out_per_second)}/s"
+    rest = f"lag {count(query.lag)}, batch {milliseconds(query.batch_duration_ms)}"
+    return f"{query.name}: {rates}, {plural(query.rows_out, 'row')} written, {rest}"
 
 
 def picture(progress: PipelineProgress, rows: int) -> list[str]:
@@ -143,13 +145,13 @@ def _query_row(query: QueryProgress) -> list[str]:
         milliseconds(query.batch_duration_ms),
         count(query.lag),
         f"{count(query.state_rows)} ({size(query.state_bytes)})" if query.state_rows else UNKNOWN,
-        f"{query.restarts} restarts" if query.restarts else "",
+        plural(query.restarts, "restart") if query.restarts else "",
     ]
 
 
 def _losses(progress: PipelineProgress) -> str:
-    dead = f", {count(progress.dead_letters)} dead letters" if progress.dead_letters else ""
-    skipped = f", {count(progress.skipped_records)} records skipped" if progress.skipped_records else ""
+    dead = f", {plural(progress.dead_letters, 'dead letter')}" if progress.dead_letters else ""
+    skipped = f", {plural(progress.skipped_records, 'record')} skipped" if progress.skipped_records else ""
     return dead + skipped
 
 
@@ -184,6 +186,10 @@ def aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _is_number_column(rows: Sequence[Sequence[str]], index: int) -> bool:
     return all(row[index] == UNKNOWN or row[index][:1].isdecimal() for row in rows)
+
+
+def plural(number: int, thing: str) -> str:
+    return f"{count(number)} {thing}" if number == 1 else f"{count(number)} {thing}s"
 
 
 def count(number: int | None) -> str:

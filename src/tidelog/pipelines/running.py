@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.definition import AnyPipeline
 from tidelog.pipelines.failures import PipelineFailed, failure_of
-from tidelog.pipelines.live_view import Screen, make_screen
+from tidelog.pipelines.live_view import Screen, make_screen, plural
 from tidelog.pipelines.metrics import MetricsEndpoint
 from tidelog.pipelines.progress import PipelineProgress
 from tidelog.pipelines.run_options import RunOptions
@@ -60,6 +60,7 @@ class Run:
             with ExitStack() as stack:
                 self._run(stack)
         except PipelineFailed as failed:
+            logger.exception("pipeline failed")
             return self._fail(str(failed))
         except KeyboardInterrupt:
             return self._interrupted()
@@ -92,7 +93,7 @@ class Run:
 
     def _end(self, runner: Runner) -> str:
         queries = runner.progress().queries
-        told = ", ".join(f"{query.rows_out:,} rows to {query.name}" for query in queries)
+        told = ", ".join(f"{plural(query.rows_out, 'row')} to {query.name}" for query in queries)
         return f"{self._pipeline.name}: {'stopped' if self._is_asked_to_stop else 'done'}, {told}"
 
     def _on_look(self, progress: PipelineProgress) -> None:
@@ -136,7 +137,6 @@ class Run:
 
     def _fail(self, sentence: str) -> int:
         self._state.report(RunState.FAILED, error=sentence)
-        logger.error("pipeline failed reason=%s", sentence)
         sys.stderr.write(f"{self._pipeline.name}: {sentence}\n(more in {self._state.log_file})\n")
         return 1
 
@@ -191,11 +191,11 @@ def start_java(master: str | None, settings: dict[str, str], log_file: Path) -> 
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    from tidelog.spark.spark_session import DEFAULT_MASTER, prepare_environment
+    from tidelog.spark.spark_session import prepare_environment
 
     if SparkContext._gateway is not None:
         return
-    prepare_environment(master or settings.get("spark.master") or DEFAULT_MASTER)
+    prepare_environment(master, settings)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     with log_file.open("ab") as output:
         gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})  # type: ignore[no-untyped-call]
