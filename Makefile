@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 DATA ?= data
 PORT ?= 29092
 ONLY ?= tests
+PROCESSES ?= 2
 QUICK ?=
 CLUSTER ?=
 
@@ -29,7 +30,7 @@ spark: $(SPARK) ## Install Spark, its Java and what pipelines need into .venv
 	@echo "Installed: $(BIN)/tidelog pipeline"
 
 test: $(DEV) ## Run all tests (ONLY=tests/cli runs a part)
-	@echo "==> pytest $(ONLY)" && $(BIN)/python -m pytest --verbose $(ONLY)
+	@echo "==> pytest $(ONLY)" && $(BIN)/python -m pytest --verbose --numprocesses $(PROCESSES) --dist loadgroup $(ONLY)
 
 check: $(DEV) ## Formatting, lint, types and layers
 	@echo "==> ruff format" && $(BIN)/ruff format --check .
