@@ -17,7 +17,7 @@ from tidelog.types import TopicPartition
 log = logging.getLogger(__name__)
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0)
-"""A log that ends before what was read of it is looked at again: a new leader may know less, for a moment."""
+"""What looks like a loss is looked at again: a broker that has just started, or just become leader, may know less."""
 
 
 class Outlook(NamedTuple):
@@ -31,7 +31,7 @@ class Outlook(NamedTuple):
 
 async def look_ahead(cluster: Cluster, options: ReadOptions, positions: Positions) -> Outlook:
     """From the positions a stream has reached; asks which topics and partitions there are now."""
-    topics = await resolve(cluster, options)
+    topics = await _topics_with_all_of(positions, cluster, options)
     start = await going_on(cluster, options, topics, positions)
     available = await _ends_not_before(cluster, options, topics, start)
     behind = [key for key in start if available[key] < start[key]]
@@ -50,8 +50,7 @@ async def going_on(cluster: Cluster, options: ReadOptions, topics: Topics, posit
     if recreated:
         names = ", ".join(map(repr, recreated))
         report_loss(options, TopicRecreated(f"topic {names} was deleted and made again since this query last read it"))
-    gone = [key for key in positions.offsets if key not in topics.partitions and key.topic not in recreated]
-    if gone:
+    if gone := gone_partitions(positions, topics):
         report_loss(options, DataLost(f"partitions that this query reads are gone: {partitions_text(gone)}"))
     known = {key: offset for key, offset in positions.offsets.items() if key.topic not in recreated}
     new = [key for key in topics.partitions if key not in known]
@@ -62,6 +61,23 @@ async def going_on(cluster: Cluster, options: ReadOptions, topics: Topics, posit
 def recreated_topics(before: TopicIds, now: TopicIds) -> list[str]:
     """Topics that have another id than they had."""
     return sorted(topic for topic, topic_id in before.items() if topic in now and now[topic] != topic_id)
+
+
+def gone_partitions(positions: Positions, topics: Topics) -> list[TopicPartition]:
+    """Those that were read and are no longer there, though their topic is the same."""
+    there, recreated = set(topics.partitions), recreated_topics(positions.topic_ids, topics.topic_ids)
+    return [key for key in positions.offsets if key not in there and key.topic not in recreated]
+
+
+async def _topics_with_all_of(positions: Positions, cluster: Cluster, options: ReadOptions) -> Topics:
+    """What there is now; if anything that was read seems to be gone, only after several looks."""
+    topics = await resolve(cluster, options)
+    for pause_s in PAUSES_S:
+        if not (recreated_topics(positions.topic_ids, topics.topic_ids) or gone_partitions(positions, topics)):
+            break
+        await asyncio.sleep(pause_s)
+        topics = await resolve(cluster, options)
+    return topics
 
 
 async def _ends_not_before(
