@@ -10,6 +10,7 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.planning import Limits, OffsetRange, end_offsets, ranges_between, split
 from tidelog.spark.record_sizes import record_bytes
 from tidelog.spark.stream_positions import Outlook, going_on, look_ahead
+from tidelog.types import TopicPartition
 
 NEVER_S = float("inf")
 
@@ -21,6 +22,9 @@ class StreamPlanner:
         self._options = options
         self._fixed_end: Offsets | None = None
         """Of a query that ends when it has read what there was at its start."""
+        self._initial: dict[str, Any] | None = None
+        self._at_their_end: frozenset[TopicPartition] = frozenset()
+        """Partitions that had nothing to read where the query starts; until the first micro-batch is planned."""
         self._latest: dict[str, Any] | None = None
         self._triggered_at_s = -NEVER_S
 
@@ -28,8 +32,14 @@ class StreamPlanner:
         return client_thread.cluster_for(self._options.bootstrap, self._options.client)
 
     async def initial(self) -> dict[str, Any]:
-        found = await topics.resolve(self._cluster(), self._options)
-        return to_dict(await topics.starting_offsets(self._cluster(), self._options, found), found.topic_ids)
+        """Where a new query starts. Spark asks twice for it, and again after a failure in the first micro-batch."""
+        if self._initial is None:
+            found = await topics.resolve(self._cluster(), self._options)
+            ends = await topics.latest(self._cluster(), found, self._options)
+            start = await topics.starting_offsets(self._cluster(), self._options, found)
+            self._at_their_end = frozenset(key for key, offset in start.items() if offset >= ends.get(key, 0))
+            self._initial = to_dict(start, found.topic_ids)
+        return self._initial
 
     async def fix_end(self) -> None:
         found = await topics.resolve(self._cluster(), self._options)
@@ -43,6 +53,8 @@ class StreamPlanner:
         outlook = await look_ahead(self._cluster(), self._options, from_dict(start))
         self._latest = to_dict(outlook.available, outlook.topics.topic_ids)
         available = self._not_after_fixed_end(outlook)
+        if start == self._initial:
+            available |= self._to_be_written_down(outlook)
         if self._fixed_end is not None:
             # Nothing more will come: to wait for enough of it would be to wait forever.
             limits = Limits(max_offsets=limits.max_offsets, max_bytes=limits.max_bytes)
@@ -53,6 +65,15 @@ class StreamPlanner:
         if end != outlook.start:
             self._triggered_at_s = now_s
         return to_dict(end, outlook.topics.topic_ids)
+
+    def _to_be_written_down(self, outlook: Outlook) -> Offsets:
+        """Ends of the first micro-batch: Spark writes down where batches end, not where the first one starts.
+
+        A query that starts at the end of a partition and fails in its first batch finds that end further on when it is
+        started again, and would never read what came in between if it belonged to that batch.
+        """
+        ended, self._at_their_end = self._at_their_end, frozenset()
+        return {key: outlook.start[key] for key in ended & outlook.start.keys()}
 
     def _not_after_fixed_end(self, outlook: Outlook) -> Offsets:
         fixed = self._fixed_end
