@@ -75,11 +75,18 @@ def new_topic(running_broker: TidelogProcess, request: pytest.FixtureRequest) ->
     return make
 
 
-def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression: str = "none") -> None:
+def produce(
+    bootstrap: str,
+    topic: str,
+    messages: Iterable[Message],
+    compression: str = "none",
+    largest_message_bytes: int = 1_000_000,
+) -> None:
     """Writes them with librdkafka, a client that shares no code with ours, and waits for the last of them."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression, "linger.ms": 5})
+    settings = {"compression.type": compression, "linger.ms": 5, "message.max.bytes": largest_message_bytes}
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
     for message in messages:
         partition = NO_PARTITION if message.partition is None else message.partition
         while True:

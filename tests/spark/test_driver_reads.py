@@ -13,7 +13,7 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from tidelog.spark import driver_reads
-from tidelog.spark.driver_reads import MayReadOnDriver
+from tidelog.spark.driver_reads import MayReadOnDriver, SmallBatches
 
 ROWS = pa.RecordBatch.from_pydict({"offset": [1, 2]})
 
@@ -36,7 +36,7 @@ def is_prefetching(reader: object) -> bool:
 def test_a_reader_counts_as_prefetching_only_while_it_has_rows_to_hand_over() -> None:
     reader = Reader()
     assert not is_prefetching(reader)
-    reader.hand_over(lambda: iter([ROWS]))
+    reader.hand_over([ROWS])
     assert is_prefetching(reader)
     assert list(reader.getCache({}, {}) or ()) == [ROWS]
     assert not is_prefetching(reader)
@@ -66,6 +66,34 @@ def test_pyspark_asks_for_the_rows_right_after_the_partitions_and_nowhere_else()
 def test_without_the_private_class_tasks_read_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_reads, "PrefetchingReader", None)
     reader = Reader()
-    reader.hand_over(lambda: iter([ROWS]))
+    reader.hand_over([ROWS])
     assert reader.__class__ is Reader
     assert reader.getCache({}, {}) is None
+
+
+def large_rows(count: int, taken: list[int]) -> Iterator[pa.RecordBatch]:
+    for number in range(count):
+        taken.append(number)
+        yield pa.RecordBatch.from_pydict({"value": [b"x" * 1000]})
+
+
+def test_a_small_batch_is_read_whole() -> None:
+    rows = SmallBatches(5000).read(4, large_rows(4, []))
+    assert rows is not None
+    assert sum(batch.num_rows for batch in rows) == 4
+
+
+def test_few_rows_that_are_large_are_left_to_tasks_as_soon_as_they_are_too_much() -> None:
+    taken: list[int] = []
+    assert SmallBatches(5000).read(100, large_rows(100, taken)) is None
+    assert len(taken) == 5
+
+
+def test_rows_as_large_as_the_last_ones_are_not_even_tried() -> None:
+    taken: list[int] = []
+    batches = SmallBatches(5000)
+    assert batches.read(100, large_rows(100, [])) is None
+    assert batches.read(50, large_rows(50, taken)) is None
+    assert taken == []
+    assert batches.read(3, large_rows(3, taken)) is not None
+    assert taken == [0, 1, 2]

@@ -1,95 +1,26 @@
 """`format("tidelog")` in a real Spark session against a real broker, with records that another client wrote."""
 
 import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.clients.broker import TidelogProcess
+from tests.spark.queries import NOON_MS, Collected, Reader, numbered, running, values
 from tests.spark_session import Message, TopicMaker, produce
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-NOON_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def numbered(count: int, first: int = 0, partition: int | None = None) -> list[Message]:
-    return [
-        Message(b"value-%d" % number, b"key-%d" % number, partition, NOON_MS + number)
-        for number in range(first, first + count)
-    ]
-
-
-def values(frame: "DataFrame") -> list[str]:
-    return sorted(row.value.decode() for row in frame.select("value").collect())
 
 
 @pytest.fixture
 def bootstrap(running_broker: TidelogProcess) -> str:
     return running_broker.bootstrap
-
-
-class Reader:
-    """What the tests of one topic have in common."""
-
-    def __init__(self, spark: "SparkSession", bootstrap: str, topic: str) -> None:
-        self.spark, self.bootstrap, self.topic = spark, bootstrap, topic
-
-    def batch(self, schema: str | None = None, **options: Any) -> "DataFrame":
-        reader = self.spark.read.format("tidelog").option("kafka.bootstrap.servers", self.bootstrap)
-        reader = reader.options(**{"subscribe": self.topic, **options})
-        return (reader.schema(schema) if schema else reader).load()
-
-    def stream(self, **options: Any) -> "DataFrame":
-        reader = self.spark.readStream.format("tidelog").option("kafka.bootstrap.servers", self.bootstrap)
-        return reader.options(**{"subscribe": self.topic, "startingOffsets": "earliest", **options}).load()
-
-
-class Collected:
-    """A query whose rows are kept, batch by batch."""
-
-    def __init__(self, frame: "DataFrame", checkpoint: Path, *, is_finite: bool = True) -> None:
-        self.batches: dict[int, list[Any]] = {}
-        writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
-        self.query: StreamingQuery = (writer.trigger(availableNow=True) if is_finite else writer).start()
-
-    def _take(self, frame: "DataFrame", batch_id: int) -> None:
-        self.batches[batch_id] = frame.collect()
-
-    def rows(self) -> list[Any]:
-        return [row for batch in self.batches.values() for row in batch]
-
-    def values(self) -> list[str]:
-        return sorted(row.value.decode() for row in self.rows())
-
-    def finish(self) -> "Collected":
-        assert self.query.awaitTermination(60)
-        return self
-
-    def wait_for(self, count: int) -> None:
-        deadline = time.monotonic() + 60
-        while len(self.rows()) < count:
-            assert self.query.exception() is None
-            assert time.monotonic() < deadline, f"{len(self.rows())} of {count} rows"
-            time.sleep(0.02)
-
-
-@contextmanager
-def running(frame: "DataFrame", checkpoint: Path) -> Iterator[Collected]:
-    collected = Collected(frame, checkpoint, is_finite=False)
-    try:
-        yield collected
-    finally:
-        collected.query.stop()
 
 
 def test_every_column_is_that_of_sparks_kafka_source(
@@ -172,6 +103,32 @@ def test_an_option_that_is_misspelt_is_one_sentence(
     assert "did you mean 'startingOffsets'?" in str(raised.value)
 
 
+def test_an_option_of_a_stream_that_is_misspelt_is_the_last_thing_its_error_says(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match="did you mean 'startingOffsets'") as raised:
+        Collected(Reader(spark, bootstrap, new_topic()).stream(startingOffset="earliest"), tmp_path).finish()
+    assert "Error: Option 'startingoffset' is not known" in str(raised.value)
+    assert "During handling" not in str(raised.value)
+
+
+def test_times_are_those_of_utc_whatever_the_session_calls_a_timestamp(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker
+) -> None:
+    topic = new_topic()
+    produce(bootstrap, topic, numbered(1))
+    settings = {"spark.sql.timestampType": "TIMESTAMP_NTZ", "spark.sql.session.timeZone": "America/New_York"}
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        times = Reader(spark, bootstrap, topic).batch().selectExpr("unix_millis(timestamp) AS ms").collect()
+    finally:
+        for name, text in before.items():
+            spark.conf.set(name, text or "")
+    assert [row.ms for row in times] == [NOON_MS]
+
+
 def test_a_batch_reads_from_where_to_where_it_is_told(
     spark: "SparkSession", bootstrap: str, new_topic: TopicMaker
 ) -> None:
@@ -240,6 +197,20 @@ def test_large_micro_batches_are_read_by_tasks(
     produce(bootstrap, topic, numbered(300, 0, 0) + numbered(200, 300, 1))
     frame = Reader(spark, bootstrap, topic).stream(driverReadRows="10")
     assert Collected(frame, tmp_path).finish().values() == sorted(f"value-{number}" for number in range(500))
+
+
+def test_few_large_records_are_read_by_tasks_too(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = new_topic(2, max_message_bytes="20000000")
+    large = Message(bytes(10_000_000), None, 0)
+    produce(bootstrap, topic, [Message(b"small", None, 1)])
+    reader = Reader(spark, bootstrap, topic)
+    frame = reader.stream().selectExpr("length(value) AS size", "spark_partition_id() AS task")
+    assert [row.size for row in Collected(frame, tmp_path).finish().rows()] == [5]
+    produce(bootstrap, topic, [large, large, Message(b"small", None, 1)], largest_message_bytes=20_000_000)
+    rows = Collected(frame, tmp_path).finish().rows()
+    assert sorted((row.size, row.task) for row in rows) == [(5, 1), (10_000_000, 0), (10_000_000, 0)]
 
 
 def test_a_topic_that_does_not_exist_is_one_sentence(spark: "SparkSession", bootstrap: str) -> None:

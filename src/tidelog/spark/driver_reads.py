@@ -6,7 +6,7 @@ In all other respects that class can do less than ours (no limits, no report of 
 counts as one of those only while there are rows to hand over. tests/spark/test_driver_reads.py holds PySpark to it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -17,16 +17,44 @@ except ImportError:  # a PySpark that does it otherwise: tasks read all batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Rows = Callable[[], "Iterator[pa.RecordBatch]"]
+LARGEST_BYTES = 16 * 1024 * 1024
+"""What a micro-batch read on the driver may have: PySpark holds it in the memory of both processes there."""
+
+
+class SmallBatches:
+    """Reads micro-batches as far as they are small; how large rows were tells whether it is worth to try the next."""
+
+    def __init__(self, largest_bytes: int = LARGEST_BYTES) -> None:
+        self._largest_bytes = largest_bytes
+        self._row_bytes = 0.0
+
+    def read(self, row_count: int, batches: "Iterator[pa.RecordBatch]") -> "list[pa.RecordBatch] | None":
+        """All of them; None if they are too large, or are likely to be."""
+        if row_count * self._row_bytes > self._largest_bytes:
+            return None
+        found: list[pa.RecordBatch] = []
+        size_bytes = rows = 0
+        for batch in batches:
+            found.append(batch)
+            size_bytes, rows = size_bytes + batch.nbytes, rows + batch.num_rows
+            self._row_bytes = size_bytes / max(1, rows)
+            if size_bytes > self._largest_bytes:
+                return None
+        return found
 
 
 class MayReadOnDriver:
-    """Mixed into a stream reader, whose `partitions` says by `hand_over` that the batch is small."""
+    """Mixed into a stream reader, whose `partitions` gives the rows of a small batch to `hand_over`."""
 
-    _to_hand_over: Rows | None = None
+    _to_hand_over: "Sequence[pa.RecordBatch] | None" = None
 
-    def hand_over(self, rows: Rows | None) -> None:
-        self._to_hand_over = rows if PrefetchingReader is not None else None
+    @property
+    def can_hand_over(self) -> bool:
+        return PrefetchingReader is not None
+
+    def hand_over(self, rows: "Sequence[pa.RecordBatch] | None") -> None:
+        """None if tasks are to read them."""
+        self._to_hand_over = rows if self.can_hand_over else None
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -35,4 +63,4 @@ class MayReadOnDriver:
     def getCache(self, start: Any, end: Any) -> "Iterator[pa.RecordBatch] | None":  # noqa: N802 - PySpark's name
         """Called by PySpark right after `partitions`: the rows of the batch; None if tasks are to read them."""
         rows, self._to_hand_over = self._to_hand_over, None
-        return None if rows is None else rows()
+        return None if rows is None else iter(rows)

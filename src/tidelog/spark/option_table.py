@@ -204,7 +204,8 @@ OPTIONS = (
         AT_LEAST_ZERO,
         "number",
         "`20000`",
-        "Micro-batches of up to so many rows are read on the driver, which is quicker than a task; 0: never. "
+        "Micro-batches of up to so many rows, and 16 MiB, are read on the driver, which is quicker than a task; 0: "
+        "never. "
         "Tidelog's own.",
     ),
     Option(

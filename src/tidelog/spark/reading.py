@@ -1,6 +1,6 @@
 """What a task does: fetch its ranges, the next fetch under way while the last is decoded, and give Spark Arrow."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.client.range_reader import OffsetsGone, RangeReader, RangeSettings, TopicChanged
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def read_ranges(
     ranges: Sequence[OffsetRange], options: ReadOptions, columns: Sequence[str]
-) -> "Iterator[pa.RecordBatch]":
+) -> "Generator[pa.RecordBatch, None, None]":
     for found in ranges:
         yield from read_range(found, options, columns)
 

@@ -37,10 +37,13 @@ class DefaultSource(DataSource):
         return BatchReader(read_options(self.options, is_stream=False), columns_of(schema))
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - PySpark's name
-        from tidelog.spark.options import read_options
-        from tidelog.spark.stream_reader import StreamReader
+        from tidelog.spark.options import OptionError, read_options
+        from tidelog.spark.stream_reader import RefusedStream, StreamReader
 
-        return StreamReader(read_options(self.options, is_stream=True), columns_of(schema))
+        try:
+            return StreamReader(read_options(self.options, is_stream=True), columns_of(schema))
+        except OptionError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         from tidelog.spark.options import write_options

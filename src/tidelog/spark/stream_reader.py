@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -14,9 +15,9 @@ from pyspark.sql.streaming.datasource import (
 
 from tidelog.spark import client_thread
 from tidelog.spark.batch_reader import Ranges
-from tidelog.spark.driver_reads import MayReadOnDriver
-from tidelog.spark.options import ReadOptions
-from tidelog.spark.planning import Limits
+from tidelog.spark.driver_reads import MayReadOnDriver, SmallBatches
+from tidelog.spark.options import OptionError, ReadOptions
+from tidelog.spark.planning import Limits, OffsetRange
 from tidelog.spark.reading import read_ranges
 from tidelog.spark.stream_planning import StreamPlanner
 
@@ -31,6 +32,7 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
         self._options = options
         self._columns = tuple(columns)
         self._planner = StreamPlanner(options)
+        self._small_batches = SmallBatches()
 
     def __getstate__(self) -> dict[str, Any]:
         """To tasks, which only read."""
@@ -58,14 +60,17 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
     # -- rows
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        options = self._options
         ranges = client_thread.run(self._planner.ranges(start, end))
+        rows = self._read_if_small(ranges)
+        self.hand_over(rows)
+        return [Ranges([found]) for found in ranges] if ranges and rows is None else [Ranges(ranges)]
+
+    def _read_if_small(self, ranges: Sequence[OffsetRange]) -> "list[pa.RecordBatch] | None":
         row_count = sum(found.size for found in ranges)
-        if row_count > options.driver_read_rows:
-            self.hand_over(None)
-            return [Ranges([found]) for found in ranges]
-        self.hand_over(lambda: read_ranges(ranges, options, self._columns))
-        return [Ranges(ranges)]
+        if not self.can_hand_over or row_count > self._options.driver_read_rows:
+            return None
+        with closing(read_ranges(ranges, self._options, self._columns)) as batches:
+            return self._small_batches.read(row_count, batches)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Ranges)
@@ -76,6 +81,31 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
 
     def stop(self) -> None:
         client_thread.stop()
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Says why there can be no reader as soon as it is asked anything.
+
+    An error while a reader is made is followed by one of PySpark's own, which then stands last where users look first.
+    """
+
+    def __init__(self, why: OptionError) -> None:
+        self._why = why
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        raise self._why
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self._why
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self._why
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._why
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        raise self._why
 
 
 def _most(limits: Limits) -> int:
