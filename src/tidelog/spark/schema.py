@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tidelog.spark.options import OptionError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 HEADERS = "headers"
 
@@ -24,11 +24,15 @@ FIELDS: Mapping[str, str] = {
 
 
 def schema_text(*, has_headers: bool) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in FIELDS.items() if has_headers or name != HEADERS)
+    """With the type of `timestamp` by its full name: what the short one means depends on the session."""
+    kinds = {**FIELDS, "timestamp": "timestamp_ltz"}
+    return ", ".join(f"{name} {kind}" for name, kind in kinds.items() if has_headers or name != HEADERS)
 
 
 def columns_of(schema: "StructType") -> tuple[str, ...]:
     """The columns that a schema asks for, in its order; raises OptionError."""
+    if not schema.fields:
+        raise OptionError(f"The schema asks for no column; there are {', '.join(FIELDS)}")
     for field in schema.fields:
         expected = FIELDS.get(field.name)
         if expected is None:
@@ -38,4 +42,14 @@ def columns_of(schema: "StructType") -> tuple[str, ...]:
         if field.dataType.simpleString() != expected:
             found = field.dataType.simpleString()
             raise OptionError(f"The schema wants column '{field.name}' as {found}, but it is {expected}")
+        if not _may_be_null(field):
+            raise OptionError(
+                f"The schema wants column '{field.name}' NOT NULL: leave that out, every column may be null"
+            )
     return tuple(schema.fieldNames())
+
+
+def _may_be_null(field: "StructField") -> bool:
+    """And all that it consists of: Spark compares the columns it gets with the schema to the letter."""
+    described = field.json()
+    return '"nullable":false' not in described and '"containsNull":false' not in described
