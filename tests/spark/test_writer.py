@@ -24,6 +24,14 @@ from tests.clients.broker import TidelogProcess
 from tests.spark_session import Message, TopicMaker, produce
 from tidelog.client.partitioner import partition_of_key
 from tidelog.protocol.compression import Codec
+from tidelog.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
+from tidelog.protocol.messages.describe_producers import (
+    TopicRequest as DescribeProducersTopic,
+)
+from tidelog.spark import client_thread
 from tidelog.spark.client_settings import ClientSettings
 from tidelog.spark.delivery import NotWritten
 from tidelog.spark.option_values import OptionError
@@ -162,6 +170,18 @@ def keyed_rows(start: int, end: int) -> pa.RecordBatch:
     )
 
 
+def producers_of(broker: TidelogProcess, topic: str) -> list[int]:
+    """The ids of those that the broker remembers in partition 0."""
+
+    async def ask() -> list[int]:
+        cluster = client_thread.cluster_for(broker.bootstrap, ClientSettings())
+        request = DescribeProducersRequest([DescribeProducersTopic(topic, [0])])
+        response = await cluster.ask_any(request, DescribeProducersResponse)
+        return [found.producer_id for found in response.topics[0].partitions[0].active_producers]
+
+    return client_thread.run(ask())
+
+
 @pytest.mark.parametrize("codec", Codec)
 def test_rows_reach_the_partitions_of_their_keys_in_order(
     running_broker: TidelogProcess, new_topic: TopicMaker, codec: Codec
@@ -235,6 +255,16 @@ def test_brokers_that_are_away_are_named() -> None:
     options = WriteOptions("127.0.0.1:1", "orders", client=ClientSettings(timeout_s=0.1))
     with pytest.raises(BrokersAway, match=r"brokers at 127\.0\.0\.1:1 could not be asked"):
         write_rows(iter([pa.record_batch({"value": pa.array(["1"])})]), options, batch_id=None)
+
+
+def test_tasks_one_after_another_are_one_producer_to_the_broker(
+    running_broker: TidelogProcess, new_topic: TopicMaker
+) -> None:
+    topic = new_topic()
+    for _ in range(3):
+        write_rows(iter([keyed_rows(0, 10)]), options_for(running_broker, topic), batch_id=None)
+    assert len(producers_of(running_broker, topic)) == 1
+    assert [read.value for read in read_all(running_broker.bootstrap, topic, 30)] == [b"%d" % n for n in range(10)] * 3
 
 
 def test_rows_that_break_off_leave_the_next_write_as_it_was(

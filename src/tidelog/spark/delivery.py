@@ -6,6 +6,7 @@ Who the producer is, is decided here and nowhere else: a transaction would begin
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.encoded_batches import BatchProducer, EncodedBatch
@@ -35,11 +36,45 @@ class NotWritten(SourceError):
     """Rows that the brokers did not take; the message says why, and what can be done."""
 
 
+class LentProducer:
+    """A producer that one task after another writes with.
+
+    Brokers remember every producer for a day: one for each task of each micro-batch would be a million of them.
+    """
+
+    def __init__(self, producer: BatchProducer) -> None:
+        self.producer = producer
+        self._is_open = asyncio.Event()
+        self._owner = asyncio.get_running_loop().create_task(self._own())
+
+    @classmethod
+    async def open(cls, cluster: Cluster, settings: ProducerSettings) -> "LentProducer":
+        lent = cls(BatchProducer(cluster, settings))
+        await lent._is_open.wait()
+        return lent
+
+    async def _own(self) -> None:
+        """The producer's tasks belong to the task that enters and leaves it, and every call of ours is another."""
+        async with self.producer:
+            self._is_open.set()
+            await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """What is under way may or may not be written."""
+        self._owner.cancel()
+        await asyncio.wait([self._owner])
+
+
+_idle_producers: WeakKeyDictionary[Cluster, dict[ProducerSettings, list[LentProducer]]] = WeakKeyDictionary()
+"""Of the clusters of the client's thread, and used by it only."""
+
+
 class Delivery:
     """`begin`, then `send` as often as needed, then `finish`; or `abandon` at any time after `begin`."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+        self._settings = producer_settings(options.client)
 
     def begin(self, batch_id: int | None) -> None:
         """`batch_id` is that of the micro-batch, None outside of streams."""
@@ -51,11 +86,11 @@ class Delivery:
 
     def send(self, topic_partition: TopicPartition, data: bytearray, record_count: int) -> None:
         """Returns when there is room for the batch, which is the producer's from now on."""
-        self._run(self._producer.send(topic_partition, EncodedBatch(data, record_count)))
+        self._run(self._lent.producer.send(topic_partition, EncodedBatch(data, record_count)))
 
     def finish(self) -> None:
         """Returns when all in-sync replicas have everything."""
-        self._run(self._producer.flush())
+        self._run(self._lent.producer.flush())
         client_thread.run(self._end())
 
     def abandon(self) -> None:
@@ -64,25 +99,14 @@ class Delivery:
 
     async def _begin(self) -> None:
         self._cluster = client_thread.cluster_for(self._options.bootstrap, self._options.client)
-        self._producer = BatchProducer(self._cluster, producer_settings(self._options.client))
-        self._is_over = asyncio.Event()
-        is_open = asyncio.Event()
-        self._owner = asyncio.get_running_loop().create_task(self._own(is_open))
-        await is_open.wait()
-
-    async def _own(self, is_open: asyncio.Event) -> None:
-        """The producer's tasks belong to the task that enters and leaves it, and every call of ours is another."""
-        async with self._producer:
-            is_open.set()
-            await self._is_over.wait()
+        self._idle = _idle_producers.setdefault(self._cluster, {}).setdefault(self._settings, [])
+        self._lent = self._idle.pop() if self._idle else await LentProducer.open(self._cluster, self._settings)
 
     async def _end(self) -> None:
-        self._is_over.set()
-        await self._owner
+        self._idle.append(self._lent)
 
     async def _abandon(self) -> None:
-        self._owner.cancel()
-        await asyncio.wait([self._owner])
+        await self._lent.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
