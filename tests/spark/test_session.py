@@ -14,6 +14,7 @@ from tidelog.spark.spark_session import (
     missing_settings,
     parse_defaults,
     parse_submit_arguments,
+    prepare_environment,
     settings_outside,
 )
 
@@ -26,9 +27,30 @@ def test_settings_are_made_where_the_user_made_none() -> None:
     assert "spark.sql.session.timeZone" not in missing_settings("local[*]", {"spark.sql.session.timeZone": "CET"})
 
 
-def test_a_cluster_is_not_bound_to_the_loopback_address() -> None:
-    assert "spark.driver.host" in missing_settings("local[2]", {})
-    assert "spark.driver.host" not in missing_settings("spark://somewhere:7077", {})
+@pytest.mark.parametrize("master", ["local[2]", "spark://127.0.0.1:7077", "spark://localhost:1,127.0.0.2:2"])
+def test_what_runs_on_this_machine_alone_is_bound_to_the_loopback_address(master: str) -> None:
+    assert missing_settings(master, {})["spark.driver.host"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("master", ["spark://a:7077", "spark://127.0.0.1:1,a:2", "yarn", "k8s://https://127.0.0.1:1"])
+def test_a_cluster_is_not_bound_to_the_loopback_address(master: str) -> None:
+    assert "spark.driver.host" not in missing_settings(master, {})
+
+
+def test_few_tasks_per_shuffle_are_for_one_machine_only() -> None:
+    assert "spark.sql.shuffle.partitions" in missing_settings("local[2]", {})
+    assert "spark.sql.shuffle.partitions" not in missing_settings("spark://127.0.0.1:7077", {})
+
+
+def test_executors_of_a_cluster_run_the_python_that_the_settings_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.setenv(name, "undone at the end of the test")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("JAVA_HOME", "/their/java")
+    master, _ = prepare_environment(None, {"spark.master": "yarn", "spark.pyspark.python": "/opt/python"})
+    assert master == "yarn"
+    assert (os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"]) == ("/opt/python", "/opt/python")
+    assert "SPARK_LOCAL_IP" not in os.environ
 
 
 def test_what_people_write_into_the_defaults_file_is_read() -> None:

@@ -28,9 +28,12 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
 
-LOCAL_SETTINGS: Mapping[str, str] = {
+LOOPBACK_SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+}
+
+LOCAL_SETTINGS: Mapping[str, str] = {
     # 200 by default, each with a state store of its own: far too many for one machine.
     "spark.sql.shuffle.partitions": "8",
 }
@@ -49,18 +52,20 @@ def session(
     given = dict(settings or {})
     builder = SparkSession.builder.appName(app_name)
     if SparkSession.getActiveSession() is None:
-        by_user = given | settings_outside(os.environ)
-        chosen_master = master or by_user.get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
-        prepare_environment(chosen_master)
-        builder = builder.master(chosen_master)
-        given = missing_settings(chosen_master, by_user) | given
+        master, by_user = prepare_environment(master, given)
+        builder = builder.master(master)
+        given = missing_settings(master, by_user) | given
     for name, value in given.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
 def missing_settings(master: str, by_user: Mapping[str, str]) -> dict[str, str]:
-    wanted = {**SETTINGS, **(LOCAL_SETTINGS if is_local(master) else {})}
+    wanted = dict(SETTINGS)
+    if is_local(master):
+        wanted |= LOCAL_SETTINGS
+    if is_on_loopback(master):
+        wanted |= LOOPBACK_SETTINGS
     return {name: value for name, value in wanted.items() if name not in by_user}
 
 
@@ -68,13 +73,29 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def prepare_environment(master: str) -> None:
-    """What must stand in the environment before the JVM starts."""
+def is_on_loopback(master: str) -> bool:
+    """Nothing beyond this machine needs to reach the driver: Spark runs in one process, or its master is here."""
+    if is_local(master) or master.startswith("local-cluster["):
+        return True
+    scheme, _, addresses = master.partition("://")
+    hosts = [address.rpartition(":")[0] for address in addresses.split(",")]
+    return scheme == "spark" and all(host == "localhost" or host.startswith("127.") for host in hosts)
+
+
+def prepare_environment(master: str | None, given: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """What must stand in the environment before the JVM starts; the master, and all settings of the user's.
+
+    Spark runs the Python of data sources, on driver and executors, with the one that PYSPARK_DRIVER_PYTHON names, and
+    everything else on executors with PYSPARK_PYTHON; `spark.pyspark.python` is for spark-submit alone.
+    """
+    by_user = settings_outside(os.environ) | dict(given)
+    master = master or by_user.get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
     choose_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if is_local(master):
+    python = os.environ.setdefault("PYSPARK_PYTHON", by_user.get("spark.pyspark.python") or sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable if is_on_loopback(master) else python)
+    if is_on_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return master, by_user
 
 
 def settings_outside(environment: Mapping[str, str]) -> dict[str, str]:
