@@ -139,7 +139,7 @@ class Runner:
         if not frame.isStreaming:
             raise StepFailed(f"sink {sink.name}: view {sink.of} is made of files only, and has no stream to follow")
         if isinstance(sink, TableSink):
-            batches = TableBatches(sink, self._state.directory, written.put)
+            batches = TableBatches(self._pipeline.name, sink, self._state.directory, written.put)
             return frame.writeStream.foreachBatch(batches.write)
         return topic_writer(frame, sink, written.put)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.definition import TableSink
+from tidelog.pipelines.tables.continuity import application_of
 from tidelog.pipelines.tables.sink import TableWriter, open_table
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ QUERY_ID_PROPERTY = "sql.streaming.queryId"
 class TableBatches:
     """The table is opened with the first batch: only then the query's id is known, which lives in its checkpoint."""
 
-    def __init__(self, sink: TableSink, directory: Path, on_written: Callable[[int], None]) -> None:
+    def __init__(self, pipeline: str, sink: TableSink, directory: Path, on_written: Callable[[int], None]) -> None:
+        self._pipeline = pipeline
         self._sink = sink
         self._directory = directory
         self._on_written = on_written
@@ -29,7 +31,8 @@ class TableBatches:
         if self._writer is None:
             query_id = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
             assert query_id, "a micro-batch runs in the thread of its query"
-            self._writer = open_table(self._sink, query_id, self._directory)
+            application_id = application_of(self._pipeline, self._sink.name, query_id)
+            self._writer = open_table(self._sink, application_id, self._directory)
         written = self._writer.write(rows, batch_id)
         logger.info(
             "batch written table=%s batch=%d rows=%d files=%d again=%s",

@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from deltalake.transaction import AddAction
 
 from tidelog.pipelines.definition import Compaction, TableSink
 from tidelog.pipelines.tables.compaction import groups_to_compact
+from tidelog.pipelines.tables.continuity import owner_of
 from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
 from tidelog.pipelines.tables.files import FileLayout, write_files
 from tidelog.pipelines.tables.partitions import PartitionColumn
@@ -41,6 +43,7 @@ class DeltaLakeTable:
     def __init__(self, sink: TableSink, application_id: str, before: Before = nothing) -> None:
         self._location = sink.location
         self._application_id = application_id
+        self._owner = owner_of(application_id)
         self._before = before
         self._partition_by = tuple(PartitionColumn(field.name, field.name) for field in sink.partition_by)
         self._table: DeltaTable | None = None
@@ -48,6 +51,13 @@ class DeltaLakeTable:
     def last_batch(self) -> int | None:
         table = self._current()
         return None if table is None else table.transaction_version(self._application_id)
+
+    def has_another_checkpoint(self) -> bool:
+        """`deltalake` finds transactions by name only, so that every batch is also numbered under its owner's."""
+        table = self._current()
+        if table is None or not self._owner or table.transaction_version(self._owner) is None:
+            return False
+        return table.transaction_version(self._application_id) is None
 
     def schema(self) -> pa.Schema | None:
         return None if self._current() is None else self._known_schema()
@@ -131,9 +141,12 @@ class DeltaLakeTable:
             "append",
             table.schema(),
             self._partition_names(),
-            commit_properties=CommitProperties(app_transactions=[Transaction(self._application_id, batch_id)]),
+            commit_properties=CommitProperties(app_transactions=self._transactions(batch_id)),
         )
         self._before("after the commit")
+
+    def _transactions(self, batch_id: int) -> list[Transaction]:
+        return [Transaction(name, batch_id) for name in (self._application_id, self._owner) if name]
 
     def _add_action(self, file: FileFacts, now_ms: int, *, is_new: bool = True) -> AddAction:
         values = {
@@ -180,15 +193,20 @@ class DeltaLakeTable:
 
     def _current(self) -> DeltaTable | None:
         """The table as it is now; what was read of its log before is not read again."""
-        if self._table is None:
-            if not DeltaTable.is_deltatable(self._location):
-                return None
-            self._table = DeltaTable(self._location)
-        try:
-            self._table.update_incremental()
-        except DeltaError:
-            self._table = DeltaTable(self._location)
+        if self._table is not None:
+            try:
+                self._table.update_incremental()
+            except DeltaError:
+                self._table = None
+        if self._table is None or self._is_gone(self._table):
+            is_there = DeltaTable.is_deltatable(self._location)
+            self._table = DeltaTable(self._location) if is_there else None
         return self._table
+
+    def _is_gone(self, table: DeltaTable) -> bool:
+        """An update finds nothing new where nothing is left; of object stores it is not asked."""
+        log = Path(self._location, "_delta_log")
+        return "://" not in self._location and not (log / f"{table.version():020}.json").exists()
 
     def _existing(self) -> DeltaTable:
         table = self._current()

@@ -37,6 +37,7 @@ from pyiceberg.typedef import Record
 
 from tidelog.pipelines.definition import Compaction, TableSink
 from tidelog.pipelines.tables.compaction import groups_to_compact
+from tidelog.pipelines.tables.continuity import owner_of
 from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
 from tidelog.pipelines.tables.files import FileLayout, filesystem_of, write_files
 from tidelog.pipelines.tables.partitions import PartitionColumn, Transform, iceberg_column
@@ -46,6 +47,7 @@ from tidelog.pipelines.tables.table import Before, TableError, nothing
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 10
+BATCH_PROPERTY = "tidelog.batch."
 SNAPSHOTS_KEPT = 20
 """At least so many. pyiceberg copies the whole list several times in a commit: it must not grow with every batch."""
 PROPERTIES = {
@@ -59,7 +61,7 @@ PROPERTIES = {
 class IcebergTable:
     def __init__(self, sink: TableSink, application_id: str, directory: Path, before: Before = nothing) -> None:
         self._identifier = sink.location
-        self._batch_property = f"tidelog.batch.{application_id}"
+        self._batch_property = f"{BATCH_PROPERTY}{application_id}"
         self._application_id = application_id
         self._before = before
         self._catalog = catalog_of(sink, directory)
@@ -71,6 +73,13 @@ class IcebergTable:
         table = self._current()
         batch = None if table is None else table.properties.get(self._batch_property)
         return None if batch is None else int(batch)
+
+    def has_another_checkpoint(self) -> bool:
+        table = self._current()
+        owner = owner_of(self._application_id)
+        if table is None or not owner or self._batch_property in table.properties:
+            return False
+        return any(name.startswith(f"{BATCH_PROPERTY}{owner}/") for name in table.properties)
 
     def schema(self) -> pa.Schema | None:
         table = self._table or self._current()
@@ -230,6 +239,7 @@ class IcebergTable:
         try:
             table = self._catalog.load_table(self._identifier)
         except NoSuchTableError:
+            self._table = None
             return None
         # Here only, not in the catalog: pyiceberg would repeat a commit on top of another writer's by itself, but
         # the other may have written the same batch.

@@ -72,6 +72,13 @@ class Manifests:
         batches = [batch for batch in (last, *self._batches()) if batch is not None]
         return max(batches, default=None)
 
+    def siblings_with_batches(self) -> bool:
+        """Whether applications beside this one, in the directory of the same owner, have published anything."""
+        if not self._directory.parent.exists():
+            return False
+        others = (path for path in self._directory.parent.iterdir() if path != self._directory)
+        return any(file.suffix == ".json" or file.name == "summary" for other in others for file in other.glob("*"))
+
     def finish(self, manifest: Manifest) -> None:
         """May be begun again after a crash at any point."""
         for path in manifest.replaced:

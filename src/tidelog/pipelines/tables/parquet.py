@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from tidelog.pipelines.definition import Compaction, TableSink
 from tidelog.pipelines.tables.compaction import groups_to_compact
+from tidelog.pipelines.tables.continuity import owner_of
 from tidelog.pipelines.tables.facts import FileFacts, TableFile
 from tidelog.pipelines.tables.files import FileLayout, conform, write_files
 from tidelog.pipelines.tables.manifests import Manifests, replace_file
@@ -33,14 +34,20 @@ class ParquetTable:
     def __init__(self, sink: TableSink, application_id: str, before: Before = nothing) -> None:
         self._sink = sink
         self._location = local_path(sink.location)
-        self._application = quote(application_id, safe="")
+        self._has_owner = bool(owner_of(application_id))
+        self._application = quote(application_id.rpartition("/")[2], safe="")
         self._before = before
-        self._manifests = Manifests(self._location, self._application, before)
+        self._manifests = Manifests(self._location, quote(application_id), before)
         self._schema_path = self._location / "_tidelog" / "schema"
         self._partition_by = tuple(PartitionColumn(field.name, field.name) for field in sink.partition_by)
 
     def last_batch(self) -> int | None:
         return self._manifests.last_batch()
+
+    def has_another_checkpoint(self) -> bool:
+        if not self._has_owner or self._manifests.last_batch() is not None:
+            return False
+        return self._manifests.siblings_with_batches()
 
     def schema(self) -> pa.Schema | None:
         if not self._schema_path.exists():

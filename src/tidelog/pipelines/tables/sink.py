@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.pipelines.definition import TableKind, TableSink
+from tidelog.pipelines.tables.continuity import refuse_another_checkpoint, refuse_break
 from tidelog.pipelines.tables.facts import FileFacts, TableFacts
 from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files
 from tidelog.pipelines.tables.partitions import iceberg_column
@@ -64,7 +65,9 @@ class ExactlyOnceWriter:
 
     def write(self, rows: "DataFrame", batch_id: int) -> Written:
         last = self._table.last_batch()
-        if last is not None and last >= batch_id:
+        is_there = last is not None or self._table.schema() is not None
+        refuse_break(self._sink.location, batch_id, last, is_there=is_there)
+        if last == batch_id:
             logger.info("batch is already there table=%s batch=%d last=%d", self._sink.location, batch_id, last)
             run_through(rows)
             return Written(0, 0, was_already_there=True)
@@ -147,6 +150,9 @@ def open_table(
     from tidelog.pipelines.tables.dead_rows import dead_letter_sender
 
     table = table_of(sink, application_id, directory)
+    if table.has_another_checkpoint():
+        table.close()
+        refuse_another_checkpoint(sink.location, application_id)
     return ExactlyOnceWriter(sink, table, send_dead_letters or dead_letter_sender(sink))
 
 

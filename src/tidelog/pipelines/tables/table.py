@@ -23,6 +23,10 @@ class Table(Protocol):
         """The last batch of this application that the table holds."""
         ...
 
+    def has_another_checkpoint(self) -> bool:
+        """Whether it holds batches of this application's owner under another checkpoint (see `continuity`)."""
+        ...
+
     def schema(self) -> pa.Schema | None:
         """None: there is no table yet."""
         ...
