@@ -12,14 +12,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.client.fake_cluster import HOST, TOPIC, FakeCluster
+from tests.client.fake_cluster import TOPIC, FakeCluster
 from tests.server.harness import batch_of
-from tidelog.client.bootstrap import Address, BadBootstrap
+from tidelog.client.bootstrap import BadBootstrap
 from tidelog.client.range_reader import RangeReader
-from tidelog.runtime.socket_network import SocketNetwork
 from tidelog.spark import client_thread
 from tidelog.types import TopicPartition
-from tools.apache_kafka import free_port
 
 FIRST = TopicPartition(TOPIC, 0)
 WAIT_S = 20.0
@@ -220,20 +218,6 @@ def test_cluster_is_kept_for_the_same_settings() -> None:
 
 
 # -- readers, on real sockets
-
-
-@pytest.fixture
-def fakes() -> Iterator[FakeCluster]:
-    """It lives on the client's loop too."""
-    cluster = FakeCluster(brokers=1)
-    cluster.brokers[1].address = Address(HOST, free_port())
-    client_thread.run(cluster.listen(SocketNetwork(1_000_000)))
-
-    async def end() -> None:
-        cluster.brokers[1].close()
-
-    yield cluster
-    client_thread.run(end())
 
 
 def reader_of(fakes: FakeCluster, end: int) -> Callable[[], RangeReader]:

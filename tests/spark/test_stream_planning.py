@@ -4,8 +4,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 from tests.client.fake_cluster import TOPIC, FakeCluster
+from tests.server.harness import batch_of
 from tests.spark.test_topics import FAKE, FIRST, with_fakes
 from tidelog.client.cluster import Cluster
 from tidelog.protocol.messages.list_offsets import ListOffsetsRequest
@@ -21,6 +23,7 @@ from tidelog.types import TopicPartition
 
 FROM_NOW_ON = replace(FAKE, starting=Edge.LATEST)
 SECOND = TopicPartition(TOPIC, 1)
+AT_THE_BEGINNING = {TOPIC: {"0": 0}}
 
 
 class Planner(StreamPlanner):
@@ -32,6 +35,10 @@ class Planner(StreamPlanner):
 
     def _cluster(self) -> Cluster:
         return self._fake
+
+    @property
+    def limits(self) -> Limits:
+        return self._options.limits
 
 
 def with_planner(
@@ -143,5 +150,66 @@ def test_thousands_of_partitions_are_looked_through_in_no_time() -> None:
         began = time.process_time()
         await going_on(cluster, FAKE, Topics(partitions, {}), Positions(dict.fromkeys(partitions, 0), {}))
         assert time.process_time() - began < 1.0
+
+    with_fakes(scenario)
+
+
+# -- options of the query
+
+
+async def ends(planner: Planner, start: dict[str, Any], at_s: float) -> list[int]:
+    return list(from_dict(await planner.next_end(start, planner.limits, at_s)).offsets.values())
+
+
+def test_few_records_wait_for_more_until_the_delay_is_over() -> None:
+    options = replace(FAKE, limits=Limits(min_offsets=10, max_trigger_delay_s=60.0))
+
+    async def scenario(fakes: FakeCluster, planner: Planner) -> None:
+        fakes.partitions[0].end = 3
+        assert await ends(planner, AT_THE_BEGINNING, 0.0) == [3], "the first batch does not wait"
+        at_three = {TOPIC: {"0": 3}}
+        fakes.partitions[0].end = 5
+        assert await ends(planner, at_three, 59.0) == [3]
+        fakes.partitions[0].end = 13
+        assert await ends(planner, at_three, 59.5) == [13], "there are enough"
+        fakes.partitions[0].end = 14
+        assert await ends(planner, {TOPIC: {"0": 13}}, 119.0) == [13], "the delay counts from the last batch"
+        assert await ends(planner, {TOPIC: {"0": 13}}, 120.0) == [14]
+
+    with_planner(options, scenario)
+
+
+def test_a_query_for_what_is_there_now_does_not_wait_for_more_and_reads_nothing_newer() -> None:
+    options = replace(FAKE, limits=Limits(max_offsets=4, min_offsets=4))
+
+    async def scenario(fakes: FakeCluster, planner: Planner) -> None:
+        fakes.partitions[0].end = 6
+        await planner.fix_end()
+        fakes.partitions[0].end = 100
+        assert await ends(planner, AT_THE_BEGINNING, 0.0) == [4]
+        assert await ends(planner, {TOPIC: {"0": 4}}, 0.1) == [6]
+        assert await ends(planner, {TOPIC: {"0": 6}}, 0.2) == [6]
+
+    with_planner(options, scenario)
+
+
+def test_bytes_limit_a_batch_by_the_size_of_the_records_in_front() -> None:
+    async def scenario(fakes: FakeCluster, cluster: Cluster) -> None:
+        for _ in range(10):
+            fakes.partitions[0].append(batch_of(b"x" * 1000))
+        (size,) = {len(batch) for batch in fakes.partitions[0].batches}
+        planner = Planner(replace(FAKE, limits=Limits(max_bytes=3 * size)), cluster)
+        assert await ends(planner, AT_THE_BEGINNING, 0.0) == [3]
+
+    with_fakes(scenario)
+
+
+def test_ranges_of_a_batch_are_cut_as_the_options_say() -> None:
+    async def scenario(fakes: FakeCluster, cluster: Cluster) -> None:
+        end = {TOPIC: {"0": 12}}
+        at_least_three = Planner(replace(FAKE, min_partitions=3), cluster)
+        assert [found.size for found in await at_least_three.ranges(AT_THE_BEGINNING, end)] == [4, 4, 4]
+        at_most_five = Planner(replace(FAKE, max_records_per_partition=5), cluster)
+        assert [found.size for found in await at_most_five.ranges(AT_THE_BEGINNING, end)] == [4, 4, 4]
 
     with_fakes(scenario)

@@ -1,0 +1,25 @@
+"""Brokers on real sockets for what runs in the client's thread."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.client.fake_cluster import HOST, FakeCluster
+from tidelog.client.bootstrap import Address
+from tidelog.runtime.socket_network import SocketNetwork
+from tidelog.spark import client_thread
+from tools.apache_kafka import free_port
+
+
+@pytest.fixture
+def fakes() -> Iterator[FakeCluster]:
+    """It lives on the client's loop too."""
+    cluster = FakeCluster(brokers=1)
+    cluster.brokers[1].address = Address(HOST, free_port())
+    client_thread.run(cluster.listen(SocketNetwork(1_000_000)))
+
+    async def end() -> None:
+        cluster.brokers[1].close()
+
+    yield cluster
+    client_thread.run(end())
