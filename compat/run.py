@@ -11,7 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compat import command_line, matrix, mixed_cluster, same_zookeeper, written_by_kafka, written_by_tidelog
+from compat import (
+    command_line,
+    matrix,
+    mixed_cluster,
+    same_zookeeper,
+    spark,
+    spark_page,
+    written_by_kafka,
+    written_by_tidelog,
+)
 from compat.foreign import FOREIGN_CLIENTS, ForeignClient
 from compat.matrix import AnyClient, Outcome
 from tests.clients.broker import ApacheKafkaProcess, BrokerProcess, TidelogCluster, TidelogProcess
@@ -95,6 +104,7 @@ def page(
     outcomes: Sequence[Outcome],
     tools: dict[tuple[str, str], str],
     files: dict[str, list[str]],
+    on_spark: Sequence[spark_page.Finding],
     releases: dict[str, str],
 ) -> str:
     versions = "".join(f"| {name} | {release} |\n" for name, release in releases.items())
@@ -106,10 +116,13 @@ def page(
         f"## Kafka's own command line tools\n\n{command_line.table(tools)}",
         f"## Files\n\n| check | |\n| --- | --- |\n{checks}",
     ]
+    if on_spark:
+        parts.append(spark_page.section(on_spark))
     if limits := limits_of(FOREIGN_CLIENTS):
         parts.append(f"## Remarks\n\n{limits}")
     faults = [f"{name}, {version}: {fault}" for (name, version), fault in tools.items() if fault]
     faults += [f"{title}: {complaint}" for title, wrong in files.items() for complaint in wrong[:10]]
+    faults += spark_page.faults(on_spark)
     if told := matrix.remarks(outcomes) + "".join(f"- {fault}\n" for fault in faults):
         parts.append(f"## What failed or was not run\n\n{told}")
     return "\n".join(parts)
@@ -128,6 +141,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--features", default="", help="only these, separated by commas")
     parser.add_argument("--no-files", action="store_true", help="leave out the checks of files with Apache Kafka")
     parser.add_argument("--no-tools", action="store_true", help="leave out Kafka's command line tools")
+    parser.add_argument("--no-spark", action="store_true", help="leave out the comparison with Spark's own connector")
+    parser.add_argument("--only-spark", action="store_true", help="only that; its part of the page is written anew")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3, help="how many brokers the clients talk to")
     parser.add_argument("--apache-kafka", metavar="VERSION", help="try the suite itself against Apache Kafka")
     return parser.parse_args()
@@ -135,16 +150,19 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = parse_arguments()
+    if options.only_spark:
+        return check_spark()
     names = set(filter(None, options.clients.split(",")))
     clients = [client for client in all_clients() if not names or client.name in names]
     is_cluster = options.brokers > 1 and not options.apache_kafka
     features = [name for name in options.features.split(",") if name] or [
         name for name, feature in FEATURES.items() if is_cluster or not feature.needs_cluster
     ]
-    is_partial = names or options.features or options.no_files or options.no_tools
+    is_partial = names or options.features or options.no_files or options.no_tools or options.no_spark
     is_whole = is_cluster and not is_partial
     tools: dict[tuple[str, str], str] = {}
     files: dict[str, list[str]] = {}
+    on_spark: list[spark_page.Finding] = []
     try:
         with tempfile.TemporaryDirectory(prefix="compat-") as directory:
             broker = new_broker(Path(directory), options.apache_kafka, is_cluster=is_cluster)
@@ -153,16 +171,32 @@ def main() -> int:
             tools = command_line.check()
         if not options.no_files:
             files |= run_file_checks(file_checks())
+        if not options.no_spark:
+            on_spark = spark.check()
     except (NotAvailable, ClientMissing) as error:
         print(error, file=sys.stderr)
         return 1
-    text = page(outcomes, tools, files, {client.name: release_of(client) for client in clients})
+    text = page(outcomes, tools, files, on_spark, {client.name: release_of(client) for client in clients})
     print("\n" + text)
     if is_whole:
         PAGE.write_text(text)
         print(f"wrote {PAGE.relative_to(REPOSITORY)}")
     has_failed = matrix.has_failed(outcomes) or any(tools.values()) or any(files.values())
+    has_failed = has_failed or bool(spark_page.faults(on_spark))
     return int(has_failed or is_incomplete_in_ci(outcomes))
+
+
+def check_spark() -> int:
+    try:
+        found = spark.check()
+    except NotAvailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    section, faults = spark_page.section(found), spark_page.faults(found)
+    print("\n" + section)
+    PAGE.write_text(spark_page.replaced(PAGE.read_text(), section))
+    print(f"wrote {PAGE.relative_to(REPOSITORY)}", *faults, sep="\n")
+    return int(bool(faults))
 
 
 def new_broker(directory: Path, kafka_version: str | None, *, is_cluster: bool) -> BrokerProcess:

@@ -152,9 +152,9 @@ def check(version: str, end: Callable[[ApacheKafka], None]) -> list[str]:
         return differences(written, read_with_tidelog(tidelog))
 
 
-def copy_log_dir(source: Path, target: Path) -> None:
-    """The topics with the files beside them; not who Kafka was, nor its own metadata log."""
-    ours = tuple(topics())
+def copy_log_dir(source: Path, target: Path, names: Sequence[str] = ()) -> None:
+    """The topics (all of them, or those named) with the files beside them; not who Kafka was, nor its metadata log."""
+    ours = tuple(names or topics())
     target.mkdir(parents=True)
     for entry in source.iterdir():
         if entry.is_dir() and entry.name.rpartition("-")[0] in ours:

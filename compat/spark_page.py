@@ -1,0 +1,89 @@
+"""What the page about compatibility says of Spark."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from compat import spark_options, spark_writing
+from tools import spark_kafka_connector
+
+TITLE = "## Spark"
+INTRODUCTION = f"""\
+`format("tidelog")` and Spark's own `format("kafka")` (connector {spark_kafka_connector.VERSION}) are asked the same in
+one session. "yes": the same schema, and the same rows in every column; for what is written, the same records with keys
+in the same partitions, as librdkafka reads them.
+"""
+SAME = """\
+{same} of {all} options, values and rows that a query may be refused for are refused by both or accepted by both. The
+others:
+"""
+REMARKS = """\
+Beyond that, `format("tidelog")` writes a column `timestamp` as the time of the record, which the connector ignores;
+cuts reading into exactly `minPartitions` tasks where the connector comes near it; may divide what
+`maxOffsetsPerTrigger` allows among partitions with a difference of one; has `maxBytesPerTrigger`, `driverReadRows` and
+`fetchBytes`; and has neither TLS nor SASL, nor Spark's continuous and real-time triggers, which Spark does not offer to
+sources in Python.
+"""
+REASONS: Mapping[str, str] = {**spark_options.REASONS, **spark_writing.REASONS}
+"""By title, why a difference is meant to be."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    where: str
+    what: str
+    title: str
+    differences: Sequence[str]
+
+    @property
+    def reason(self) -> str | None:
+        return REASONS.get(self.title) if self.differences else None
+
+    @property
+    def is_fault(self) -> bool:
+        return bool(self.differences) and self.reason is None
+
+    @property
+    def verdict(self) -> str:
+        return "**NO**" if self.is_fault else "differs" if self.differences else "yes"
+
+
+def section(findings: Sequence[Finding]) -> str:
+    results = [finding for finding in findings if not finding.what.startswith("options")]
+    options = [finding for finding in findings if finding.what.startswith("options")]
+    same = sum(not finding.differences for finding in options)
+    text = f"{TITLE}\n\n{INTRODUCTION}\n{table(results)}\n{SAME.format(same=same, all=len(options))}\n"
+    return text + f"{differing(findings)}\n{REMARKS}"
+
+
+def table(findings: Sequence[Finding]) -> str:
+    places = list(dict.fromkeys(finding.where for finding in findings))
+    head = f"| | {' | '.join(places)} |\n| --- |{' --- |' * len(places)}\n"
+    verdicts = {(finding.what, finding.title, finding.where): finding.verdict for finding in findings}
+    rows = dict.fromkeys((finding.what, finding.title) for finding in findings)
+    return head + "".join(
+        f"| {what}: {title} | {' | '.join(verdicts.get((what, title, place), '') for place in places)} |\n"
+        for what, title in rows
+    )
+
+
+def differing(findings: Sequence[Finding]) -> str:
+    """Each difference that is meant to be, once, with its reason."""
+    reasons = [(finding.title, finding.reason) for finding in findings if finding.reason]
+    return "".join(f"- {title}: {reason}\n" for (title, reason), _ in groupby(dict.fromkeys(sorted(reasons))))
+
+
+def faults(findings: Sequence[Finding]) -> list[str]:
+    return [
+        f"Spark on {finding.where}, {finding.what}, {finding.title}: {'; '.join(finding.differences)}"
+        for finding in findings
+        if finding.is_fault
+    ]
+
+
+def replaced(page: str, new_section: str) -> str:
+    """The page with another section about Spark; where it had none, before the remarks."""
+    without = re.sub(rf"^{TITLE}\n.*?(?=^## |\Z)", "", page, flags=re.MULTILINE | re.DOTALL)
+    before, mark, after = without.partition("## Remarks\n")
+    return f"{before.rstrip()}\n\n{new_section.rstrip()}\n" + (f"\n{mark}{after}" if mark else "")
