@@ -180,6 +180,36 @@ def test_brokers_that_do_not_answer_are_told_once_where_they_are_named(file: Pat
     ]
 
 
+def test_brokers_whose_address_has_a_mistake_are_not_asked(file: Path) -> None:
+    for bootstrap, said in (("${SHOP}", "the variable SHOP is not set"), ("shop", "expected HOST:PORT")):
+        file.write_text(f'[pipeline]\nbootstrap = "{bootstrap}"\n{HEAD}{COPY}')
+        found = check_file(file, state_directory=str(file.parent / "state"), environment={}).findings
+        assert [mistake.line for mistake in found] == [2]
+        assert found[0].sentence.startswith(said)
+
+
+def test_pipeline_that_reads_what_it_writes(file: Path) -> None:
+    assert findings(file, HEAD + COPY.replace('"copy"', '"orders"')) == [
+        "f:7: warning: sinks.copy.topic: the sink writes to topic 'orders', which is read above it:"
+        " what it writes comes back"
+    ]
+    own_letters = HEAD + 'dead_letters = "orders"\n' + COPY
+    assert findings(file, own_letters) == [
+        "f:5: sources.orders.dead_letters: 'orders' is read by this source, so that its dead letters come back without"
+        " end; name another topic"
+    ]
+    pattern = HEAD.replace('topic = "orders"', 'pattern = "orders.*"') + 'dead_letters = "orders.dead"\n' + COPY
+    assert findings(file, pattern) == [
+        "f:5: sources.orders.dead_letters: 'orders.dead' is read by this source, so that its dead letters come back"
+        " without end; name another topic"
+    ]
+
+
+def test_topic_that_another_sink_fills_may_be_read(file: Path) -> None:
+    chain = '[sources.copies]\ntopic = "copy"\n[sinks.more]\nfrom = "copies"\ntopic = "more"\n'
+    assert findings(file, HEAD + COPY + chain) == []
+
+
 def test_offline_asks_nobody(file: Path) -> None:
     def forbidden(bootstrap: str) -> ClusterAnswer:
         raise AssertionError(bootstrap)
@@ -201,6 +231,30 @@ def test_files_and_schemas_that_are_not_there(file: Path) -> None:
     assert findings(file, avro + COPY) == [
         f"f:4: sources.orders.schema_file: there is no file {file.parent}/order.avsc"
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "said"),
+    [
+        ("avro", b"record Order", "the Avro schema is not JSON: "),
+        ("avro", b"\xff", "the Avro schema is not JSON: "),
+        ("avro", b'"long"', "The Avro schema must be a record: its fields are the columns"),
+        (
+            "avro",
+            b'{"type": "record", "name": "o", "fields": [{}]}',
+            "the Avro schema has no 'name' where it needs one",
+        ),
+        ("protobuf", b"message Order {}", "The schema file is not a descriptor set; make it with protoc "),
+        ("protobuf", b"", "The descriptor set has no message 'shop.Order'"),
+    ],
+)
+def test_schema_files_that_are_something_else(file: Path, kind: str, content: bytes, said: str) -> None:
+    (file.parent / "order.schema").write_bytes(content)
+    message = '\nmessage = "shop.Order"' if kind == "protobuf" else ""
+    new = f'format = "{kind}"\nschema_file = "order.schema"{message}'
+    found = findings(file, HEAD.replace('format = "json"', new) + COPY)
+    assert [line.partition(": ")[0] for line in found] == ["f:4"]
+    assert found[0].removeprefix("f:4: sources.orders.schema_file: ").startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -274,8 +328,9 @@ def test_module_is_checked_too(tmp_path: Path) -> None:
     found = check_file(file, state_directory=str(tmp_path))
     assert found.findings == []
     assert found.pipeline is not None
-    file.write_text("build = 5\n")
-    assert check_file(file, state_directory=str(tmp_path)).pipeline is None
+    for text in ("build = 5\n", "raise SystemExit(0)\n"):
+        file.write_text(text)
+        assert check_file(file, state_directory=str(tmp_path)).pipeline is None
 
 
 def test_mistakes_in_the_file_do_not_hide_those_of_other_parts(file: Path) -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
 from tidelog.pipelines.definition import Pipeline, TableSink, TopicSink, TopicSource
 from tidelog.pipelines.fields import Notes
 from tidelog.pipelines.lines import KeyPath
@@ -70,10 +71,18 @@ def _clusters(pipeline: Pipeline, notes: Notes) -> dict[str, KeyPath]:
         bootstrap = sink.bootstrap if isinstance(sink, TopicSink) else sink.dead_letter_bootstrap
         parts.append((bootstrap, ("sinks", sink.name)))
     for bootstrap, path in parts:
-        if bootstrap is not None:
+        if bootstrap is not None and _is_address(bootstrap):
             own = (*path, "bootstrap")
             clusters.setdefault(bootstrap, own if notes.lines.has(own) else ("pipeline", "bootstrap"))
     return clusters
+
+
+def _is_address(bootstrap: str) -> bool:
+    """Whatever else it is has been complained about."""
+    try:
+        return bool(parse_bootstrap(bootstrap))
+    except BadBootstrap:
+        return False
 
 
 def _topics_used(pipeline: Pipeline) -> Iterator[_Use]:
@@ -117,7 +126,6 @@ def ask_cluster(bootstrap: str) -> ClusterAnswer:
 
 async def _ask(bootstrap: str) -> ClusterAnswer:
     from tidelog.client.admin import Admin
-    from tidelog.client.bootstrap import parse_bootstrap
     from tidelog.client.cluster import Cluster
     from tidelog.runtime.randomness import SystemRandomness
     from tidelog.runtime.socket_network import SocketNetwork

@@ -19,6 +19,7 @@ from tidelog.pipelines.definition import (
     TopicSource,
 )
 from tidelog.pipelines.fields import Notes
+from tidelog.pipelines.formats.schema_files import problem_of_schema_file
 from tidelog.pipelines.lines import KeyPath
 from tidelog.pipelines.modules import BadFunction, load_function, refuse_arguments
 from tidelog.pipelines.parse_formats import is_local
@@ -41,6 +42,8 @@ FIELDS_OF_OPTIONS = {
     "topic": "topic",
 }
 """Options of `format("tidelog")` that a field of the file sets."""
+SOMEWHERE = {"kafka.bootstrap.servers": "localhost:9092"}
+"""The field's own mistakes have been told."""
 
 
 def is_installed(package: str) -> bool:
@@ -98,6 +101,10 @@ class MachineChecks:
             self._notes.complain((*path, "format"), sentence)
         if format_.schema_file is not None and not format_.schema_file.is_file():
             self._notes.complain((*path, "schema_file"), f"there is no file {format_.schema_file}")
+        elif format_.schema_file is not None and package is not None and is_installed(package):
+            problem = problem_of_schema_file(format_, format_.schema_file)
+            if problem is not None:
+                self._notes.complain((*path, "schema_file"), problem)
 
     def _check_files(self, source: FileSource, path: KeyPath) -> None:
         if not is_local(source.path) or glob.glob(source.path):
@@ -146,13 +153,13 @@ class MachineChecks:
         from tidelog.spark.options import read_options
 
         where = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
-        fixed = {"kafka.bootstrap.servers": source.bootstrap, **where}
+        fixed = {**SOMEWHERE, **where}
         self._check_options(source.options, path, lambda: read_options({**fixed, **source.options}, is_stream=True))
 
     def _check_write_options(self, sink: TopicSink, path: KeyPath) -> None:
         from tidelog.spark.options import write_options
 
-        fixed = {"kafka.bootstrap.servers": sink.bootstrap, "topic": sink.topic}
+        fixed = {**SOMEWHERE, "topic": sink.topic}
         self._check_options(sink.options, path, lambda: write_options({**fixed, **sink.options}, is_stream=True))
 
     def _check_options(self, options: "Mapping[str, str]", path: KeyPath, read: "Callable[[], object]") -> None:

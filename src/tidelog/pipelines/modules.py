@@ -69,7 +69,7 @@ def _import(name: str, directory: Path) -> ModuleType:
                     f"there is no module '{name}', not beside the pipeline's file nor installed{nearest(name, beside)}"
                 ) from None
             raise BadFunction(f"module {name} cannot be imported: {error}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BadFunction(f"module {name} cannot be imported: {type(error).__name__}: {error}") from error
 
 
@@ -89,7 +89,7 @@ def import_pipeline_module(file: Path) -> ModuleType:
             spec.loader.exec_module(module)
         except SyntaxError as error:
             raise Mistakes(file, [Mistake(error.lineno, "", f"not Python: {error.msg}")]) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             sentence = f"the module cannot be imported: {type(error).__name__}: {error}"
             raise Mistakes(file, [Mistake(_line_in(file, error), "", sentence)]) from error
     return module
@@ -135,7 +135,7 @@ def _mistakes_of(module: ModuleType, constants: Mapping[str, object]) -> Generat
         yield "TRIGGER", str(error)
 
 
-def _line_in(file: Path, error: Exception) -> int | None:
+def _line_in(file: Path, error: BaseException) -> int | None:
     """The last line of the file that was at work when the error came."""
     line = None
     trace = error.__traceback__

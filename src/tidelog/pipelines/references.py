@@ -1,5 +1,6 @@
 """Whether the parts of a pipeline fit together: views that are read, cycles, watermarks, columns. No I/O."""
 
+import re
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
@@ -14,6 +15,7 @@ from tidelog.pipelines.definition import (
     SqlStep,
     Step,
     TopicSink,
+    TopicSource,
     WindowStep,
 )
 from tidelog.pipelines.fields import Notes
@@ -62,6 +64,7 @@ class _References:
             self._check_used()
             self._check_sinks()
             self._check_columns()
+            self._check_loops()
 
     def _path(self, step: Step, *keys: str) -> KeyPath:
         return ("steps", self._positions.get(step.view, 0), *keys)
@@ -175,6 +178,23 @@ class _References:
             return True
         return any(self._sources[name].watermark is not None for name in above if name in self._sources)
 
+    # -- topics that are read and written
+
+    def _check_loops(self) -> None:
+        for source in self._pipeline.sources:
+            letters = source.dead_letter_topic if isinstance(source, TopicSource) else None
+            if letters is not None and _is_read_by(source, letters):
+                sentence = "is read by this source, so that its dead letters come back without end; name another topic"
+                self._notes.complain(("sources", source.name, "dead_letters"), f"'{letters}' {sentence}")
+        for sink in self._pipeline.sinks:
+            if isinstance(sink, TopicSink) and any(self._feeds(name, sink) for name in self._above(sink.of)):
+                sentence = f"the sink writes to topic '{sink.topic}', which is read above it: what it writes comes back"
+                self._notes.complain(("sinks", sink.name, "topic"), sentence, is_warning=True)
+
+    def _feeds(self, view: str, sink: TopicSink) -> bool:
+        source = self._sources.get(view)
+        return getattr(source, "bootstrap", None) == sink.bootstrap and _is_read_by(source, sink.topic)
+
     # -- columns, as far as they are known without Spark
 
     def _check_columns(self) -> None:
@@ -211,6 +231,17 @@ class _References:
         if isinstance(step, DeduplicateStep):
             return self._columns(step.of, seen | {name})
         return None if step is None else columns_of_step(step)
+
+
+def _is_read_by(source: Source | None, topic: str) -> bool:
+    if not isinstance(source, TopicSource):
+        return False
+    if source.pattern is None:
+        return topic in source.topics
+    try:
+        return re.fullmatch(source.pattern, topic) is not None
+    except re.error:
+        return False
 
 
 def _is_appending(sink: Sink) -> bool:

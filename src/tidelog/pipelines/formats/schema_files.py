@@ -1,0 +1,40 @@
+"""Whether a file of a schema can be used, told without Spark."""
+
+import json
+from pathlib import Path
+
+from tidelog.pipelines.definition import Format, FormatKind
+from tidelog.pipelines.formats import FormatError
+
+
+def problem_of_schema_file(how: Format, file: Path) -> str | None:
+    """One sentence; None if there is none."""
+    try:
+        content = file.read_bytes()
+        _refuse_bad_avro(content) if how.kind is FormatKind.AVRO else _refuse_bad_protobuf(content, how.message)
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror}"
+    except FormatError as error:
+        return str(error)
+    return None
+
+
+def _refuse_bad_avro(content: bytes) -> None:
+    from tidelog.pipelines.formats.avro_types import row_type
+
+    try:
+        row_type(json.loads(content))
+    except FormatError:
+        raise
+    except ValueError as error:
+        raise FormatError(f"the Avro schema is not JSON: {error}") from error
+    except KeyError as error:
+        raise FormatError(f"the Avro schema has no {error} where it needs one") from error
+    except (TypeError, AttributeError) as error:
+        raise FormatError(f"the Avro schema is not one: {error}") from error
+
+
+def _refuse_bad_protobuf(content: bytes, message: str | None) -> None:
+    from tidelog.pipelines.formats.protobuf_types import message_class, row_type
+
+    row_type(message_class(content, message).DESCRIPTOR)
