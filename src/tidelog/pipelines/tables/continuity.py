@@ -4,6 +4,8 @@ An application is a pipeline's sink under one checkpoint: `pipeline/sink/query i
 checkpoint, so that the numbers of another one, or of an older copy of it, say nothing about what the table holds.
 """
 
+from collections.abc import Iterable
+
 from tidelog.pipelines.tables.table import TableError
 
 
@@ -14,6 +16,14 @@ def application_of(pipeline: str, sink: str, query_id: str) -> str:
 def owner_of(application_id: str) -> str:
     """The pipeline's sink, whatever the checkpoint; empty if the application is nobody's."""
     return application_id.rpartition("/")[0]
+
+
+def other_owners(applications: Iterable[str], application_id: str) -> list[str]:
+    """Whoever wrote beside the owner of the application; those that are nobody's speak for themselves."""
+    names = set(applications)
+    # Delta tables name the owners too, beside their applications.
+    names -= {owner_of(name) for name in names}
+    return sorted({owner_of(name) or name for name in names} - {owner_of(application_id) or application_id})
 
 
 def refuse_another_checkpoint(location: str, application_id: str) -> None:

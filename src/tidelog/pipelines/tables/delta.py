@@ -10,27 +10,30 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from tidelog.pipelines.definition import Compaction, TableSink
 from tidelog.pipelines.tables.compaction import groups_to_compact
-from tidelog.pipelines.tables.continuity import owner_of
+from tidelog.pipelines.tables.continuity import other_owners, owner_of
+from tidelog.pipelines.tables.delta_log import applications_of
 from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
 from tidelog.pipelines.tables.files import FileLayout, write_files
 from tidelog.pipelines.tables.partitions import PartitionColumn
-from tidelog.pipelines.tables.schema import Evolve, evolved, plain_schema
-from tidelog.pipelines.tables.table import Before, TableError, nothing
+from tidelog.pipelines.tables.schema import Evolve, evolved, plain_schema, replacing
+from tidelog.pipelines.tables.table import Before, Contents, TableError, can_replace, nothing
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 10
 """How often a commit is tried when other writers change the table at the same time."""
-
+REPLACEMENTS_MAX = 100
+"""One of them comes between two batches of a pipeline that is running, however fast."""
 
 DELTA_RETENTION_HOURS = 7 * 24
 CONFIGURATION = {
@@ -100,6 +103,34 @@ class DeltaLakeTable:
                 logger.info("commit repeated table=%s batch=%d reason=%s", self._location, batch_id, error)
         raise AssertionError("unreachable")
 
+    def other_owners(self) -> list[str]:
+        return other_owners(applications_of(self._existing()), self._application_id)
+
+    def contents(self) -> Contents:
+        files = frozenset(file.path for file in self.files())
+        return Contents(files, self._known().transaction_version(self._application_id))
+
+    def replacement_layout(self, schema: pa.Schema, batch_id: int) -> FileLayout:
+        self._check_partitions(self._existing())
+        return self._layout_of(replacing(self._known_schema(), schema), f"part-{batch_id}")
+
+    def replace(
+        self, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int, *, keeps_later: bool
+    ) -> bool:
+        for attempt in range(1, REPLACEMENTS_MAX + 1):
+            now = self.contents()
+            has_same_columns = self._known_schema() == layout.schema
+            if not can_replace(old, now, keeps_later=keeps_later and has_same_columns):
+                return False
+            try:
+                self._replace(old, now, files, layout.schema, batch_id)
+                return True
+            except CommitFailedError as error:
+                if attempt == REPLACEMENTS_MAX:
+                    raise
+                logger.info("replacement repeated table=%s reason=%s", self._location, error)
+        raise AssertionError("unreachable")
+
     def files(self) -> list[TableFile]:
         actions = pa.table(self._existing().get_add_actions(flatten=False)).to_pylist()
         return [
@@ -144,6 +175,28 @@ class DeltaLakeTable:
             commit_properties=CommitProperties(app_transactions=self._transactions(batch_id)),
         )
         self._before("after the commit")
+
+    def _replace(
+        self, old: Contents, now: Contents, files: Sequence[FileFacts], schema: pa.Schema, batch_id: int
+    ) -> None:
+        """Never on top of a commit that was not looked at. Overwriting removes all files, and changes the columns."""
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [self._add_action(file, now_ms) for file in files]
+        is_whole = now.files == old.files
+        if not is_whole:
+            actions += [RemoveAction(unquote(path), True, now_ms) for path in old.files]
+        is_new_batch = now.last_batch is None or now.last_batch < batch_id
+        self._before("replace the files")
+        self._known().create_write_transaction(
+            actions,
+            "overwrite" if is_whole else "append",
+            DeltaSchema.from_arrow(schema),
+            self._partition_names(),
+            commit_properties=CommitProperties(
+                max_commit_retries=0, app_transactions=self._transactions(batch_id) if is_new_batch else None
+            ),
+        )
+        self._before("after the replacement")
 
     def _transactions(self, batch_id: int) -> list[Transaction]:
         return [Transaction(name, batch_id) for name in (self._application_id, self._owner) if name]

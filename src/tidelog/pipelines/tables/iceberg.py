@@ -23,7 +23,8 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -37,16 +38,18 @@ from pyiceberg.typedef import Record
 
 from tidelog.pipelines.definition import Compaction, TableSink
 from tidelog.pipelines.tables.compaction import groups_to_compact
-from tidelog.pipelines.tables.continuity import owner_of
+from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
 from tidelog.pipelines.tables.files import FileLayout, filesystem_of, write_files
 from tidelog.pipelines.tables.partitions import PartitionColumn, Transform, iceberg_column
-from tidelog.pipelines.tables.schema import Evolve, plain_schema
-from tidelog.pipelines.tables.table import Before, TableError, nothing
+from tidelog.pipelines.tables.schema import Evolve, difference, plain_schema
+from tidelog.pipelines.tables.table import Before, Contents, TableError, can_replace, nothing
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 10
+REPLACEMENTS_MAX = 100
+"""One of them comes between two batches of a pipeline that is running, however fast."""
 BATCH_PROPERTY = "tidelog.batch."
 SNAPSHOTS_KEPT = 20
 """At least so many. pyiceberg copies the whole list several times in a commit: it must not grow with every batch."""
@@ -110,7 +113,7 @@ class IcebergTable:
     def layout(self, batch_id: int) -> FileLayout:
         table = self._known()
         self._check_partitions(table)
-        return self._layout_of(table, f"part-{batch_id}")
+        return self._layout_of(table.metadata, f"part-{batch_id}")
 
     def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
         for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -125,6 +128,40 @@ class IcebergTable:
                 if attempt == ATTEMPTS_MAX:
                     raise
                 logger.info("commit repeated table=%s batch=%d reason=%s", self._identifier, batch_id, error)
+        raise AssertionError("unreachable")
+
+    def other_owners(self) -> list[str]:
+        names = [name for name in self._existing().properties if name.startswith(BATCH_PROPERTY)]
+        return other_owners((name.removeprefix(BATCH_PROPERTY) for name in names), self._application_id)
+
+    def contents(self) -> Contents:
+        return self._contents_of(self._existing())
+
+    def replacement_layout(self, schema: pa.Schema, batch_id: int) -> FileLayout:
+        """The new columns have the numbers that the replacement will give them."""
+        table = self._existing()
+        self._check_partitions(table)
+        change = table.transaction()
+        _give_columns(change, schema)
+        return self._layout_of(change.table_metadata, f"part-{batch_id}")
+
+    def replace(
+        self, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int, *, keeps_later: bool
+    ) -> bool:
+        for attempt in range(1, REPLACEMENTS_MAX + 1):
+            table = self._existing()
+            now = self._contents_of(table)
+            has_same_columns = schema_to_pyarrow(table.schema()).equals(layout.schema, check_metadata=True)
+            if not can_replace(old, now, keeps_later=keeps_later and has_same_columns):
+                return False
+            try:
+                self._replace(table, old, files, layout, batch_id)
+                self._expire_snapshots()
+                return True
+            except CommitFailedException as error:
+                if attempt == REPLACEMENTS_MAX:
+                    raise
+                logger.info("replacement repeated table=%s reason=%s", self._identifier, error)
         raise AssertionError("unreachable")
 
     def files(self) -> list[TableFile]:
@@ -142,7 +179,7 @@ class IcebergTable:
 
     def sweep(self, older_than_s: float) -> int:
         table = self._existing()
-        filesystem, directory = filesystem_of(_data_directory(table))
+        filesystem, directory = filesystem_of(_data_directory(table.metadata))
         limit = datetime.now(UTC) - timedelta(seconds=older_than_s)
         named = {filesystem_of(path)[1] for path in table.inspect.all_files()["file_path"].to_pylist()}
         found = filesystem.get_file_info(FileSelector(directory, allow_not_found=True, recursive=True))
@@ -162,7 +199,7 @@ class IcebergTable:
 
     def _commit(self, files: Sequence[FileFacts], batch_id: int) -> None:
         table = self._known()
-        data_files = [_data_file(table, file, _data_directory(table)) for file in files]
+        data_files = [_data_file(table.metadata, file, _data_directory(table.metadata)) for file in files]
         told = {"tidelog.application": self._application_id, "tidelog.batch": str(batch_id)}
         with table.transaction() as transaction:
             transaction.set_properties({self._batch_property: str(batch_id)})
@@ -171,6 +208,33 @@ class IcebergTable:
                     append.append_data_file(data_file)
             self._before("commit")
         self._before("after the commit")
+
+    def _contents_of(self, table: Table) -> Contents:
+        batch = table.properties.get(self._batch_property)
+        paths = frozenset(task.file.file_path for task in table.scan().plan_files())
+        return Contents(paths, None if batch is None else int(batch))
+
+    def _replace(
+        self, table: Table, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int
+    ) -> None:
+        replaced = [task.file for task in table.scan().plan_files() if task.file.file_path in old.files]
+        last = int(table.properties.get(self._batch_property, -1))
+        with table.transaction() as transaction:
+            _give_columns(transaction, layout.schema)
+            changed = transaction.table_metadata
+            if not schema_to_pyarrow(changed.schema()).equals(layout.schema, check_metadata=True):
+                raise TableError(
+                    f"The columns of table {self._identifier} were changed by another writer while new files were "
+                    "written for it: begin again"
+                )
+            transaction.set_properties({self._batch_property: str(max(last, batch_id))})
+            with transaction.update_snapshot().overwrite() as overwrite:
+                for data_file in replaced:
+                    overwrite.delete_data_file(data_file)
+                for file in files:
+                    overwrite.append_data_file(_data_file(changed, file, layout.directory))
+            self._before("replace the files")
+        self._before("after the replacement")
 
     def _compact(self, compaction: Compaction) -> int:
         table = self._existing()
@@ -190,9 +254,9 @@ class IcebergTable:
 
     def _rewritten(self, table: Table, tasks: Sequence[FileScanTask]) -> list[DataFile]:
         scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-        layout = self._layout_of(table, "compacted")
+        layout = self._layout_of(table.metadata, "compacted")
         facts = write_files(layout, scan.to_record_batches(tasks))
-        return [_data_file(table, fact, layout.directory) for fact in facts]
+        return [_data_file(table.metadata, fact, layout.directory) for fact in facts]
 
     def _expire_snapshots(self) -> None:
         """Files that only an expired snapshot names are left to `sweep`."""
@@ -205,10 +269,10 @@ class IcebergTable:
         except CommitFailedException as error:
             logger.info("snapshots stay until the next batch table=%s reason=%s", self._identifier, error)
 
-    def _layout_of(self, table: Table, name_prefix: str) -> FileLayout:
+    def _layout_of(self, metadata: TableMetadata, name_prefix: str) -> FileLayout:
         return FileLayout(
-            directory=_data_directory(table),
-            schema=schema_to_pyarrow(table.schema()),
+            directory=_data_directory(metadata),
+            schema=schema_to_pyarrow(metadata.schema()),
             name_prefix=name_prefix,
             partition_by=self._partition_by,
             has_text_values=False,
@@ -281,11 +345,26 @@ def _named(fields: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{transform}({source})" for source, transform in fields) or "nothing"
 
 
-def _data_directory(table: Table) -> str:
-    return f"{table.location().rstrip('/')}/data"
+def _give_columns(transaction: Transaction, schema: pa.Schema) -> None:
+    """Columns that are there and have the type, or can take it, stay; the table's others go."""
+    found = difference(plain_schema(schema_to_pyarrow(transaction.table_metadata.schema())), plain_schema(schema))
+    gone = [*found.missing, *(change.name for change in found.changed)]
+    if gone:
+        with transaction.update_schema(allow_incompatible_changes=True) as update:
+            for name in gone:
+                update.delete_column(name)
+    changed = {change.name for change in (*found.widened, *found.changed)}
+    new = [field for field in plain_schema(schema) if field.name in changed | {field.name for field in found.added}]
+    if new:
+        with transaction.update_schema() as update:
+            update.union_by_name(pa.schema(new))
 
 
-def _data_file(table: Table, file: FileFacts, directory: str) -> DataFile:
+def _data_directory(metadata: TableMetadata) -> str:
+    return f"{metadata.location.rstrip('/')}/data"
+
+
+def _data_file(table: TableMetadata, file: FileFacts, directory: str) -> DataFile:
     path = f"{directory}/{file.path}"
     filesystem, local = filesystem_of(path)
     with filesystem.open_input_file(local) as opened:

@@ -1,10 +1,12 @@
 """The manifests of a Parquet directory: each says which staged files take their place, and which files leave."""
 
+import fcntl
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,7 +20,7 @@ MANIFESTS_MAX = 16
 @dataclass(frozen=True, slots=True)
 class Manifest:
     name: str
-    """The batch's number, or `compaction-` and something unique."""
+    """The batch's number, or what is done and something unique."""
     staged: str
     """The staging directory, below the table's, so that the table may be moved as a whole."""
     files: tuple[str, ...]
@@ -38,8 +40,26 @@ class Manifests:
         self._directory = location / "_tidelog" / "batches" / application
         self._staging = location / "_tidelog" / "staged" / application
         self._summary = self._directory / "summary"
+        self._lock = location / "_tidelog" / "lock"
+        self._is_locked = False
         self._before = before
         self._finished: set[str] = set()
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Nobody else moves or removes files of the table meanwhile; may be entered again from within."""
+        if self._is_locked:
+            yield
+            return
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._is_locked = True
+            yield
+        finally:
+            self._is_locked = False
+            os.close(descriptor)
 
     def staging_directory(self, name: str) -> Path:
         return self._staging / name
@@ -66,11 +86,18 @@ class Manifests:
 
     def last_batch(self) -> int | None:
         """Finishes what a crash left unfinished, then says which batch is the last one in the table."""
-        last = self._summarised_batch()
-        for manifest in self._waiting():
-            self.finish(manifest)
-        batches = [batch for batch in (last, *self._batches()) if batch is not None]
-        return max(batches, default=None)
+        with self.alone():
+            for manifest in self._waiting():
+                self.finish(manifest)
+            batches = [batch for batch in (self._summarised_batch(), *self._batches()) if batch is not None]
+            return max(batches, default=None)
+
+    @staticmethod
+    def applications(location: Path) -> list[str]:
+        """All that have published anything, as their directories are called."""
+        directory = location / "_tidelog" / "batches"
+        published = (path for path in directory.rglob("*") if path.suffix == ".json" or path.name == "summary")
+        return sorted({str(path.parent.relative_to(directory)) for path in published})
 
     def siblings_with_batches(self) -> bool:
         """Whether applications beside this one, in the directory of the same owner, have published anything."""
@@ -95,16 +122,19 @@ class Manifests:
         shutil.rmtree(self._location / manifest.staged, ignore_errors=True)
         self._finished.add(manifest.name)
         if manifest.batch_id is None:
-            self._before("remove the compaction's manifest")
+            self._before("remove the manifest")
             self._path(manifest.name).unlink(missing_ok=True)
         elif len(self._batches()) >= MANIFESTS_MAX:
             self.summarise()
 
     def summarise(self) -> None:
         """From here on no manifest names the files in place, so that they may be replaced."""
-        last = self.last_batch()
-        if last is None:
-            return
+        with self.alone():
+            last = self.last_batch()
+            if last is not None:
+                self._summarise(last)
+
+    def _summarise(self, last: int) -> None:
         self._before("write the summary")
         replace_file(self._summary, json.dumps({"last_batch": last}).encode())
         self._before("remove summarised manifests")

@@ -19,26 +19,29 @@ import pyarrow.parquet as pq
 
 from tidelog.pipelines.definition import Compaction, TableSink
 from tidelog.pipelines.tables.compaction import groups_to_compact
-from tidelog.pipelines.tables.continuity import owner_of
+from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.facts import FileFacts, TableFile
 from tidelog.pipelines.tables.files import FileLayout, conform, write_files
-from tidelog.pipelines.tables.manifests import Manifests, replace_file
+from tidelog.pipelines.tables.manifests import Manifest, Manifests, replace_file
 from tidelog.pipelines.tables.partitions import PartitionColumn
-from tidelog.pipelines.tables.schema import Evolve, evolved, plain_schema
-from tidelog.pipelines.tables.table import Before, TableError, nothing
+from tidelog.pipelines.tables.schema import Evolve, evolved, plain_schema, replacing
+from tidelog.pipelines.tables.table import Before, Contents, TableError, can_replace, nothing
 
 logger = logging.getLogger(__name__)
+
+SCHEMA_PATH = "_tidelog/schema"
 
 
 class ParquetTable:
     def __init__(self, sink: TableSink, application_id: str, before: Before = nothing) -> None:
         self._sink = sink
         self._location = local_path(sink.location)
+        self._application_id = application_id
         self._has_owner = bool(owner_of(application_id))
         self._application = quote(application_id.rpartition("/")[2], safe="")
         self._before = before
         self._manifests = Manifests(self._location, quote(application_id), before)
-        self._schema_path = self._location / "_tidelog" / "schema"
+        self._schema_path = self._location / SCHEMA_PATH
         self._partition_by = tuple(PartitionColumn(field.name, field.name) for field in sink.partition_by)
 
     def last_batch(self) -> int | None:
@@ -56,19 +59,23 @@ class ParquetTable:
 
     def create(self, schema: pa.Schema) -> None:
         self._before("write the schema")
-        replace_file(self._schema_path, plain_schema(schema).serialize().to_pybytes())
+        _write_schema(self._schema_path, schema)
 
     def evolve(self, change: Evolve) -> None:
         """Added columns are null in older files. Readers trip over files of different types, so widening rewrites."""
         schema = evolved(self._known_schema(), change)
-        if change.widened:
-            self._widen(schema)
-        self.create(schema)
+        with self._manifests.alone():
+            if change.widened:
+                self._widen(schema)
+            self.create(schema)
 
     def layout(self, batch_id: int) -> FileLayout:
+        return self._layout_of(str(batch_id), self._known_schema(), batch_id)
+
+    def _layout_of(self, staged: str, schema: pa.Schema, batch_id: int) -> FileLayout:
         return FileLayout(
-            directory=str(self._manifests.staging_directory(str(batch_id))),
-            schema=self._known_schema(),
+            directory=str(self._manifests.staging_directory(staged)),
+            schema=schema,
             name_prefix=f"part-{self._application}-{batch_id}",
             partition_by=self._partition_by,
             has_exact_directories=True,
@@ -85,6 +92,46 @@ class ParquetTable:
         self.last_batch()
         return is_first
 
+    def other_owners(self) -> list[str]:
+        return other_owners(map(unquote, Manifests.applications(self._location)), self._application_id)
+
+    def contents(self) -> Contents:
+        """All manifests are summarised, so that none names the files."""
+        for application in set(Manifests.applications(self._location)) - {quote(self._application_id)}:
+            Manifests(self._location, application).summarise()
+        return self._contents()
+
+    def _contents(self) -> Contents:
+        with self._manifests.alone():
+            self._manifests.summarise()
+            return Contents(frozenset(map(str, self._data_paths())), self._manifests.last_batch())
+
+    def replacement_layout(self, schema: pa.Schema, batch_id: int) -> FileLayout:
+        return self._layout_of(f"replay-{uuid.uuid4().hex}", replacing(self._known_schema(), schema), batch_id)
+
+    def replace(
+        self, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int, *, keeps_later: bool
+    ) -> bool:
+        self._before("replace the files")
+        with self._manifests.alone():
+            now = self._contents()
+            has_same_columns = self._known_schema() == layout.schema
+            if not can_replace(old, now, keeps_later=keeps_later and has_same_columns):
+                return False
+            paths = [file.path for file in files]
+            if not has_same_columns:
+                _write_schema(Path(layout.directory) / SCHEMA_PATH, layout.schema)
+                paths.append(SCHEMA_PATH)
+            is_new_batch = now.last_batch is None or now.last_batch < batch_id
+            staged = Path(layout.directory)
+            name = str(batch_id) if is_new_batch else staged.name
+            is_first = self._manifests.publish(
+                Manifest(name, str(staged.relative_to(self._location)), tuple(paths), tuple(old.files))
+            )
+            self._before("finish the replacement")
+            self.last_batch()
+            return is_first
+
     def files(self) -> list[TableFile]:
         return [
             TableFile(str(path), (str(path.parent),), (self._location / path).stat().st_size, 0)
@@ -93,10 +140,11 @@ class ParquetTable:
 
     def compact(self, compaction: Compaction) -> int:
         """Of this application's files only: others' manifests may still name theirs."""
-        self._manifests.summarise()
-        groups = groups_to_compact(filter(self._is_ours, self.files()), compaction)
-        if groups:
-            self._replace(groups, self._known_schema())
+        with self._manifests.alone():
+            self._manifests.summarise()
+            groups = groups_to_compact(filter(self._is_ours, self.files()), compaction)
+            if groups:
+                self._exchange(groups, self._known_schema())
         return sum(len(group) for group in groups)
 
     def sweep(self, older_than_s: float) -> int:
@@ -148,9 +196,9 @@ class ParquetTable:
                 f"Table {self._location} has files of other writers, so its columns cannot be widened here: "
                 "cast the columns in a step"
             )
-        self._replace([[file] for file in files], schema)
+        self._exchange([[file] for file in files], schema)
 
-    def _replace(self, groups: Sequence[Sequence[TableFile]], schema: pa.Schema) -> None:
+    def _exchange(self, groups: Sequence[Sequence[TableFile]], schema: pa.Schema) -> None:
         """One new file for each group; the manifest makes it all or nothing."""
         name = f"compaction-{uuid.uuid4().hex}"
         staged = self._manifests.staging_directory(name)
@@ -173,6 +221,10 @@ class ParquetTable:
             with pq.ParquetFile(self._location / file.path) as opened:
                 for batch in opened.iter_batches():
                     yield from conform(pa.Table.from_batches([batch]), schema).to_batches()
+
+
+def _write_schema(path: Path, schema: pa.Schema) -> None:
+    replace_file(path, plain_schema(schema).serialize().to_pybytes())
 
 
 def local_path(location: str) -> Path:

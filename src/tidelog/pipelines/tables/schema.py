@@ -121,6 +121,11 @@ def evolved(table: pa.Schema, change: Evolve) -> pa.Schema:
     return pa.schema([*fields, *change.added])
 
 
+def replacing(table: pa.Schema, rows: pa.Schema) -> pa.Schema:
+    """The table's columns when all its rows are exchanged: as they were if the new rows fit, else those of the rows."""
+    return table if not difference(table, rows) else plain_schema(rows)
+
+
 def fits(rows_type: pa.DataType, table_type: pa.DataType) -> bool:
     rows_type, table_type = plain(rows_type), plain(table_type)
     return bool(rows_type == table_type or table_type in WIDER.get(rows_type, ()))

@@ -1,7 +1,7 @@
 """What the writer needs of a table, whatever its kind."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -16,6 +16,13 @@ Before: TypeAlias = Callable[[str], None]
 
 class TableError(Exception):
     """The table cannot be used as the sink declares it; the sentence says why and what to do."""
+
+
+class Contents(NamedTuple):
+    """What a table holds at one moment."""
+
+    files: frozenset[str]
+    last_batch: int | None
 
 
 class Table(Protocol):
@@ -43,6 +50,24 @@ class Table(Protocol):
         """Make the files part of the table, all or none; False if the table already held the batch."""
         ...
 
+    def other_owners(self) -> list[str]:
+        """Whose rows the table holds beside those of this application's owner (see `continuity`)."""
+        ...
+
+    def contents(self) -> Contents: ...
+
+    def replacement_layout(self, schema: pa.Schema, batch_id: int) -> FileLayout:
+        """Where and how to write files that are to take the place of others, with columns of their own."""
+        ...
+
+    def replace(
+        self, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int, *, keeps_later: bool
+    ) -> bool:
+        """Put the files, and their columns, in the place of the old ones, all or nothing: the table then holds the
+        batches up to that one, and files that came after the old ones if they may be kept. False, and nothing is
+        changed: old files were rewritten meanwhile, or later ones may not be kept or have other columns."""
+        ...
+
     def files(self) -> list[TableFile]: ...
 
     def compact(self, compaction: Compaction) -> int:
@@ -62,3 +87,8 @@ class Table(Protocol):
 
 def nothing(step: str) -> None:
     """No crash."""
+
+
+def can_replace(old: Contents, now: Contents, *, keeps_later: bool) -> bool:
+    """As long as the old files are all there, what is there besides holds rows that came later, and only those."""
+    return old.files <= now.files if keeps_later else old == now
