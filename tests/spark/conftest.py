@@ -13,7 +13,8 @@ from tools.apache_kafka import free_port
 
 @pytest.fixture
 def fakes() -> Iterator[FakeCluster]:
-    """It lives on the client's loop too."""
+    """It lives on the client's loop too, and nothing else does."""
+    client_thread.stop()
     cluster = FakeCluster(brokers=1)
     cluster.brokers[1].address = Address(HOST, free_port())
     client_thread.run(cluster.listen(SocketNetwork(1_000_000)))

@@ -1,19 +1,21 @@
 """What a task reads of its ranges, with the settings of its query, and what it makes of records that are gone."""
 
+import asyncio
 import time
 from dataclasses import replace
 
 import pytest
 
-from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeCluster
+from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeCluster, FakePartition
 from tests.server.harness import batch_of
 from tidelog.client.consumer_settings import READ_COMMITTED
 from tidelog.client.range_reader import OffsetsGone
 from tidelog.client.retries import GaveUp
 from tidelog.protocol.messages.fetch import FetchRequest
+from tidelog.spark import client_thread
 from tidelog.spark.options import ReadOptions, read_options
 from tidelog.spark.planning import OffsetRange
-from tidelog.spark.reading import read_ranges, what_is_left
+from tidelog.spark.reading import RANGES_AT_ONCE, read_ranges, what_is_left
 from tidelog.spark.source_errors import DataLost, TopicRecreated
 
 WHOLE = OffsetRange(TOPIC, 0, 0, 6, TOPIC_ID)
@@ -88,6 +90,39 @@ def test_a_topic_made_again_has_none_of_the_records(fakes: FakeCluster) -> None:
     with pytest.raises(TopicRecreated, match="set failOnDataLoss to false"):
         values(before, options_for(fakes))
     assert values(before, options_for(fakes, failOnDataLoss="false")) == []
+
+
+def test_what_is_gone_of_one_range_does_not_concern_the_others(fakes: FakeCluster) -> None:
+    fill(fakes)
+    fakes.partitions.append(FakePartition())
+    fakes.partitions[1].append(batch_of(b"other"))
+    fakes.partitions[0].start = 5
+    ranges = [WHOLE, WHOLE._replace(partition=1, end=1)]
+    batches = read_ranges(ranges, options_for(fakes, failOnDataLoss="false"), ["partition", "value"])
+    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    assert sorted(rows) == [(0, b"5"), (1, b"other")]
+
+
+def test_the_next_ranges_are_fetched_while_one_is_decoded_and_ended_with_it(fakes: FakeCluster) -> None:
+    fakes.partitions += [FakePartition() for _ in range(7)]
+    for number, partition in enumerate(fakes.partitions):
+        partition.append(batch_of(b"%d" % number))
+    ranges = [WHOLE._replace(partition=number, end=1) for number in range(8)]
+    batches = read_ranges(ranges, options_for(fakes), ["value"])
+    assert next(batches).column(0).to_pylist() == [b"0"]
+    deadline = time.monotonic() + 20
+    while len(fakes.brokers[1].seen(FetchRequest)) < RANGES_AT_ONCE and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert RANGES_AT_ONCE <= len(fakes.brokers[1].seen(FetchRequest)) <= RANGES_AT_ONCE + 1
+    batches.close()
+    assert client_thread.run(tasks()) == 0
+    again = read_ranges(ranges, options_for(fakes), ["value"])
+    assert [value for batch in again for value in batch.column(0).to_pylist()] == [b"%d" % n for n in range(8)]
+
+
+async def tasks() -> int:
+    """Others than the one that asks."""
+    return len(asyncio.all_tasks()) - 1
 
 
 def test_what_is_left_of_a_range_lies_in_the_log() -> None:

@@ -176,9 +176,13 @@ class RangeReader:
     def __aiter__(self) -> "RangeReader":
         return self
 
-    async def __anext__(self) -> FetchedRange:
+    def start(self) -> None:
+        """Send the first fetch now, and not only when somebody waits for its answer."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._fetch_on_and_on())
+
+    async def __anext__(self) -> FetchedRange:
+        self.start()
         fetched = await self._fetched.get()
         if isinstance(fetched, FetchedRange):
             self._room.release()

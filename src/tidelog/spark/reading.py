@@ -1,10 +1,13 @@
 """What a task does: fetch its ranges, the next fetch under way while the last is decoded, and give Spark Arrow."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Generator, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from tidelog.client.range_reader import OffsetsGone, RangeReader, RangeSettings, TopicChanged
-from tidelog.errors import UnknownTopicOrPartition
+from tidelog.client.range_reader import FetchedRange, OffsetsGone, RangeReader, RangeSettings, TopicChanged
+from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.spark import client_thread
 from tidelog.spark.data_loss import report_loss
 from tidelog.spark.options import ReadOptions
@@ -14,35 +17,37 @@ from tidelog.spark.source_errors import DataLost, TopicRecreated
 if TYPE_CHECKING:
     import pyarrow as pa
 
+RANGES_AT_ONCE = 4
+"""So many are fetched at a time, each on a connection of its own; a client keeps as many for the next time."""
+
 
 def read_ranges(
     ranges: Sequence[OffsetRange], options: ReadOptions, columns: Sequence[str]
 ) -> "Generator[pa.RecordBatch, None, None]":
-    for found in ranges:
-        yield from read_range(found, options, columns)
-
-
-def read_range(found: OffsetRange, options: ReadOptions, columns: Sequence[str]) -> "Iterator[pa.RecordBatch]":
     """Raises DataLost, unless the query is to go on without what is gone."""
     from tidelog.spark.records.decoding import PartitionDecoder
 
-    decoder = PartitionDecoder(found.topic, found.partition, columns)
-    rest: OffsetRange | None = found
-    while rest is not None:
-        try:
-            for fetched in client_thread.iterate(_reader(rest, options)):
-                yield from decoder.decode(fetched.records, rest.start, rest.end, fetched.aborted)
-                rest = rest._replace(start=fetched.next_offset)
-            return
-        except OffsetsGone as gone:
-            rest = what_is_left(rest, gone)
-            report_loss(options, DataLost(gone.message))
-        except TopicChanged as changed:
-            report_loss(options, TopicRecreated(changed.message))
-            return
-        except UnknownTopicOrPartition as unknown:
-            report_loss(options, DataLost(unknown.message))
-            return
+    rest = list(ranges)
+    while rest:
+        to_read, rest = rest, []
+        decoders = [PartitionDecoder(found.topic, found.partition, columns) for found in to_read]
+        for number, fetched in client_thread.iterate(partial(_fetch_in_turn, to_read, options)):
+            found = to_read[number]
+            if isinstance(fetched, KafkaError):
+                rest += after_loss(found, fetched, options)
+            else:
+                yield from decoders[number].decode(fetched.records, found.start, found.end, fetched.aborted)
+                to_read[number] = found._replace(start=fetched.next_offset)
+
+
+def after_loss(found: OffsetRange, error: KafkaError, options: ReadOptions) -> list[OffsetRange]:
+    """What there still is to read of a range that could not be read to its end."""
+    if isinstance(error, OffsetsGone):
+        report_loss(options, DataLost(error.message))
+        left = what_is_left(found, error)
+        return [] if left is None else [left]
+    report_loss(options, (TopicRecreated if isinstance(error, TopicChanged) else DataLost)(error.message))
+    return []
 
 
 def what_is_left(found: OffsetRange, gone: OffsetsGone) -> OffsetRange | None:
@@ -53,7 +58,27 @@ def what_is_left(found: OffsetRange, gone: OffsetsGone) -> OffsetRange | None:
     return found._replace(start=start, end=end)
 
 
-def _reader(found: OffsetRange, options: ReadOptions) -> Callable[[], RangeReader]:
+async def _fetch_in_turn(
+    ranges: Sequence[OffsetRange], options: ReadOptions
+) -> AsyncIterator[tuple[int, FetchedRange | KafkaError]]:
+    """What is fetched of one range after another, or why no more can be, with the number of the range."""
+    readers = deque(_reader(found, options) for found in ranges)
+    try:
+        for number in range(len(ranges)):
+            for reader in islice(readers, RANGES_AT_ONCE):
+                reader.start()
+            try:
+                async for fetched in readers[0]:
+                    yield number, fetched
+            except (OffsetsGone, TopicChanged, UnknownTopicOrPartition) as error:
+                yield number, error
+            readers.popleft()
+    finally:
+        for reader in readers:
+            await reader.aclose()
+
+
+def _reader(found: OffsetRange, options: ReadOptions) -> RangeReader:
     client = options.client
     settings = RangeSettings(
         max_bytes=client.fetch_max_bytes,
@@ -61,9 +86,5 @@ def _reader(found: OffsetRange, options: ReadOptions) -> Callable[[], RangeReade
         isolation_level=client.isolation_level,
         timeout_s=client.read_timeout_s,
     )
-
-    def make() -> RangeReader:
-        cluster = client_thread.cluster_for(options.bootstrap, client)
-        return RangeReader(cluster, found.topic_partition, found.start, found.end, settings, topic_id=found.topic_id)
-
-    return make
+    cluster = client_thread.cluster_for(options.bootstrap, client)
+    return RangeReader(cluster, found.topic_partition, found.start, found.end, settings, topic_id=found.topic_id)
