@@ -111,8 +111,8 @@ def test_dead_letters_are_not_counted_again_as_skipped() -> None:
 
 def test_only_events_after_the_last_one_seen_are_new() -> None:
     events = [("0", "a"), ("1", "b"), ("2", "c")]
-    assert unseen(events, None) == 3
-    assert unseen(events, ("1", "b")) == 1
-    assert unseen(events, ("2", "c")) == 0
-    assert unseen(events, ("9", "gone")) == 3
+    assert unseen(reversed(events), None) == 3
+    assert unseen(reversed(events), ("1", "b")) == 1
+    assert unseen(reversed(events), ("2", "c")) == 0
+    assert unseen(reversed(events), ("9", "gone")) == 3
     assert unseen([], ("1", "b")) == 0

@@ -1,7 +1,7 @@
 """How a pipeline goes, from what Spark tells after each micro-batch. No clock and no Spark: JSON and times go in."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -222,9 +222,11 @@ def _positions(offsets: object) -> dict[tuple[str, int], int]:
     }
 
 
-def unseen(told: Sequence[tuple[str, str]], last: tuple[str, str] | None) -> int:
-    """How many at the end of `told` came after `last`, all of them if it is no longer there."""
-    for behind, event in enumerate(reversed(told)):
+def unseen(newest_first: Iterable[tuple[str, str]], last: tuple[str, str] | None) -> int:
+    """How many came after `last`, all of them if it is no longer there; looks no further than that."""
+    count = 0
+    for event in newest_first:
         if event == last:
-            return behind
-    return len(told)
+            return count
+        count += 1
+    return count

@@ -195,7 +195,7 @@ class Runner:
                 run.read_progress()
                 if is_late or run.batches > batches[run.name] or not run.is_in_batch():
                     run.stop()
-            active = [run for run in active if run.is_active()]
+            active = [run for run in active if run.is_active() and not run.is_stuck]
             on_look(self._measured())
             time.sleep(STOPPING_POLL_S)
         for run in self._runs:
@@ -237,6 +237,8 @@ class QueryRun:
         self._query: StreamingQuery | None = None
         self._seen: tuple[str, str] | None = None
         self._start_again_s: float | None = None
+        self.is_stuck = False
+        """Spark did not stop it within its own limit: it ends with the process."""
 
     def start(self) -> None:
         self._start_again_s = None
@@ -269,11 +271,13 @@ class QueryRun:
         if self._query is None:
             return
         told = self._query._jsq.recentProgress()
-        keys = [_event_key(event) for event in told]
-        first_new = len(keys) - unseen(keys, self._seen)
-        for index in range(first_new, len(keys)):
+        count = len(told)
+        # Backwards and only as far as needed: every question is a way to Java and back.
+        new = unseen((_event_key(told[index]) for index in reversed(range(count))), self._seen)
+        for index in range(count - new, count):
             self._on_event(json.loads(told[index].json()))
-        self._seen = keys[-1] if keys else self._seen
+        if new:
+            self._seen = _event_key(told[count - 1])
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         self.meter.on_progress(event, self._clock())
@@ -300,6 +304,7 @@ class QueryRun:
         try:
             self._query.stop()
         except Exception:
+            self.is_stuck = True
             logger.exception("query does not stop query=%s", self.name)
 
     def finish(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tidelog.pipelines.definition import AnyPipeline
 from tidelog.pipelines.failures import PipelineFailed, failure_of
@@ -58,12 +58,15 @@ class Run:
     def _exit_code(self) -> int:
         try:
             with ExitStack() as stack:
-                self._run(stack)
+                try:
+                    self._run(stack)
+                except KeyboardInterrupt:
+                    self._interrupted()
         except PipelineFailed as failed:
             logger.exception("pipeline failed")
             return self._fail(str(failed))
         except KeyboardInterrupt:
-            return self._interrupted()
+            self._interrupted()
         except Exception as error:
             logger.exception("pipeline failed")
             return self._fail(failure_of(f"{type(error).__name__}: {error}").sentence)
@@ -140,7 +143,7 @@ class Run:
         sys.stderr.write(f"{self._pipeline.name}: {sentence}\n(more in {self._state.log_file})\n")
         return 1
 
-    def _interrupted(self) -> int:
+    def _interrupted(self) -> NoReturn:
         """Without waiting for Spark: Java ends when this process does."""
         self._state.report(RunState.STOPPED)
         os._exit(INTERRUPTED)

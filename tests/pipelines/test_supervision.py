@@ -1,0 +1,109 @@
+"""How queries are followed and ended when they are many, busy or stuck; with fakes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.test_runner import Event, FakeQuery, supervised
+from tidelog.pipelines import running
+from tidelog.pipelines.definition import ModulePipeline
+from tidelog.pipelines.run_options import RunOptions
+from tidelog.pipelines.running import INTERRUPTED, Run
+from tidelog.pipelines.state import PipelineState
+
+
+class CountedEvent(Event):
+    """Each question is a way to Java and back."""
+
+    asked = 0
+
+    def batchId(self) -> int:
+        CountedEvent.asked += 1
+        return super().batchId()
+
+
+class BusyQuery(FakeQuery):
+    """Spark remembers a hundred events."""
+
+    def __init__(self) -> None:
+        super().__init__(0, None, is_active=True)
+        self.events = [CountedEvent(number) for number in range(100)]
+
+
+@pytest.mark.usefixtures("no_sleep")
+def test_a_look_asks_only_about_what_is_new(tmp_path: Path) -> None:
+    query = BusyQuery()
+    looks = 0
+
+    def on_look(progress: Any) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            CountedEvent.asked = 0
+        if looks == 11:
+            query.events = [*query.events[1:], CountedEvent(100)]
+        if looks == 20:
+            query.isActive = False
+
+    runner = supervised([query], tmp_path)
+    runner.run(on_look)
+    assert runner.progress().queries[0].batches == 101
+    assert CountedEvent.asked < 60
+
+
+class StuckQuery(FakeQuery):
+    def __init__(self) -> None:
+        super().__init__(1, None, is_active=True)
+        self.asked_to_stop = 0
+
+    def stop(self) -> None:
+        self.asked_to_stop += 1
+        assert self.asked_to_stop < 10
+        raise TimeoutError("the query did not stop in time")
+
+
+@pytest.mark.usefixtures("no_sleep")
+def test_a_query_that_does_not_stop_is_left_to_the_end_of_the_process(tmp_path: Path) -> None:
+    query = StuckQuery()
+    runner = supervised([query], tmp_path)
+    runner.run(lambda progress: runner.request_stop())
+    assert query.asked_to_stop == 1
+
+
+@pytest.fixture
+def no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+
+class SlowSpark:
+    """Ends only when its queries do."""
+
+    def stop(self) -> None:
+        raise AssertionError("the second Ctrl-C must not wait for Spark")
+
+
+class Ended(BaseException):
+    pass
+
+
+def test_the_second_interrupt_ends_the_process_without_waiting_for_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(code: int) -> None:
+        raise Ended(code)
+
+    class InterruptedRunner:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def start(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "start_session", lambda *_: SlowSpark())
+    monkeypatch.setattr(running, "Runner", InterruptedRunner)
+    monkeypatch.setattr("os._exit", end)
+    pipeline = ModulePipeline("job", tmp_path / "job.py")
+    state = PipelineState(tmp_path, "job")
+    with pytest.raises(Ended) as ended, state.running(pipeline.file):
+        Run(pipeline, RunOptions(str(tmp_path), has_view=False), state).run()
+    assert ended.value.args == (INTERRUPTED,)
