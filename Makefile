@@ -9,19 +9,24 @@ ONLY ?= tests
 PROCESSES ?= 2
 QUICK ?=
 CLUSTER ?=
+KILLS ?= 20
+SEED ?=
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime-installed
 SPARK := $(VENV)/.spark-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run install spark test check format bench compat docs lock clean
+.PHONY: help run demo install spark test check format bench compat kills docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
 
 run: $(RUNTIME) ## Start three brokers on 127.0.0.1:29092 to 29094 with their data in ./data (PORT=9092 DATA=elsewhere)
 	@$(BIN)/tidelog up --data $(DATA) --port $(PORT)
+
+demo: $(SPARK) ## A tour of two minutes: brokers, a pipeline into a table, a killed leader, an audit, and counts that must match
+	@$(BIN)/python -m demo.run
 
 install: $(RUNTIME) ## Install what the broker needs into .venv
 	@echo "Installed: $(BIN)/tidelog"
@@ -46,6 +51,9 @@ bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three
 
 compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka
 	@$(BIN)/python -m compat.run
+
+kills: $(DEV) ## Kill drivers, executors and workers of a pipeline under load at random (KILLS=20 SEED=7); nothing may get lost
+	@$(BIN)/python -m tests.kills.run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 docs: $(DEV) ## Generate the reference pages again
 	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference && $(BIN)/python -m tools.spark_options_reference

@@ -1,0 +1,72 @@
+"""What became of the orders: the table, the totals and the dead letters, read back with the libraries users have."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import Path
+
+from demo.checks import Row, Totals
+from tidelog.client.bootstrap import parse_bootstrap
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import BEGINNING, END, ConsumedRecord, Consumer
+from tidelog.client.offsets import list_offsets
+from tidelog.runtime.randomness import SystemRandomness
+from tidelog.runtime.socket_network import SocketNetwork
+from tidelog.types import TopicPartition
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+SILENCE_LIMIT_S = 20.0
+
+
+class ReadingFailed(Exception):
+    """The message says why."""
+
+
+def rows_of_table(directory: Path) -> list[Row]:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(directory)).to_pyarrow_table(columns=list(Row._fields))
+    return [Row(*values) for values in zip(*(table[name].to_pylist() for name in Row._fields), strict=True)]
+
+
+def records_of_topic(bootstrap: str, topic: str) -> list[ConsumedRecord]:
+    """All that it holds now."""
+    return asyncio.run(_records_of_topic(bootstrap, topic))
+
+
+async def _records_of_topic(bootstrap: str, topic: str) -> list[ConsumedRecord]:
+    network = SocketNetwork(MAX_FRAME_BYTES)
+    async with Cluster(network, parse_bootstrap(bootstrap), SystemRandomness()) as cluster:
+        metadata = await cluster.ask_topics([topic])
+        partitions = [TopicPartition(topic, number) for number in metadata.topic(topic).partitions]
+        ends = await list_offsets(cluster, dict.fromkeys(partitions, END))
+        wanted = sum(found.offset for found in ends.values())
+        records: list[ConsumedRecord] = []
+        async with Consumer(cluster) as consumer:
+            await consumer.assign(dict.fromkeys(partitions, BEGINNING))
+            while len(records) < wanted:
+                came = await consumer.poll(SILENCE_LIMIT_S)
+                if not came:
+                    raise ReadingFailed(f"only {len(records)} of {wanted} records of {topic} could be read")
+                records += came
+        return records
+
+
+def latest_totals(records: Iterable[ConsumedRecord]) -> dict[str, Totals]:
+    """The last record of each product counts; all of a product are in one partition, in order."""
+    latest: dict[str, Totals] = {}
+    for record in records:
+        told = json.loads(record.value or b"{}", parse_float=Decimal)
+        latest[told["product"]] = Totals(told["orders"], told["pieces"], Decimal(told["revenue"]))
+    return latest
+
+
+def different_events(dead_letters: Iterable[ConsumedRecord]) -> set[tuple[str, ...]]:
+    """By where each stood in its topic: a dead letter is written at least once."""
+    names = ("tidelog.topic", "tidelog.partition", "tidelog.offset")
+    return {tuple(header_of(record, name) for name in names) for record in dead_letters}
+
+
+def header_of(record: ConsumedRecord, name: str) -> str:
+    return next((value or b"" for key, value in record.headers if key == name), b"").decode()

@@ -1,0 +1,281 @@
+"""The tour, step by step: three brokers, a shop, a pipeline, a killed leader, the audit, and whether it all held."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.checks import Facts, Row, Totals, checks, totals_of
+from demo.cluster import BROKERS, Cluster, Leadership, ended_at_last, free_ports
+from demo.commands import PROGRAMS, CommandFailed, Commands
+from demo.events import MALFORMED_SHARE, Event, Shop
+from demo.following import PipelineWatch, Progress
+from demo.reading import different_events, header_of, latest_totals, records_of_topic, rows_of_table
+from demo.telling import Teller
+from demo.writing import Writer
+from tidelog.client.consumer import ConsumedRecord
+
+PIPELINE_FILE = Path(__file__).with_name("shop.toml")
+PIPELINE, TABLE_SINK = "shop", "table"
+ORDERS, DEAD_LETTERS, TOTALS = "orders", "orders.dead", "orders.totals"
+PARTITIONS = 3
+SEED = 7
+LOOK_S = 0.2
+LINE_EVERY_S = 2.0
+LINE_EVERY_WHILE_STARTING_S = 5.0
+START_LIMIT_S = 180.0
+CATCH_UP_LIMIT_S = 120.0
+AUDIT_LIMIT_S = 180.0
+COLUMNS = ("TIME", "ACKNOWLEDGED", "ROWS IN TABLE", "DEAD LETTERS", "NOT YET READ")
+WIDTHS = (5, 13, 14, 13, 13)
+
+
+@dataclass(frozen=True)
+class Plan:
+    output: Path
+    events_per_second: int
+    phase_s: float
+    """How long each part of the tour is watched."""
+
+
+class Tour:
+    """Made in a block that ends all that it started; `place` is forgotten afterwards."""
+
+    def __init__(self, plan: Plan, place: Path, tell: Teller, stack: ExitStack) -> None:
+        self._plan = plan
+        self._tell = tell
+        self._stack = stack
+        port = free_ports()
+        data, states = place / "data", place / "pipelines"
+        self._environment = {
+            "TIDELOG_DATA": str(data),
+            "TIDELOG_PIPELINES": str(states),
+            "TIDELOG_BOOTSTRAP": f"127.0.0.1:{port}",
+        }
+        self._commands = Commands(self._environment, plan.output)
+        self._cluster = Cluster(data, self._commands, port)
+        self._watch = PipelineWatch(states, PIPELINE, table=TABLE_SINK, topic=ORDERS)
+        self._writer = Writer(self._cluster.bootstrap, ORDERS, PARTITIONS, Shop(SEED), plan.events_per_second)
+        self._pipeline: subprocess.Popen[str] | None = None
+        self._said = 0
+
+    def run(self) -> bool:
+        """Whether everything held."""
+        self._start_brokers()
+        self._start_shop()
+        self._start_pipeline()
+        busiest, leader_after = self._kill_the_leader()
+        assert busiest.leader is not None
+        self._bring_back(busiest.leader)
+        self._end_the_day()
+        rows, dead, totals = self._read_back()
+        exit_code, verdict = self._audit()
+        return self._summarise(
+            Facts(
+                good_ids=self._writer.good_ids,
+                malformed=self._writer.malformed,
+                rows=rows,
+                dead_letters=len(different_events(dead)),
+                totals=totals,
+                leader_before=busiest.leader,
+                leader_after=leader_after,
+                audit_exit_code=exit_code,
+                audit_verdict=verdict,
+            )
+        )
+
+    def keep_logs(self) -> None:
+        """Whatever became of the tour."""
+        logs = self._plan.output / "logs"
+        for file in [self._watch.log_file, *self._cluster.data.glob("broker-*.log")]:
+            if file.exists():
+                logs.mkdir(exist_ok=True)
+                name = f"{PIPELINE}-pipeline.log" if file == self._watch.log_file else file.name
+                shutil.copyfile(file, logs / name)
+
+    # -- the steps
+
+    def _start_brokers(self) -> None:
+        self._tell.heading("1. Three brokers")
+        self._tell.text(
+            "Three processes on this machine, each with files of its own. Every topic has three replicas, and a write "
+            "is acknowledged when all replicas in sync have it, at least two."
+        )
+        self._stack.enter_context(ended_at_last(self._cluster.data))
+        self._do("up", "--detach", "--brokers", str(BROKERS), "--port", str(self._cluster.port))
+        self._do("topic", "create", ORDERS, "--partitions", str(PARTITIONS))
+        self._tell.text("To look around meanwhile, paste this into another terminal, and begin with `tidelog status`:")
+        exported = {"PATH": f"{PROGRAMS}:$PATH", **self._environment}
+        self._tell.block(f"export {name}={value}" for name, value in exported.items())
+
+    def _start_shop(self) -> None:
+        self._tell.heading("2. A shop")
+        self._tell.text(
+            f"From now on a shop writes {self._plan.events_per_second:,} orders a second to the topic {ORDERS!r} "
+            f"(acks=all, idempotent), by customer. About one in {1 / MALFORMED_SHARE:.0f} is malformed. "
+            "A good one and a bad one:"
+        )
+        self._tell.block(event.value.decode() for event in samples())
+        self._writer.start()
+        self._stack.callback(self._writer.request_end)
+
+    def _start_pipeline(self) -> None:
+        self._tell.heading("3. A pipeline on Spark")
+        self._tell.text(
+            "From the topic into a Delta table, each order exactly once; totals per product to another topic; what "
+            "does not parse to a third one. This file is all of it:"
+        )
+        file = self._plan.output / PIPELINE_FILE.name
+        shutil.copyfile(PIPELINE_FILE, file)
+        self._tell.block(file.read_text().splitlines())
+        self._do("pipeline", "check", file.name)
+        arguments = ("pipeline", "run", file.name, "--no-view")
+        self._tell.command(f"tidelog {' '.join(arguments)}")
+        self._tell.text("Spark needs some seconds to start. Orders wait in the topic meanwhile: NOT YET READ.")
+        output = self._stack.enter_context(self._pipeline_output.open("w"))
+        self._pipeline = self._stack.enter_context(self._commands.started(arguments, output))
+        self._tell.row(COLUMNS, WIDTHS)
+        self._follow(
+            lambda progress: progress.rows > 0,
+            START_LIMIT_S,
+            "the pipeline wrote nothing to the table",
+            LINE_EVERY_WHILE_STARTING_S,
+        )
+        self._follow_for(self._plan.phase_s)
+
+    def _kill_the_leader(self) -> tuple[Leadership, int | None]:
+        self._tell.heading("4. kill -9")
+        busiest = self._cluster.busiest(ORDERS)
+        self._tell.text(
+            f"Broker {busiest.leader} leads {busiest.name}, the busiest partition. It gets no chance to say goodbye."
+        )
+        self._writer.longest_pause_s.clear()
+        self._do("kill", str(busiest.leader))
+        leader_after = self._cluster.wait_for_new_leader(busiest)
+        self._tell.text(
+            f"Broker {leader_after} leads {busiest.name} now. The shop writes on and the pipeline reads on, by "
+            "themselves; nobody restarts anything."
+        )
+        self._tell.row(COLUMNS, WIDTHS)
+        self._follow_for(self._plan.phase_s)
+        pause_s = self._writer.longest_pause_s.get(busiest.partition, 0.0)
+        self._tell.text(f"The longest that {busiest.name} acknowledged nothing: {pause_s:.2f} s.")
+        return busiest, leader_after
+
+    def _bring_back(self, broker: int) -> None:
+        self._tell.heading("5. Back again")
+        self._tell.text("The broker checks the end of its logs, cuts what was never acknowledged, and catches up.")
+        self._do("start", str(broker))
+        took_s = self._cluster.wait_until_in_sync()
+        self._tell.text(f"All replicas are in sync again, {took_s:.1f} s after its start.")
+        self._tell.row(COLUMNS, WIDTHS)
+        self._follow_for(self._plan.phase_s)
+
+    def _end_the_day(self) -> None:
+        self._tell.heading("6. The end of the day")
+        self._tell.text("The shop closes. The pipeline works off what is left, and is stopped.")
+        self._writer.finish()
+        acknowledged = self._writer.acknowledged
+        self._tell.row(COLUMNS, WIDTHS)
+        self._follow(
+            lambda progress: progress.unread(acknowledged) == 0,
+            CATCH_UP_LIMIT_S,
+            "the pipeline did not read everything",
+        )
+        self._line(self._watch.progress())
+        self._do("pipeline", "stop", PIPELINE)
+
+    def _read_back(self) -> tuple[list[Row], list[ConsumedRecord], dict[str, Totals]]:
+        rows = rows_of_table(self._plan.output / "table")
+        dead = records_of_topic(self._cluster.bootstrap, DEAD_LETTERS)
+        totals = latest_totals(records_of_topic(self._cluster.bootstrap, TOTALS))
+        computed = totals_of(rows)
+        self._tell.text(f"The last totals in {TOTALS!r}, and the revenue recomputed from the table:")
+        widths = (16, 8, 8, 14, 16)
+        self._tell.row(("PRODUCT", "ORDERS", "PIECES", "REVENUE", "FROM THE TABLE"), widths)
+        for product, told in sorted(totals.items()):
+            again = computed.get(product)
+            figures = (
+                f"{told.orders:,}",
+                f"{told.pieces:,}",
+                f"{told.revenue:,}",
+                f"{again.revenue:,}" if again else "-",
+            )
+            self._tell.row((product, *figures), widths)
+        if dead:
+            self._tell.text("A dead letter keeps the bytes as they were, and says why it is one:")
+            self._tell.block([header_of(dead[0], "tidelog.error"), (dead[0].value or b"").decode(errors="replace")])
+        return rows, dead, totals
+
+    def _audit(self) -> tuple[int, str]:
+        self._tell.heading("7. Are the replicas identical?")
+        self._do("down")
+        self._tell.text("The audit reads every batch of every replica, on Spark: CRCs, gaps, epochs, and byte by byte.")
+        reports = ("--report", "audit.html", "--json", "audit.json")
+        self._tell.command(f"tidelog audit {self._cluster.data} {' '.join(reports)}")
+        arguments = ("audit", str(self._cluster.data), *reports)
+        with self._commands.started(arguments, subprocess.PIPE, subprocess.DEVNULL) as process:
+            try:
+                said = process.communicate(timeout=AUDIT_LIMIT_S)[0].strip().splitlines()
+            except subprocess.TimeoutExpired:
+                raise CommandFailed(f"the audit took longer than {AUDIT_LIMIT_S:.0f} s") from None
+        self._tell.block(said)
+        return process.returncode, said[-1] if said else "the audit could not run"
+
+    def _summarise(self, facts: Facts) -> bool:
+        self._tell.heading("Did it hold?")
+        verdicts = checks(facts)
+        for check in verdicts:
+            self._tell.verdict(check.claim, check.figures, check.holds)
+        return all(check.holds for check in verdicts)
+
+    # -- telling
+
+    @property
+    def _pipeline_output(self) -> Path:
+        return self._plan.output / "pipeline.txt"
+
+    def _do(self, *arguments: str) -> None:
+        self._tell.command(f"tidelog {' '.join(arguments)}")
+        self._tell.block(self._commands.run(*arguments).strip().splitlines())
+
+    def _follow_for(self, seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        self._follow(lambda _progress: time.monotonic() >= end_s, seconds + LINE_EVERY_S, "")
+
+    def _follow(
+        self, is_done: Callable[[Progress], bool], limit_s: float, complaint: str, line_every_s: float = LINE_EVERY_S
+    ) -> None:
+        deadline_s, line_s = time.monotonic() + limit_s, 0.0
+        while not is_done(progress := self._watch.progress()):
+            if time.monotonic() > deadline_s:
+                raise CommandFailed(f"{complaint} within {limit_s:.0f} s")
+            self._writer.raise_failure()
+            self._relay()
+            if time.monotonic() - line_s >= line_every_s:
+                self._line(progress)
+                line_s = time.monotonic()
+            time.sleep(LOOK_S)
+
+    def _line(self, progress: Progress) -> None:
+        acknowledged = self._writer.acknowledged
+        figures = (acknowledged, progress.rows, progress.dead_letters, progress.unread(acknowledged))
+        self._tell.row((f"{self._tell.elapsed_s:.0f} s", *(f"{figure:,}" for figure in figures)), WIDTHS)
+
+    def _relay(self) -> None:
+        """What the pipeline says, and whether it is still there."""
+        said = self._pipeline_output.read_text().splitlines()
+        self._tell.block(said[self._said :])
+        self._said = len(said)
+        if self._pipeline is not None and self._pipeline.poll() is not None:
+            raise CommandFailed(f"the pipeline ended with exit code {self._pipeline.returncode}")
+
+
+def samples() -> list[Event]:
+    """A good one and a bad one."""
+    shop = Shop(SEED)
+    events = [shop.next_event(time.time()) for _ in range(2_000)]
+    return [next(event for event in events if event.is_malformed is wanted) for wanted in (False, True)]
