@@ -26,7 +26,7 @@ from tidelog.protocol.records import (
 )
 from tidelog.spark.records import batch_group, decoding, scratch
 from tidelog.spark.records.columns import ARROW_TYPES
-from tidelog.spark.records.decoding import COLUMNS, PartitionDecoder, next_offset_after
+from tidelog.spark.records.decoding import COLUMNS, PartitionDecoder
 from tidelog.types import TopicPartition
 
 EVERYTHING = (0, 2**63 - 1)
@@ -431,16 +431,6 @@ def mutated_records(random: Random) -> bytes:
     for _ in range(random.randint(1, 4)):
         payload[random.randrange(len(payload))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
     return bytes(payload)
-
-
-def test_the_next_offset_is_told_from_headers_alone() -> None:
-    batch = bytes(build_batch(SAMPLE))
-    assert next_offset_after(memoryview(b"")) is None
-    assert next_offset_after(memoryview(batch[:-1])) is None
-    assert next_offset_after(memoryview(batch)) == 19
-    later = bytes(build_batch([Record(30, 0, b"", b"")]))
-    assert next_offset_after(memoryview(batch + later)) == 31
-    assert next_offset_after(memoryview(batch + later[:65])) == 19
 
 
 def test_an_unknown_column_is_a_mistake_of_the_caller() -> None:

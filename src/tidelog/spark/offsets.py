@@ -45,14 +45,6 @@ def from_dict(written: Mapping[str, Any]) -> Positions:
     return Positions(_per_partition({topic: found for topic, found in written.items() if topic != TOPIC_IDS}), ids)
 
 
-def to_json(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, Uuid] | None = None) -> str:
-    return json.dumps(to_dict(offsets, topic_ids), separators=(",", ":"))
-
-
-def from_json(text: str) -> Positions:
-    return from_dict(_json_object(text))
-
-
 def partition_numbers(text: str) -> Offsets:
     """A number for each partition, as users write offsets and timestamps: `{"orders": {"0": 23, "1": -1}}`."""
     return _per_partition(_json_object(text))

@@ -19,7 +19,7 @@ from tidelog.spark.records.columns import (
     fixed_width_column,
     headers_column,
 )
-from tidelog.spark.records.headers_only import BASE_OFFSET, next_offset_after, whole_batch_at
+from tidelog.spark.records.headers_only import BASE_OFFSET, whole_batch_at
 from tidelog.spark.records.kernels import BASE_OFFSET as BASE_OFFSET_FACT
 from tidelog.spark.records.kernels import (
     BATCH_START,
@@ -37,8 +37,6 @@ from tidelog.spark.records.kernels import (
 )
 from tidelog.spark.records.malformed import WHY
 from tidelog.types import TopicPartition
-
-__all__ = ["COLUMNS", "PartitionDecoder", "next_offset_after"]
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 

@@ -28,12 +28,3 @@ def whole_batch_at(raw: memoryview, position: int) -> BatchHeader | None:
     if not 0 <= header.base_offset <= LAST_OFFSET - header.last_offset_delta or header.last_offset_delta < 0:
         raise CorruptMessage(f"it claims offsets from {header.base_offset} to {header.last_offset}")
     return header
-
-
-def next_offset_after(raw: memoryview) -> int | None:
-    """The offset after the last whole batch, or None if there is none."""
-    position, next_offset = 0, None
-    while (header := whole_batch_at(raw, position)) is not None:
-        next_offset = header.end_offset
-        position += header.size_bytes
-    return next_offset

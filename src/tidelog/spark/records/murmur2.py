@@ -1,16 +1,11 @@
-"""Where Kafka's own clients put a key: murmur2 of its bytes, for whole columns of keys at a time."""
+"""Where Kafka's own clients put a key: murmur2 of its bytes."""
 
 import numpy as np
-import pyarrow as pa
 
-from tidelog.spark.records.arrow_columns import BytesColumn, bytes_column
-from tidelog.spark.records.encode_kernels import is_set
-from tidelog.spark.records.kernels import Bytes, Ints, Long, kernel
+from tidelog.spark.records.kernels import Bytes, Long, kernel
 
 _SEED = np.uint32(0x9747B28C)
 _MULTIPLIER = np.uint32(0x5BD1E995)
-
-NO_PARTITION = -1
 
 
 @kernel
@@ -39,19 +34,3 @@ def murmur2(data: Bytes, start: Long, length: Long) -> Long:
 @kernel
 def partition_of_key(data: Bytes, start: Long, length: Long, partition_count: Long) -> Long:
     return np.int64(murmur2(data, start, length) & np.uint32(0x7FFFFFFF)) % partition_count
-
-
-@kernel
-def _partitions_of_keys(keys: BytesColumn, partition_count: Long, partitions: Ints) -> None:
-    validity, first_bit, offsets, data = keys
-    for row in range(partitions.size):
-        if validity.size == 0 or is_set(validity, first_bit + row):
-            start = np.int64(offsets[row])
-            partitions[row] = partition_of_key(data, start, np.int64(offsets[row + 1]) - start, partition_count)
-
-
-def partition_of_keys(keys: pa.Array, partition_count: int) -> Ints:
-    """The partition of each key, NO_PARTITION where it is null."""
-    partitions = np.full(len(keys), NO_PARTITION, np.int32)
-    _partitions_of_keys(bytes_column(keys), partition_count, partitions)
-    return partitions
