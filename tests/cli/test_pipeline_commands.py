@@ -50,7 +50,7 @@ def run(directory: Path, *arguments: str, bootstrap: str = NOBODY, given: str = 
         text=True,
         timeout=TIME_LIMIT_SECONDS,
         cwd=directory,
-        env=os.environ | {"TIDELOG_BOOTSTRAP": bootstrap},
+        env=os.environ | {"TIDELOG_BOOTSTRAP": bootstrap, "TIDELOG_PIPELINES": "pipelines"},
         check=False,
     )
 
@@ -148,8 +148,8 @@ def test_nothing_has_run_yet(tmp_path: Path) -> None:
     assert good(tmp_path, "pipeline", "list") == said
     assert good(tmp_path, "pipeline", "status") == said
     assert json.loads(good(tmp_path, "pipeline", "status", "--json")) == []
-    assert refusal(tmp_path, "status", "orders").startswith("no pipeline orders has run in ./pipelines; `")
-    assert refusal(tmp_path, "stop", "orders").startswith("no pipeline orders has run in ./pipelines; `")
+    assert refusal(tmp_path, "status", "orders").startswith("no pipeline orders has run in pipelines; `")
+    assert refusal(tmp_path, "stop", "orders").startswith("no pipeline orders has run in pipelines; `")
     assert list(tmp_path.iterdir()) == []
 
 
