@@ -301,6 +301,6 @@ print("fine", end=" ")
 
 @pytest.mark.parametrize(("script", "output"), [(FORK, "fine"), (EXIT, "fine closed")], ids=["fork", "exit"])
 def test_processes_may_fork_and_end_with_the_thread_at_work(script: str, output: str) -> None:
-    command = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", NUMBERS + script]
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", NUMBERS + script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{output}\n", "")
