@@ -238,6 +238,19 @@ def test_epochs_that_go_back_are_named(brokers: list[WrittenBroker], tmp_path: P
     assert {each.broker for each in found} == {1, 2, 3}
 
 
+@pytest.mark.parametrize("byte", range(1, 8))
+def test_a_gap_in_a_compacted_topic_does_not_reach_over_the_high_watermark(
+    brokers: list[WrittenBroker], tmp_path: Path, byte: int
+) -> None:
+    """Compaction never touches the last segment: an offset beyond everything is a damaged header."""
+    for broker in brokers:
+        broker.write(batches(9))
+    last = places(brokers[1])[8]
+    flip(last.file, last.position + byte, 0x80)
+    found = look(tmp_path, compacted=["orders"]).faults
+    assert {(each.kind, each.broker, each.file) for each in found} == {(Kind.FILE_NAME, 2, str(last.file))}
+
+
 def test_gaps_are_allowed_in_compacted_topics_only(brokers: list[WrittenBroker], tmp_path: Path) -> None:
     kept = batches(12)
     del kept[2]

@@ -136,7 +136,8 @@ def _joints(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
         yield from _joint(replica, one, two, is_compacted=is_compacted)
     for segment in replica.segments:
         first, name = segment.first_offset, segment.base_offset
-        if first is None or first == name or (first > name and (is_compacted or segment.damages)):
+        is_explained = bool(segment.damages) or (is_compacted and not _is_beyond(replica, segment))
+        if first is None or first == name or (first > name and is_explained):
             continue
         yield finding_of(
             replica,
@@ -146,6 +147,12 @@ def _joints(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
             position=0,
             offsets=OffsetRange(min(first, name), max(first, name)),
         )
+
+
+def _is_beyond(replica: Replica, segment: SegmentFacts) -> bool:
+    """Whether a segment of committed offsets begins above all of them: what compaction takes out ends before that."""
+    is_stopped = replica.log_dir.is_clean and not replica.log_dir.is_running
+    return is_stopped and segment.base_offset < replica.judged_end <= _first(segment)
 
 
 def _joint(replica: Replica, one: SegmentFacts, two: SegmentFacts, *, is_compacted: bool) -> Iterator[Finding]:
