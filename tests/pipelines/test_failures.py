@@ -94,6 +94,14 @@ CASES: list[tuple[str, Failure]] = [
         ),
     ),
     (
+        "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function: "
+        + IN_FOREACH_BATCH.format(error=f"pyspark.errors.exceptions.captured.{ANALYSIS}"),
+        Failure(
+            "A column, variable, or function parameter with name `amuont` cannot be resolved."
+            " Did you mean one of the following? [`amount`, `at`]"
+        ),
+    ),
+    (
         "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: [DIVIDE_BY_ZERO] Division by zero."
         " Use `try_divide`. SQLSTATE: 22012" + PLAN,
         Failure("Division by zero. Use `try_divide`"),

@@ -140,7 +140,7 @@ def _python_error(text: str) -> Failure | None:
         return None
     traceback = text.rpartition(TRACEBACK)[2]
     raised = [found for line in traceback.splitlines() if (found := PYTHON_ERROR.match(line))]
-    if not raised:
+    if not raised or SPARK_CLASS.match(raised[0][2]):
         return None
     places = [place for place in PYTHON_PLACE.findall(traceback) if not NOT_OF_THE_USER.search(place[0])]
     where = f" ({places[-1][0]}, line {places[-1][1]}, in {places[-1][2]})" if places else ""
