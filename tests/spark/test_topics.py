@@ -1,7 +1,7 @@
 """What a query's options mean on a cluster: against a broker on virtual time, and against brokers that misbehave."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ from tidelog.client.admin import Admin
 from tidelog.client.bootstrap import Address
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer_settings import READ_COMMITTED
+from tidelog.client.metadata import ClusterMetadata
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -23,6 +24,7 @@ from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import EPOCH_MS, run_virtually
 from tidelog.spark.client_settings import ClientSettings
+from tidelog.spark.lookups import NEW_TOPICS_S, TopicWatch
 from tidelog.spark.offsets import EARLIEST, LATEST, Positions
 from tidelog.spark.option_values import (
     Assign,
@@ -136,6 +138,33 @@ def test_a_pattern_is_found_anywhere_in_the_name_and_may_find_nothing() -> None:
         assert await found("^orders$") == ["orders-0", "orders-1"]
         assert await found("nothing") == []
         assert "__consumer_offsets-0" not in await found("."), "internal topics are left out"
+
+    with_orders(scenario)
+
+
+def test_a_stream_with_a_pattern_asks_for_all_topics_once_a_second_and_when_one_is_missing() -> None:
+    every = replace(OPTIONS, subscription=SubscribePattern("orders|payments"))
+
+    async def scenario(orders: Orders) -> None:
+        asked: list[object] = []
+        ask_topics = orders.cluster.ask_topics
+
+        async def listen(topics: Iterable[str] | None, *, may_create: bool = False) -> ClusterMetadata:
+            asked.append(topics)
+            return await ask_topics(topics, may_create=may_create)
+
+        async def found() -> set[str]:
+            return {topic for topic, _ in (await watch.resolve(orders.cluster)).partitions}
+
+        orders.cluster.ask_topics = listen  # type: ignore[method-assign]
+        watch = TopicWatch(every)
+        assert await found() == await found() == {"orders"}
+        assert asked == [None, ["orders"]]
+        await orders.admin.create_topic("payments", partitions=1)
+        await asyncio.sleep(NEW_TOPICS_S)
+        assert await found() == {"orders", "payments"}
+        await orders.admin.delete_topic("orders")
+        assert await found() == {"payments"}
 
     with_orders(scenario)
 

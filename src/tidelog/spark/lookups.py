@@ -1,8 +1,9 @@
 """Asks the cluster what a query's options mean now: which partitions, and from where to where."""
 
+import asyncio
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from tidelog.client.cluster import Cluster
@@ -25,6 +26,9 @@ MISSING_TOPIC_S = 2.0
 
 NEAREST_CUTOFF = 0.6
 
+NEW_TOPICS_S = 1.0
+"""How often a stream with a pattern asks for all topics, of which there may be many, while triggers follow each other."""
+
 
 class Topics(NamedTuple):
     """What a query reads."""
@@ -46,6 +50,29 @@ async def resolve(cluster: Cluster, options: ReadOptions) -> Topics:
             found = await _named(cluster, options, sorted({topic for topic, _ in partitions}))
             _check_partitions(partitions, found)
             return Topics(partitions, known_ids({topic.name: topic.topic_id for topic in found}))
+
+
+class TopicWatch:
+    """`resolve`, again and again for the same options."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._names: list[str] = []
+        self._next_look_s = float("-inf")
+
+    async def resolve(self, cluster: Cluster) -> Topics:
+        """As of now, but a topic that a pattern has not found yet may take NEW_TOPICS_S to be found."""
+        if not isinstance(self._options.subscription, SubscribePattern):
+            return await resolve(cluster, self._options)
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._next_look_s:
+            metadata = await _ask(cluster, self._options, self._names)
+            if all(name in metadata.topics for name in self._names):
+                return _all_partitions(metadata.topics[name] for name in self._names)
+        found = await resolve(cluster, self._options)
+        self._names = sorted({topic for topic, _ in found.partitions})
+        self._next_look_s = now_s + NEW_TOPICS_S
+        return found
 
 
 async def earliest(cluster: Cluster, topics: Topics, options: ReadOptions) -> Offsets:
@@ -96,11 +123,15 @@ async def patiently(cluster: Cluster, options: ReadOptions, what: str, attempt: 
         raise BrokersAway(f"The brokers at {options.bootstrap} could not be asked: {gave_up}") from gave_up
 
 
+async def _ask(cluster: Cluster, options: ReadOptions, names: Sequence[str]) -> ClusterMetadata:
+    return await patiently(cluster, options, "asking about topics", lambda _: cluster.ask_topics(names))
+
+
 async def _named(cluster: Cluster, options: ReadOptions, names: Iterable[str]) -> list[TopicMetadata]:
     wanted = list(names)
     missing: Attempts | None = None
     while True:
-        metadata = await patiently(cluster, options, "asking about topics", lambda _: cluster.ask_topics(wanted))
+        metadata = await _ask(cluster, options, wanted)
         failed = next((name for name in wanted if name not in metadata.topics), None)
         if failed is None:
             return [metadata.topics[name] for name in wanted]

@@ -5,6 +5,7 @@ from typing import Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.spark import client_thread, topics
+from tidelog.spark.lookups import TopicWatch
 from tidelog.spark.offsets import Offsets, from_dict, to_dict
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.planning import Limits, OffsetRange, end_offsets, ranges_between, split
@@ -20,6 +21,7 @@ class StreamPlanner:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._watch = TopicWatch(options)
         self._fixed_end: Offsets | None = None
         """Of a query that ends when it has read what there was at its start."""
         self._initial: dict[str, Any] | None = None
@@ -50,7 +52,7 @@ class StreamPlanner:
 
     async def next_end(self, start: Mapping[str, Any], limits: Limits, now_s: float) -> dict[str, Any]:
         """Where the next micro-batch ends; `start` if there is nothing new, or not yet enough."""
-        outlook = await look_ahead(self._cluster(), self._options, from_dict(start))
+        outlook = await look_ahead(self._cluster(), self._options, from_dict(start), self._watch)
         self._latest = to_dict(outlook.available, outlook.topics.topic_ids)
         available = self._not_after_fixed_end(outlook)
         if start == self._initial:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import BEGINNING
 from tidelog.spark.data_loss import report_loss
-from tidelog.spark.lookups import Topics, latest, log_ends, offsets_at, resolve
+from tidelog.spark.lookups import Topics, TopicWatch, latest, log_ends, offsets_at
 from tidelog.spark.offsets import Offsets, Positions, TopicIds, partitions_text
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.source_errors import DataLost, TopicRecreated
@@ -29,9 +29,11 @@ class Outlook(NamedTuple):
     """The end of every partition of `start`, never before it."""
 
 
-async def look_ahead(cluster: Cluster, options: ReadOptions, positions: Positions) -> Outlook:
+async def look_ahead(
+    cluster: Cluster, options: ReadOptions, positions: Positions, watch: TopicWatch | None = None
+) -> Outlook:
     """From the positions a stream has reached; asks which topics and partitions there are now."""
-    topics = await _topics_with_all_of(positions, cluster, options)
+    topics = await _topics_with_all_of(positions, cluster, watch or TopicWatch(options))
     start = await going_on(cluster, options, topics, positions)
     available = await _ends_not_before(cluster, options, topics, start)
     behind = [key for key in start if available[key] < start[key]]
@@ -69,14 +71,14 @@ def gone_partitions(positions: Positions, topics: Topics) -> list[TopicPartition
     return [key for key in positions.offsets if key not in there and key.topic not in recreated]
 
 
-async def _topics_with_all_of(positions: Positions, cluster: Cluster, options: ReadOptions) -> Topics:
+async def _topics_with_all_of(positions: Positions, cluster: Cluster, watch: TopicWatch) -> Topics:
     """What there is now; if anything that was read seems to be gone, only after several looks."""
-    topics = await resolve(cluster, options)
+    topics = await watch.resolve(cluster)
     for pause_s in PAUSES_S:
         if not (recreated_topics(positions.topic_ids, topics.topic_ids) or gone_partitions(positions, topics)):
             break
         await asyncio.sleep(pause_s)
-        topics = await resolve(cluster, options)
+        topics = await watch.resolve(cluster)
     return topics
 
 
