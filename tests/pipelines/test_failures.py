@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.pipelines.failures import Failure, Restarts, failure_of
+from tidelog.pipelines.failures import Failure, Restarts, failure_of, step_failure, with_causes
 
 PLAN = """
 === Streaming Query ===
@@ -118,6 +118,39 @@ CASES: list[tuple[str, Failure]] = [
 @pytest.mark.parametrize(("text", "expected"), CASES)
 def test_a_failure_becomes_one_sentence(text: str, expected: Failure) -> None:
     assert failure_of(text) == expected
+
+
+NO_REASON = "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: {} SQLSTATE: XXKST" + PLAN
+FRAMES = "\n\tat org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.latestOffset(X.scala:1)\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "trace", "sentence"),
+    [
+        ("null", "java.io.EOFException", "a connection was lost: a process of Spark ended"),
+        ("Broken pipe", "java.io.IOException: Broken pipe", "a connection was lost: Broken pipe"),
+        ("null", "java.nio.channels.ClosedChannelException", "a connection was lost: a process of Spark ended"),
+        (
+            "Job aborted",
+            "org.apache.spark.SparkException: Job aborted\nCaused by: java.net.SocketException: Connection reset",
+            "a connection was lost: Connection reset",
+        ),
+    ],
+)
+def test_causes_tell_what_the_message_does_not(message: str, trace: str, sentence: str) -> None:
+    told = with_causes(NO_REASON.format(message), trace + FRAMES)
+    assert "scala" not in told
+    assert failure_of(told) == Failure(sentence, passes=True)
+
+
+def test_a_full_disk_does_not_pass() -> None:
+    full = "java.io.IOException: No space left on device"
+    assert not failure_of(with_causes(NO_REASON.format("No space left on device"), full)).passes
+
+
+def test_a_step_that_could_not_be_set_up_may_be_tried_again_if_the_reason_passes() -> None:
+    assert step_failure("source orders", "Python worker exited unexpectedly (crashed)").passes
+    assert not step_failure("step priced", ANALYSIS).passes
 
 
 def test_a_sentence_has_an_end() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from tidelog.pipelines.definition import (
     Watermark,
     WindowStep,
 )
-from tidelog.pipelines.failures import PipelineFailed
+from tidelog.pipelines.failures import PipelineFailed, StepFailed
 from tidelog.pipelines.progress import QueryKind, QueryState
 from tidelog.pipelines.runner import PlannedQuery, Runner
 from tidelog.pipelines.state import PipelineState
@@ -295,9 +295,9 @@ class FakeQuery:
 class SupervisedRunner(Runner):
     """One query whose starts are given; time passes with every look at the clock."""
 
-    def __init__(self, starts: list[FakeQuery], directory: Path) -> None:
+    def __init__(self, starts: "Sequence[FakeQuery | Exception]", directory: Path) -> None:
         self.now_s = 0.0
-        self.starts = starts
+        self.starts = list(starts)
         self.said: list[str] = []
         state = PipelineState(directory, "fake")
         pipeline = ModulePipeline("fake", directory / "fake.py")
@@ -311,7 +311,10 @@ class SupervisedRunner(Runner):
         return [PlannedQuery("query", QueryKind.SINK, lambda written: None)]  # type: ignore[arg-type,return-value]
 
     def _start_query(self, planned: PlannedQuery, written: Any) -> Any:
-        return self.starts.pop(0)
+        start = self.starts.pop(0)
+        if isinstance(start, Exception):
+            raise start
+        return start
 
 
 AWAY = "tidelog.spark.source_errors.BrokersAway: no broker answers at localhost:9"
@@ -322,7 +325,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
 
 
-def supervised(starts: list[FakeQuery], directory: Path) -> SupervisedRunner:
+def supervised(starts: "Sequence[FakeQuery | Exception]", directory: Path) -> SupervisedRunner:
     runner = SupervisedRunner(starts, directory)
     runner.start()
     return runner
@@ -345,6 +348,38 @@ def test_a_query_that_never_did_anything_is_given_up_soon(tmp_path: Path) -> Non
     with pytest.raises(PipelineFailed, match=r"^query: no broker answers at localhost:9$"):
         runner.run()
     assert runner.progress().queries[0].state is QueryState.FAILED
+
+
+CRASHED = RuntimeError("Python worker exited unexpectedly (crashed)")
+
+
+@pytest.mark.usefixtures("without_pauses")
+def test_a_start_that_fails_for_a_passing_reason_is_tried_again(tmp_path: Path) -> None:
+    runner = supervised([CRASHED, FakeQuery(1, AWAY), CRASHED, FakeQuery(1, None)], tmp_path)
+    runner.run()
+    (query,) = runner.progress().queries
+    assert (query.state, query.restarts, query.batches) == (QueryState.DONE, 3, 2)
+    assert runner.said[0] == "query: a Python worker of Spark ended; starting again in 1 s"
+
+
+@pytest.mark.usefixtures("without_pauses")
+def test_planning_that_fails_for_a_passing_reason_is_tried_again(tmp_path: Path) -> None:
+    failures = [StepFailed("source a: a Python worker of Spark ended", passes=True)]
+
+    class FailsToPlan(SupervisedRunner):
+        def _planned(self) -> list[PlannedQuery]:
+            if failures:
+                raise failures.pop()
+            return super()._planned()
+
+    runner = FailsToPlan([FakeQuery(1, None)], tmp_path)
+    runner.start()
+    runner.run()
+    assert runner.said == ["source a: a Python worker of Spark ended; trying again in 1 s"]
+
+    failures.append(StepFailed("step b: no such column"))
+    with pytest.raises(StepFailed, match="no such column"):
+        FailsToPlan([], tmp_path).start()
 
 
 @pytest.mark.usefixtures("without_pauses")

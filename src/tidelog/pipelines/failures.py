@@ -23,6 +23,9 @@ LASTING_CLASSES: tuple[type[BaseException], ...] = (CorruptMessage,)
 
 LONGEST_SENTENCE = 1000
 
+QUERY_DESCRIPTION = "=== Streaming Query ==="
+JAVA_FRAME = re.compile(r"\s+(?:at |\.\.\. \d+ more)")
+
 BAD_RECORD = "bad record: "
 """Before the sentence of a record that must not be left out, so that it is found in what Spark makes of it."""
 
@@ -40,10 +43,14 @@ class PipelineFailed(Exception):
 class StepFailed(PipelineFailed):
     """A source, step or sink could not be set up."""
 
+    def __init__(self, sentence: str, *, passes: bool = False) -> None:
+        super().__init__(sentence)
+        self.passes = passes
+
 
 def failure_of(text: str) -> Failure:
     """`text` is all that is known: the message of an exception, its causes, tracebacks of Python and Java."""
-    told = text.partition("=== Streaming Query ===")[0]
+    told = text.partition(QUERY_DESCRIPTION)[0]
     for explain in EXPLANATIONS:
         failure = explain(told)
         if failure is not None:
@@ -53,7 +60,17 @@ def failure_of(text: str) -> Failure:
 
 
 def step_failure(step: str, text: str) -> StepFailed:
-    return StepFailed(f"{step}: {failure_of(text).sentence}")
+    failure = failure_of(text)
+    return StepFailed(f"{step}: {failure.sentence}", passes=failure.passes)
+
+
+def with_causes(message: str, trace: str) -> str:
+    """What Spark tells of a failed query, with the causes from Java's trace.
+
+    The message alone has the text of the cause, which may be as little as "null", and not what kind of error it is.
+    """
+    causes = [line for line in trace.splitlines() if not JAVA_FRAME.match(line)]
+    return "\n".join([message.partition(QUERY_DESCRIPTION)[0], *causes])
 
 
 def _bad_record(text: str) -> Failure | None:
@@ -117,7 +134,10 @@ PYTHON_CONNECTION = re.compile(
     r"|socket\.gaierror): ?(.*)$",
     re.MULTILINE,
 )
-JAVA_CONNECTION = re.compile(r"java\.(?:net\.\w*Exception|io\.EOFException)(?:: (.*))?")
+JAVA_CONNECTION = re.compile(
+    r"java\.(?:net\.\w*Exception|io\.EOFException|nio\.channels\.\w*Exception"
+    r"|io\.IOException(?=: (?:Broken pipe|Connection reset)))(?:: (.*))?"
+)
 
 
 def _connection(text: str) -> Failure | None:
@@ -125,7 +145,7 @@ def _connection(text: str) -> Failure | None:
     if found:
         return Failure(f"a connection was lost: {found[-1][1] or found[-1][0]}", passes=True)
     java = JAVA_CONNECTION.search(text)
-    return Failure(f"a connection was lost: {java[1] or java[0]}", passes=True) if java else None
+    return Failure(f"a connection was lost: {java[1] or 'a process of Spark ended'}", passes=True) if java else None
 
 
 TRACEBACK = "Traceback (most recent call last):"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog.pipelines.dead_letters import dead_letter_writer, query_name, sources_with_dead_letters
 from tidelog.pipelines.definition import AnyPipeline, ModulePipeline, Sink, TableSink, TopicSource
-from tidelog.pipelines.failures import Failure, PipelineFailed, Restarts, StepFailed, failure_of
+from tidelog.pipelines.failures import Failure, PipelineFailed, Restarts, StepFailed, failure_of, with_causes
 from tidelog.pipelines.modules import import_pipeline_module
 from tidelog.pipelines.progress import PipelineProgress, QueryKind, QueryMeter, QueryState, is_batch, unseen
 from tidelog.pipelines.state import PipelineState
@@ -73,11 +73,11 @@ class Runner:
 
     def start(self) -> None:
         """Raises PipelineFailed if a source, step or sink cannot be set up."""
-        for planned in self._planned():
+        for planned in self._planned_patiently():
             run = QueryRun(planned, self._start_query, self._clock)
             self._runs.append(run)
         for run in self._runs:
-            with_step_named(f"{run.meter.kind} {run.name}", run.start)
+            self._start(run)
             self._wait_until_initialised(run)
 
     def _wait_until_initialised(self, run: "QueryRun") -> None:
@@ -116,6 +116,20 @@ class Runner:
         return self._latest
 
     # -- what is to be run
+
+    def _planned_patiently(self) -> list[PlannedQuery]:
+        """Spark plans sources in Python processes, which may die like all others."""
+        restarts = Restarts()
+        while True:
+            try:
+                return self._planned()
+            except StepFailed as failed:
+                pause_s = restarts.on_failure() if failed.passes else None
+                if pause_s is None:
+                    raise
+                logger.exception("pipeline does not start")
+                self._say(f"{failed}; trying again in {pause_s:g} s")
+                time.sleep(pause_s)
 
     def _planned(self) -> list[PlannedQuery]:
         if isinstance(self._pipeline, ModulePipeline):
@@ -171,8 +185,18 @@ class Runner:
                 self._on_failure(run, failure)
             elif run.is_due():
                 logger.info("query starts again query=%s restarts=%d", run.name, run.meter.restarts)
-                with_step_named(f"{run.meter.kind} {run.name}", run.start)
+                self._start(run)
         return any(run.meter.state is not QueryState.DONE for run in self._runs)
+
+    def _start(self, run: "QueryRun") -> None:
+        """A start that fails for a passing reason is tried again like a query that fails later."""
+        try:
+            with_step_named(f"{run.meter.kind} {run.name}", run.start)
+        except StepFailed as failed:
+            if not failed.passes:
+                raise
+            logger.exception("query does not start query=%s", run.name)
+            self._on_failure(run, Failure(str(failed).partition(": ")[2], passes=True))
 
     def _on_failure(self, run: "QueryRun", failure: Failure) -> None:
         pause_s = run.restarts.on_failure() if failure.passes else None
@@ -295,9 +319,10 @@ class QueryRun:
         if error is None:
             self.meter.state = QueryState.DONE
             return None
-        text = f"{error}\n{getattr(error, '_stackTrace', None) or ''}"
-        logger.error("query failed query=%s\n%s", self.name, text)
-        return failure_of(str(error))
+        cause = getattr(error, "_cause", None)
+        trace = getattr(cause, "_stackTrace", None) or ""
+        logger.error("query failed query=%s\n%s\n%s", self.name, error, trace)
+        return failure_of(with_causes(str(error), trace))
 
     def stop(self) -> None:
         assert self._query is not None
