@@ -27,7 +27,7 @@ MISSING_TOPIC_S = 2.0
 NEAREST_CUTOFF = 0.6
 
 NEW_TOPICS_S = 1.0
-"""How often a stream with a pattern asks for all topics, of which there may be many, while triggers follow each other."""
+"""How often a stream with a pattern asks for all topics; triggers may come a hundred times as often."""
 
 
 class Topics(NamedTuple):
