@@ -108,6 +108,11 @@ CASES: list[tuple[str, Failure]] = [
     ),
     ("org.apache.spark.SparkException: something else\n\tat org.apache.X", Failure("something else")),
     (
+        "Py4JJavaError: An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": org.apache.spark.SparkException: Could not parse Master URL: 'nonsense'\n\tat org.apache.spark.SparkContext",
+        Failure("Could not parse Master URL: 'nonsense'"),
+    ),
+    (
         "py4j.protocol.Py4JNetworkError: Answer from Java side is empty",
         Failure("Spark's Java process ended unexpectedly"),
     ),

@@ -182,6 +182,15 @@ def _spark_error(text: str) -> Failure | None:
     return None
 
 
+JAVA_ERROR = re.compile(r"^: (?:[\w$]+\.)+[\w$]+: (.+)$", re.MULTILINE)
+
+
+def _java_error(text: str) -> Failure | None:
+    """What Java raised, as py4j tells it in the line after the one of its own."""
+    found = JAVA_ERROR.search(text)
+    return None if found is None else Failure(found[1].strip())
+
+
 EXPLANATIONS: Sequence[Callable[[str], Failure | None]] = (
     _bad_record,
     _own_error,
@@ -190,6 +199,7 @@ EXPLANATIONS: Sequence[Callable[[str], Failure | None]] = (
     _connection,
     _python_error,
     _spark_error,
+    _java_error,
 )
 
 
