@@ -272,6 +272,18 @@ def test_directory_that_only_the_checkpoint_knows_is_missing(brokers: list[Writt
     assert look(tmp_path, topics=["orders"]).faults == []
 
 
+@pytest.mark.parametrize("content", ["", "version: 0\ntopic_id: ?", "\xff"])
+def test_metadata_that_does_not_tell_the_topic_id_is_named(
+    brokers: list[WrittenBroker], tmp_path: Path, content: str
+) -> None:
+    damaged = brokers[1].path / "orders-0" / "partition.metadata"
+    damaged.write_text(content)
+    finding = only(look(tmp_path))
+    assert (finding.kind, finding.broker, finding.file) == (Kind.CHECKPOINT, 2, str(damaged))
+    brokers[1].crash()
+    assert look(tmp_path).faults == []
+
+
 def test_replica_of_an_older_topic_of_that_name_is_named(brokers: list[WrittenBroker], tmp_path: Path) -> None:
     brokers[2].write(batches(12, text="other"), topic_id=bytes(16))
     finding = only(look(tmp_path))

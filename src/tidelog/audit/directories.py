@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from tidelog.audit.facts import LogDir, Replica, SegmentFile
-from tidelog.audit.finding import Finding, Kind
+from tidelog.audit.finding import Finding, Kind, finding_of
 from tidelog.runtime.disk import DirectoryEntry, SystemDisk
 from tidelog.storage.checkpoints import (
     CLEANER_OFFSETS,
@@ -119,7 +119,7 @@ def _survey_log_dir(found: Survey, path: str, wanted: Callable[[TopicPartition],
             recovery_point=recovery_points.get(topic_partition, 0),
             checkpointed_start=log_starts.get(topic_partition, 0),
         )
-        listed = _list_replica(replica)
+        listed = _list_replica(replica, found)
         if listed is not None:
             found.replicas.append(listed)
     cleaned = _offsets(found, log_dir, CLEANER_OFFSETS) or {}
@@ -151,7 +151,7 @@ def _paths(replicas: Sequence[Replica]) -> set[str]:
     return {replica.log_dir.path for replica in replicas}
 
 
-def _list_replica(replica: Replica) -> Replica | None:
+def _list_replica(replica: Replica, found: Survey) -> Replica | None:
     """None if it was deleted meanwhile."""
     disk = SystemDisk()
     try:
@@ -160,6 +160,8 @@ def _list_replica(replica: Replica) -> Replica | None:
         topic_id = read_topic_id(disk, replica.path) if has_id else None
     except FileNotFoundError:
         return None
+    if has_id and topic_id is None:
+        found.findings.append(_damaged_id(replica))
     files = sorted(_segment_files(entries), key=lambda file: file.base_offset)
     with_log = {
         int(match[1]) for entry in entries if (match := _SEGMENT_NAME.fullmatch(entry.name)) if match[2] == LOG_SUFFIX
@@ -199,6 +201,14 @@ def _offsets(found: Survey, log_dir: LogDir, name: str) -> dict[TopicPartition, 
 def _damaged(log_dir: LogDir, file: str, error: Exception, replica: Replica | None) -> Finding:
     topic_partition = replica.topic_partition if replica else None
     return Finding(Kind.CHECKPOINT, str(error), log_dir.path, log_dir.broker, topic_partition, file)
+
+
+def _damaged_id(replica: Replica) -> Finding:
+    """A broker that crashed may have just made the file."""
+    is_fault = replica.log_dir.is_clean or replica.log_dir.is_running
+    sentence = "the file does not tell the topic's id, so that this may be a replica of another topic of that name"
+    kind = Kind.CHECKPOINT if is_fault else Kind.NOTE
+    return finding_of(replica, kind, sentence, file=f"{replica.path}/{PARTITION_METADATA}")
 
 
 def _find_missing_replicas(found: Survey, wanted: Callable[[TopicPartition], bool]) -> None:

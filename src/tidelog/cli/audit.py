@@ -1,6 +1,7 @@
 """`tidelog audit`: check the log directories of all brokers against each other."""
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -45,6 +46,8 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(options: argparse.Namespace) -> int:
+    # What a broker would log about damaged files is told as findings.
+    logging.getLogger("tidelog.storage").addHandler(logging.NullHandler())
     return run_on(options, _spark_runner)
 
 
