@@ -12,7 +12,6 @@ from tidelog.spark.records.kernels import (
     NAME_LENGTH,
     NAME_START,
     Bytes,
-    Ints,
     Longs,
     gather,
     locate_headers,
@@ -64,46 +63,28 @@ def binary_column(buffer: Bytes, starts: Longs, lengths: Longs, arrow_type: pa.D
     return pa.Array.from_buffers(arrow_type, rows, [validity, offsets, data], null_count)
 
 
-class UnreadableRow(Exception):
-    """Something that only shows when its column is built."""
-
-    def __init__(self, row: int, why: str) -> None:
-        super().__init__(why)
-        self.row = row
-
-
 def headers_column(buffer: Bytes, starts: Longs, counts: Longs) -> pa.Array:
     """A record without headers has null, as Spark's Kafka source shows it."""
     rows, total = len(counts), int(counts.sum())
     offsets = pa.allocate_buffer(4 * (rows + 1))
     located: Longs = np.empty((HEADER_FACTS, total), np.int64)
-    first_headers = np.frombuffer(offsets, np.int32)
-    if locate_headers(buffer, len(buffer), starts, counts, first_headers, located) != total:
+    if locate_headers(buffer, len(buffer), starts, counts, np.frombuffer(offsets, np.int32), located) != total:
         raise AssertionError("headers do not lie where the scan found them")
-    names = binary_column(buffer, located[NAME_START], located[NAME_LENGTH], pa.string())
+    names = _as_text(binary_column(buffer, located[NAME_START], located[NAME_LENGTH], pa.string()))
     values = binary_column(buffer, located[HEADER_VALUE_START], located[HEADER_VALUE_LENGTH], pa.binary())
-    _check_text(names, first_headers)
     null_count = rows - int(np.count_nonzero(counts))
     validity = _validity(counts, 1) if null_count else None
     elements = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
     return pa.Array.from_buffers(ARROW_TYPES["headers"], rows, [validity, offsets], null_count, children=[elements])
 
 
-def _check_text(names: pa.Array, first_headers: Ints) -> None:
+def _as_text(names: pa.Array) -> pa.Array:
+    """With replacement characters where a name is not UTF-8, as Java reads it: one bad name must not end a query."""
     try:
         names.validate(full=True)
     except pa.ArrowInvalid:
-        header = next(index for index, name in enumerate(names.cast(pa.binary())) if not _is_text(name.as_py()))
-        row = int(np.searchsorted(first_headers, header, side="right")) - 1
-        raise UnreadableRow(row, "the name of a record header is not UTF-8") from None
-
-
-def _is_text(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        return pa.array([name.decode(errors="replace") for name in names.cast(pa.binary()).to_pylist()], pa.string())
+    return names
 
 
 def _validity(lengths: Longs, smallest_valid: int) -> pa.Buffer:

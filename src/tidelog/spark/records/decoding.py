@@ -14,7 +14,6 @@ from tidelog.spark.records.batch_group import BatchGroup
 from tidelog.spark.records.columns import (
     ARROW_TYPES,
     ConstantColumn,
-    UnreadableRow,
     binary_column,
     fixed_width_column,
     headers_column,
@@ -150,13 +149,9 @@ class PartitionDecoder:
         return _Rows(buffer, offsets, timestamps, types, self._fields).cut(0, count)
 
     def _arrow_batch(self, rows: _Rows) -> pa.RecordBatch:
-        try:
-            columns = [self._column(name, rows) for name in self._schema.names]
-        except UnreadableRow as error:
-            base_offsets = self._group.batches[:, BASE_OFFSET_FACT]
-            self._batch_offset = int(base_offsets[base_offsets <= rows.offsets[error.row]].max())
-            raise CorruptMessage(str(error)) from None
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return pa.RecordBatch.from_arrays(
+            [self._column(name, rows) for name in self._schema.names], schema=self._schema
+        )
 
     def _column(self, name: str, rows: _Rows) -> pa.Array:
         fields, arrow_type = rows.fields, ARROW_TYPES[name]
