@@ -1,10 +1,11 @@
 """Brokers that keep one log per partition in common, so that leadership can move between them at a word."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from tidelog.client.bootstrap import Address
+from tidelog.client.cluster import Cluster
 from tidelog.protocol.apis import API_KEYS, APIS
 from tidelog.protocol.codec import decode, encode
 from tidelog.protocol.header import read_request_header, response_header
@@ -46,7 +47,10 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.record_batch import BatchHeader, place, read_header, split_batches
 from tidelog.protocol.records import records_of
 from tidelog.protocol.structs import Message, Request, Response
+from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.network import Channel, Listener, Network
+from tidelog.runtime.randomness import SeededRandomness
+from tidelog.runtime.virtual_time import run_virtually
 
 TOPIC = "t"
 TOPIC_ID = bytes(range(16))
@@ -124,6 +128,20 @@ class FakeCluster:
     @property
     def bootstrap(self) -> list[Address]:
         return [broker.address for broker in self.brokers.values()]
+
+
+def with_cluster(
+    scenario: Callable[[FakeCluster, Cluster], Awaitable[None]], *, brokers: int = 2, partitions: int = 1
+) -> None:
+    """Runs it on virtual time, with a client of the brokers."""
+
+    async def main() -> None:
+        network, fakes = MemoryNetwork(), FakeCluster(brokers, partitions)
+        await fakes.listen(network)
+        async with Cluster(network, fakes.bootstrap, SeededRandomness(1)) as cluster:
+            await scenario(fakes, cluster)
+
+    run_virtually(main())
 
 
 class FakeBroker:

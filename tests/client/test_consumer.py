@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from tests.client.fake_cluster import TOPIC, FakeCluster
+from tests.client.fake_cluster import TOPIC, FakeCluster, with_cluster
 from tests.client.test_producer import ADDRESS, virtual_clock
 from tests.server.harness import World, batch_of
 from tidelog.client.admin import Admin
@@ -20,7 +20,6 @@ from tidelog.protocol.messages.fetch import AbortedTransaction, FetchPartition, 
 from tidelog.protocol.messages.metadata import MetadataRequest
 from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker
 from tidelog.protocol.structs import Request
-from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import EPOCH_MS, run_virtually
 from tidelog.types import TopicPartition
@@ -49,17 +48,11 @@ def with_fakes(
     settings: ConsumerSettings = DEFAULTS,
     partitions: int = 1,
 ) -> None:
-    async def main() -> None:
-        network, fakes = MemoryNetwork(), FakeCluster(partitions=partitions)
-        await fakes.listen(network)
-        async with (
-            Cluster(network, fakes.bootstrap, SeededRandomness(1)) as cluster,
-            Producer(cluster, virtual_clock()) as producer,
-            Consumer(cluster, settings) as consumer,
-        ):
+    async def main(fakes: FakeCluster, cluster: Cluster) -> None:
+        async with Producer(cluster, virtual_clock()) as producer, Consumer(cluster, settings) as consumer:
             await scenario(fakes, producer, consumer)
 
-    run_virtually(main())
+    with_cluster(main, partitions=partitions)
 
 
 async def take(consumer: Consumer, count: int) -> list[ConsumedRecord]:

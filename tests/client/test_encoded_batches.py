@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from tests.client.fake_cluster import TOPIC, FakeCluster, headers_of
+from tests.client.fake_cluster import TOPIC, FakeCluster, headers_of, with_cluster
 from tests.client.test_producer import ADDRESS
 from tests.server.harness import World
 from tests.simulation.scenario import TOPIC as SIMULATED_TOPIC
@@ -22,7 +22,6 @@ from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from tidelog.protocol.messages.produce import ProduceRequest
 from tidelog.protocol.record_batch import crc_matches, read_header
 from tidelog.protocol.records import Record, build_batch
-from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import EPOCH_MS, run_virtually
 from tidelog.simulation.clients import client_cluster
@@ -46,16 +45,11 @@ def with_fakes(
     settings: ProducerSettings = DEFAULTS,
     partitions: int = 1,
 ) -> None:
-    async def main() -> None:
-        network, fakes = MemoryNetwork(), FakeCluster(partitions=partitions)
-        await fakes.listen(network)
-        async with (
-            Cluster(network, fakes.bootstrap, SeededRandomness(1)) as cluster,
-            BatchProducer(cluster, settings) as producer,
-        ):
+    async def main(fakes: FakeCluster, cluster: Cluster) -> None:
+        async with BatchProducer(cluster, settings) as producer:
             await scenario(fakes, producer)
 
-    run_virtually(main())
+    with_cluster(main, partitions=partitions)
 
 
 def test_batches_reach_a_broker_as_they_were_encoded() -> None:

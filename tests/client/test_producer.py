@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.client.fake_cluster import TOPIC, FakeCluster, headers_of
+from tests.client.fake_cluster import TOPIC, FakeCluster, headers_of, with_cluster
 from tests.server.harness import World
 from tidelog.client.admin import Admin
 from tidelog.client.bootstrap import Address
@@ -54,16 +54,11 @@ def with_fakes(
     settings: ProducerSettings = DEFAULTS,
     partitions: int = 1,
 ) -> None:
-    async def main() -> None:
-        network, fakes = MemoryNetwork(), FakeCluster(partitions=partitions)
-        await fakes.listen(network)
-        async with (
-            Cluster(network, fakes.bootstrap, SeededRandomness(1)) as cluster,
-            Producer(cluster, virtual_clock(), settings) as producer,
-        ):
+    async def main(fakes: FakeCluster, cluster: Cluster) -> None:
+        async with Producer(cluster, virtual_clock(), settings) as producer:
             await scenario(fakes, producer)
 
-    run_virtually(main())
+    with_cluster(main, partitions=partitions)
 
 
 # -- against a broker

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.client.fake_cluster import EMPTY_FETCH_S, TOPIC, FakeCluster
+from tests.client.fake_cluster import EMPTY_FETCH_S, TOPIC, FakeCluster, with_cluster
 from tests.client.test_producer import ADDRESS
 from tests.server.harness import Client, World, batch_of
 from tests.simulation.scenario import TOPIC as SIMULATED_TOPIC
@@ -28,7 +28,6 @@ from tidelog.errors import CorruptMessage, UnknownTopicOrPartition
 from tidelog.protocol.messages.fetch import FetchRequest
 from tidelog.protocol.record_batch import place, split_batches
 from tidelog.protocol.records import records_of
-from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.simulation.clients import client_cluster
@@ -46,16 +45,6 @@ def with_broker(scenario: Callable[[World, Cluster, Client], Awaitable[None]]) -
         async with world.broker(), Cluster(world.network, [ADDRESS], SeededRandomness(1)) as cluster:
             await Admin(cluster).create_topic(TOPIC, partitions=1)
             await scenario(world, cluster, await world.connect())
-
-    run_virtually(main())
-
-
-def with_fakes(scenario: Callable[[FakeCluster, Cluster], Awaitable[None]], brokers: int = 2) -> None:
-    async def main() -> None:
-        network, fakes = MemoryNetwork(), FakeCluster(brokers)
-        await fakes.listen(network)
-        async with Cluster(network, fakes.bootstrap, SeededRandomness(1)) as cluster:
-            await scenario(fakes, cluster)
 
     run_virtually(main())
 
@@ -237,7 +226,7 @@ def test_range_whose_tail_was_compacted_away_ends() -> None:
         assert await read(cluster, 0, 10) == [b"0", b"1", b"2"]
         assert await read(cluster, 5, 10) == []
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_one_empty_answer_does_not_end_a_range() -> None:
@@ -251,7 +240,7 @@ def test_one_empty_answer_does_not_end_a_range() -> None:
         assert await reading == [b"far away"]
         assert seen_offsets(fakes) == [0, 0]
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_range_waits_for_the_end_of_an_open_transaction() -> None:
@@ -269,7 +258,7 @@ def test_range_waits_for_the_end_of_an_open_transaction() -> None:
         partition.stable_end = None
         assert await reading == [b"0", b"1", b"2", b"3"]
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 # -- leaders that move
@@ -287,7 +276,7 @@ def test_moving_leader_is_followed() -> None:
         assert await read(cluster, 0, 4) == [b"0", b"1", b"2", b"3"]
         assert seen_offsets(fakes, 2) == [0]
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_reading_survives_lost_answers_and_the_broker_being_asked_again() -> None:
@@ -298,7 +287,7 @@ def test_reading_survives_lost_answers_and_the_broker_being_asked_again() -> Non
         assert await read(cluster, 0, 2) == [b"0", b"1"]
         assert seen_offsets(fakes) == [0, 0, 0, 0]
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_records_lost_in_an_unclean_election_are_an_error() -> None:
@@ -316,7 +305,7 @@ def test_records_lost_in_an_unclean_election_are_an_error() -> None:
             with pytest.raises(OffsetsGone, match="records from offset 2 on, some of them read, are lost"):
                 await anext(reader)
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_range_of_which_an_unclean_election_left_less_is_an_error() -> None:
@@ -330,7 +319,7 @@ def test_range_of_which_an_unclean_election_left_less_is_an_error() -> None:
         with pytest.raises(OffsetsGone, match=r"offsets 3 to 4 .* ends at 3 now"):
             await read(cluster, 0, 4)
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_gives_up_when_no_broker_answers_for_too_long() -> None:
@@ -342,7 +331,7 @@ def test_gives_up_when_no_broker_answers_for_too_long() -> None:
             await read(cluster, 0, 1, replace(SMALL, timeout_s=30))
         assert 28 < asyncio.get_running_loop().time() - started < 31
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_broker_that_sends_no_whole_batch_is_given_up() -> None:
@@ -357,7 +346,7 @@ def test_broker_that_sends_no_whole_batch_is_given_up() -> None:
         assert [request.max_bytes for request in requests[:4]] == [100, 100, 200, 400]
         assert requests[-1].max_bytes == 2**31 - 1
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_leader_that_dies_in_the_middle_is_followed_on_a_real_cluster() -> None:
@@ -398,7 +387,7 @@ def test_next_fetch_is_under_way_while_the_caller_works_and_no_more() -> None:
             assert seen_offsets(fakes) == [0, 1]
             await reader.aclose()
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_slow_caller_is_waited_for() -> None:
@@ -425,4 +414,4 @@ def test_closed_reader_leaves_nothing_behind() -> None:
         assert asyncio.all_tasks() == before
         await reader.aclose()
 
-    with_fakes(scenario)
+    with_cluster(scenario)

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.client.fake_cluster import TOPIC, FakeCluster
+from tests.client.fake_cluster import TOPIC, FakeCluster, with_cluster
 from tests.server.harness import batch_of
-from tests.spark.test_topics import FAKE, FIRST, with_fakes
+from tests.spark.test_topics import FAKE, FIRST
 from tidelog.client.cluster import Cluster
 from tidelog.protocol.messages.list_offsets import ListOffsetsRequest
 from tidelog.protocol.messages.metadata import MetadataRequest
@@ -47,7 +47,7 @@ def with_planner(
     async def main(fakes: FakeCluster, cluster: Cluster) -> None:
         await scenario(fakes, Planner(options, cluster))
 
-    with_fakes(main, partitions)
+    with_cluster(main, partitions=partitions)
 
 
 def requests(fakes: FakeCluster) -> list[type]:
@@ -103,7 +103,7 @@ def test_what_comes_while_the_first_batch_fails_is_read_by_the_next_run() -> Non
         read += await second_run.ranges(end, await second_run.next_end(end, Limits(), 1.0))
         assert [(found.start, found.end) for found in read] == [(100, 200)]
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_the_first_batch_reads_what_there_is_to_read_where_the_query_starts() -> None:
@@ -151,7 +151,7 @@ def test_thousands_of_partitions_are_looked_through_in_no_time() -> None:
         await going_on(cluster, FAKE, Topics(partitions, {}), Positions(dict.fromkeys(partitions, 0), {}))
         assert time.process_time() - began < 1.0
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 # -- options of the query
@@ -201,7 +201,7 @@ def test_bytes_limit_a_batch_by_the_size_of_the_records_in_front() -> None:
         planner = Planner(replace(FAKE, limits=Limits(max_bytes=3 * size)), cluster)
         assert await ends(planner, AT_THE_BEGINNING, 0.0) == [3]
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_ranges_of_a_batch_are_cut_as_the_options_say() -> None:
@@ -212,4 +212,4 @@ def test_ranges_of_a_batch_are_cut_as_the_options_say() -> None:
         at_most_five = Planner(replace(FAKE, max_records_per_partition=5), cluster)
         assert [found.size for found in await at_most_five.ranges(AT_THE_BEGINNING, end)] == [4, 4, 4]
 
-    with_fakes(scenario)
+    with_cluster(scenario)

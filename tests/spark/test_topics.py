@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeBroker, FakeCluster
+from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeBroker, FakeCluster, with_cluster
 from tests.server.harness import Client, World, batch_of, produce_request
 from tidelog.client.admin import Admin
 from tidelog.client.bootstrap import Address
@@ -98,16 +98,6 @@ def with_orders(scenario: Callable[[Orders], Awaitable[None]]) -> None:
             orders = Orders(world, cluster, await world.connect())
             await orders.create()
             await scenario(orders)
-
-    run_virtually(main())
-
-
-def with_fakes(scenario: Callable[[FakeCluster, Cluster], Awaitable[None]], partitions: int = 1) -> None:
-    async def main() -> None:
-        network, fakes = MemoryNetwork(), FakeCluster(partitions=partitions)
-        await fakes.listen(network)
-        async with Cluster(network, fakes.bootstrap, SeededRandomness(1)) as cluster:
-            await scenario(fakes, cluster)
 
     run_virtually(main())
 
@@ -375,7 +365,7 @@ def test_a_log_that_ends_before_what_was_read_is_lost_data() -> None:
         ahead = await look_ahead(cluster, replace(FAKE, fail_on_data_loss=False), read)
         assert (ahead.start, ahead.available) == ({FIRST: 10}, {FIRST: 10})
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_a_new_leader_that_knows_less_for_a_moment_is_asked_again() -> None:
@@ -386,7 +376,7 @@ def test_a_new_leader_that_knows_less_for_a_moment_is_asked_again() -> None:
         fakes.partitions[0].end = 13
         assert (await looking).available == {FIRST: 13}
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 class OpenTransaction(FakeBroker):
@@ -429,7 +419,7 @@ def test_a_leader_that_moved_is_followed() -> None:
         assert await latest(cluster, topics, FAKE) == {FIRST: 4}
         assert len(fakes.brokers[2].seen(ListOffsetsRequest)) == 1
 
-    with_fakes(scenario)
+    with_cluster(scenario)
 
 
 def test_brokers_that_come_back_in_time_are_waited_for() -> None:
