@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.pipelines.definition import (
     BadRecords,
@@ -29,6 +29,8 @@ from tidelog.pipelines.progress import SOURCE_PREFIX
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+ReadTopic: TypeAlias = "Callable[[TopicSource], DataFrame]"
+
 SOURCE_FORMAT = "tidelog"
 READ_COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 """Headers and the type of timestamps are not worth reading if the value is to be parsed."""
@@ -48,9 +50,11 @@ FILE_OPTIONS: Mapping[FormatKind, Mapping[str, str]] = {
 class Views:
     """The frames of a pipeline by the names of their views."""
 
-    def __init__(self, spark: "SparkSession", pipeline: Pipeline) -> None:
+    def __init__(self, spark: "SparkSession", pipeline: Pipeline, read: "ReadTopic | None" = None) -> None:
+        """`read`: other than as a stream."""
         self._spark = spark
         self._pipeline = pipeline
+        self._read_topic = read or partial(read_topic, spark)
         self._frames: dict[str, DataFrame] = {}
         self._parsed: dict[str, DataFrame] = {}
         for source in pipeline.sources:
@@ -80,7 +84,7 @@ class Views:
         return _with_watermark(frame, source.watermark)
 
     def _of_topic(self, source: TopicSource) -> "DataFrame":
-        records = read_topic(self._spark, source)
+        records = self._read_topic(source)
         if source.format.kind is FormatKind.RAW:
             return records
         self._parsed[source.name] = counted(parse(records, source.format), source.name)

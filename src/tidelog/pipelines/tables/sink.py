@@ -71,9 +71,7 @@ class ExactlyOnceWriter:
             logger.info("batch is already there table=%s batch=%d last=%d", self._sink.location, batch_id, last)
             run_through(rows)
             return Written(0, 0, was_already_there=True)
-        rows = with_partition_columns(rows, self._computed_columns())
-        refuse_missing(rows, self._partition_sources())
-        rows = self._fitted(rows)
+        rows = self._fitted(with_columns_of(self._sink, rows))
         files = self._write_files(rows, self._table.layout(batch_id))
         written = sum(file.rows for file in files)
         self._last_rows = written
@@ -82,24 +80,8 @@ class ExactlyOnceWriter:
         self._maintain()
         return Written(written, len(files), was_already_there=False)
 
-    def _computed_columns(self) -> dict[str, str]:
-        """Iceberg computes its own transforms from the columns they are made of."""
-        fields = self._sink.partition_by
-        if self._sink.kind is TableKind.ICEBERG:
-            fields = tuple(field for field in fields if iceberg_column(field) is None)
-        return {field.name: field.expression for field in fields if field.expression is not None}
-
-    def _partition_sources(self) -> list[str]:
-        if self._sink.kind is not TableKind.ICEBERG:
-            return [field.name for field in self._sink.partition_by]
-        columns = [(field, iceberg_column(field)) for field in self._sink.partition_by]
-        return [field.name if column is None else column.source for field, column in columns]
-
     def _fitted(self, rows: "DataFrame") -> "DataFrame":
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        columns = to_arrow_schema(rows.schema, timezone="UTC")
-        refuse_what_no_table_holds(columns)
+        columns = columns_of(rows)
         table = self._table.schema()
         if table is None:
             self._table.create(columns)
@@ -120,7 +102,7 @@ class ExactlyOnceWriter:
             few = _few_rows(rows)
             if few is not None:
                 return write_files(layout, few.to_batches())
-        return facts_from_rows(map_in_arrow(rows, task_writer(layout), FACTS_SCHEMA).collect())
+        return write_by_tasks(rows, layout)
 
     def _maintain(self) -> None:
         compaction = self._sink.compaction
@@ -135,6 +117,41 @@ class ExactlyOnceWriter:
             logger.info("table is compacted table=%s replaced=%d swept=%d", self._sink.location, replaced, swept)
         except Exception:
             logger.warning("table could not be compacted table=%s", self._sink.location, exc_info=True)
+
+
+def with_columns_of(sink: TableSink, rows: "DataFrame") -> "DataFrame":
+    """The rows with what the table is partitioned by."""
+    rows = with_partition_columns(rows, _computed_columns(sink))
+    refuse_missing(rows, _partition_sources(sink))
+    return rows
+
+
+def _computed_columns(sink: TableSink) -> dict[str, str]:
+    """Iceberg computes its own transforms from the columns they are made of."""
+    fields = sink.partition_by
+    if sink.kind is TableKind.ICEBERG:
+        fields = tuple(field for field in fields if iceberg_column(field) is None)
+    return {field.name: field.expression for field in fields if field.expression is not None}
+
+
+def _partition_sources(sink: TableSink) -> list[str]:
+    if sink.kind is not TableKind.ICEBERG:
+        return [field.name for field in sink.partition_by]
+    columns = [(field, iceberg_column(field)) for field in sink.partition_by]
+    return [field.name if column is None else column.source for field, column in columns]
+
+
+def columns_of(rows: "DataFrame") -> "pa.Schema":
+    """Raises SchemaMismatch if no table holds them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    columns = to_arrow_schema(rows.schema, timezone="UTC")
+    refuse_what_no_table_holds(columns)
+    return columns
+
+
+def write_by_tasks(rows: "DataFrame", layout: FileLayout) -> list[FileFacts]:
+    return facts_from_rows(map_in_arrow(rows, task_writer(layout), FACTS_SCHEMA).collect())
 
 
 def _few_rows(rows: "DataFrame") -> "pa.Table | None":

@@ -1,0 +1,138 @@
+"""Where a replay starts: what `--from` says, and what that means in the topics as they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeAlias
+
+from tidelog.pipelines.failures import PipelineFailed
+from tidelog.spark.offsets import EARLIEST, BadOffsets, Offsets, partition_numbers
+from tidelog.types import NO_OFFSET, TopicPartition
+
+FORMS = 'earliest, an offset such as 0, a time such as 2026-01-31T12:00:00Z, or {"topic": {"0": 23}}'
+
+
+class ReplayRefused(PipelineFailed):
+    """Nothing was changed; the message says why, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsDeclared:
+    """Where the pipeline itself would start without a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtBeginning:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    offset: int
+    """In all partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    offsets: Mapping[TopicPartition, int]
+    """Partitions that are not named start at their beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtMoment:
+    timestamp_ms: int
+
+
+Start: TypeAlias = AsDeclared | AtBeginning | AtOffset | AtOffsets | AtMoment
+
+
+class LogFacts(NamedTuple):
+    """What the brokers say of the partitions that are to be read."""
+
+    begin: Offsets
+    at_moment: Offsets
+    """The first record not older than the moment asked for; -1 where there is none."""
+
+
+def parse_start(text: str | None) -> Start:
+    """Raises ReplayRefused."""
+    if text is None:
+        return AsDeclared()
+    text = text.strip()
+    if text == "earliest":
+        return AtBeginning()
+    if text.isascii() and text.isdecimal():
+        return AtOffset(int(text))
+    return _offsets(text) if text.startswith("{") else _moment(text)
+
+
+def _offsets(text: str) -> AtOffsets:
+    try:
+        offsets = partition_numbers(text)
+    except BadOffsets as error:
+        raise ReplayRefused(f"--from: {error}") from None
+    if bad := [f"{offset} for {key}" for key, offset in offsets.items() if offset < 0 and offset != EARLIEST]:
+        raise ReplayRefused(f"--from: {bad[0]} is no offset; {EARLIEST} stands for the beginning")
+    return AtOffsets(offsets)
+
+
+def _moment(text: str) -> AtMoment:
+    """A time without a zone is one in UTC, as everywhere in pipelines."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ReplayRefused(f"--from: expected {FORMS}; found {text!r}") from None
+    return AtMoment(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def declared(start: Start, starting: str, source: str) -> Start:
+    """With what the source declares in the place of AsDeclared."""
+    if not isinstance(start, AsDeclared):
+        return start
+    if starting == "latest":
+        raise ReplayRefused(f"source {source} starts at the latest record, of some time ago: say where with --from")
+    return parse_start(starting)
+
+
+def starting_offsets(start: Start, end: Mapping[TopicPartition, int], log: LogFacts) -> Offsets:
+    """Where to start in each partition of `end`: never before the log begins, and never after the end."""
+    return {key: min(max(_wanted(start, key, end[key], log), log.begin[key]), end[key]) for key in end}
+
+
+def _wanted(start: Start, key: TopicPartition, end: int, log: LogFacts) -> int:
+    match start:
+        case AtOffset(offset):
+            return offset
+        case AtOffsets(offsets):
+            return offsets.get(key, EARLIEST)
+        case AtMoment():
+            return end if log.at_moment[key] == NO_OFFSET else log.at_moment[key]
+        case _:
+            return EARLIEST
+
+
+def may_leave_out(start: Mapping[TopicPartition, int], log: LogFacts, *, is_declared: bool) -> Offsets:
+    """Partitions with older records of which the table may have rows now: still there, or deleted since.
+
+    A table that was begun where its source declares has no rows of records before that.
+    """
+    return {
+        key: offset
+        for key, offset in start.items()
+        if offset > 0 and not (is_declared and offset > log.begin.get(key, 0))
+    }
+
+
+def refuse_unknown_partitions(start: Start, ends: Mapping[TopicPartition, int]) -> None:
+    if isinstance(start, AtOffsets) and (unknown := sorted(set(start.offsets) - set(ends))):
+        raise ReplayRefused(f"--from names {unknown[0]}, which the sink has not read")
+
+
+def refuse_gap(after: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], log: LogFacts) -> None:
+    """While a replay goes on from where it was, nothing may be missing in between."""
+    for key, offset in after.items():
+        if offset < min(end[key], log.begin[key]):
+            raise PipelineFailed(
+                f"records of {key} from offset {offset} on were deleted by retention before the replay could read "
+                "them; the table is as it was: keep the topic's records for longer, and replay again"
+            )
