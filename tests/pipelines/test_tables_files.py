@@ -60,6 +60,7 @@ def test_directories_escape_what_a_file_system_or_a_reader_would_misread() -> No
     assert directory == "day=2026-01-31/name=a%2Fb%3D%25%C3%A4"
     assert partition_directory(columns, (None, "")).count("__HIVE_DEFAULT_PARTITION__") == 2
     assert "%" not in harmless(directory)
+    assert max(map(len, harmless(partition_directory(columns, ("..", "ä" * 1000))).split("/"))) <= 255
 
 
 @pytest.mark.parametrize(

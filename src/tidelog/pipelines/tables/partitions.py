@@ -16,6 +16,8 @@ from tidelog.pipelines.tables.facts import Partition, PartitionValue
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The directory of rows whose value is null; every reader of such directories knows the name."""
+LONGEST_NAME = 200
+"""File systems take 255 bytes."""
 MICROSECONDS_PER_HOUR = 3_600_000_000
 HOURS_PER_DAY = 24
 
@@ -187,4 +189,5 @@ def _spelled(value: PartitionValue) -> str:
 
 def harmless(directory: str) -> str:
     """For tables whose log knows the values: names in which nothing needs to be decoded."""
-    return re.sub(r"[^A-Za-z0-9_=./-]", "_", directory)
+    plain = re.sub(r"[^A-Za-z0-9_=./-]", "_", directory)
+    return "/".join(name[:LONGEST_NAME] for name in plain.split("/"))
