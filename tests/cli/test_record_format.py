@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tidelog.cli.record_format import BadFormat, check_format, formatter, json_line
-from tidelog.cli.tables import table
 from tidelog.client.fetched_records import ConsumedRecord
+from tidelog.terminal.tables import table
 
 RECORD = ConsumedRecord("t", 2, 7, 1_700_000_000_000, b"k\xff", b"v", (("h", b"x"), ("none", None)))
 TOMBSTONE = ConsumedRecord("t", 0, 0, 0, None, None)
@@ -43,4 +43,13 @@ def test_tables_align_numbers_to_the_right() -> None:
         "NAME       COUNT",
         "a              1",
         "long name   1000  odd",
+    ]
+
+
+def test_figures_with_units_count_as_numbers_and_addresses_do_not() -> None:
+    rows = [["a", "5 ms", "1,200 (3.1 MB)", "127.0.0.1:1"], ["bb", "-", "7", "127.0.0.1:22"]]
+    assert table(["N", "LAST", "ROWS", "AT"], rows) == [
+        "N   LAST            ROWS  AT",
+        "a   5 ms  1,200 (3.1 MB)  127.0.0.1:1",
+        "bb     -               7  127.0.0.1:22",
     ]

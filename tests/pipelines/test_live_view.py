@@ -5,7 +5,7 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidelog.pipelines.live_view import PlainScreen, TerminalScreen, aligned, duration, is_due, picture, rate, size
+from tidelog.pipelines.live_view import PlainScreen, TerminalScreen, duration, is_due, picture, rate, size
 from tidelog.pipelines.metrics import MetricsEndpoint, text
 from tidelog.pipelines.progress import PartitionLag, PipelineProgress, QueryKind, QueryProgress, QueryState
 
@@ -81,13 +81,6 @@ def test_a_file_gets_a_line_every_ten_seconds_in_which_something_happened() -> N
     )
 
 
-def test_numbers_are_written_for_people() -> None:
-    assert [duration(seconds) for seconds in (5, 150, 7260)] == ["5 s", "2 min 30 s", "2 h 1 min"]
-    assert [size(number) for number in (5, 1536, 3 << 20, 5 << 30)] == ["5 B", "1.5 kB", "3.0 MB", "5.0 GB"]
-    assert [rate(number) for number in (0, 0.25, 9.94, 1234567.0)] == ["0", "0.2", "9.9", "1,234,567"]
-    assert aligned(("A", "N"), [["x", "5"], ["yy", "-"]]) == ["A   N", "x   5", "yy  -"]
-
-
 def test_prometheus_reads_the_same() -> None:
     families = {family.name: family for family in text_string_to_metric_families(text(progress()))}
     samples = {
@@ -110,3 +103,9 @@ def test_metrics_have_a_page() -> None:
             assert b'tidelog_pipeline_uptime_seconds{pipeline="shop"} 65.0' in answer.read()
     finally:
         endpoint.close()
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert [duration(seconds) for seconds in (5, 150, 7260)] == ["5 s", "2 min 30 s", "2 h 1 min"]
+    assert [size(number) for number in (5, 1536, 3 << 20, 5 << 30)] == ["5 B", "1.5 kB", "3.0 MB", "5.0 GB"]
+    assert [rate(number) for number in (0, 0.25, 9.94, 1234567.0)] == ["0", "0.2", "9.9", "1,234,567"]

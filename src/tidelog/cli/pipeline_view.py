@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from tidelog.cli.tables import table
 from tidelog.pipelines.state import ACTIVE, Status
+from tidelog.terminal.tables import table
 
 NONE_YET = "no pipeline has run here yet; `tidelog pipeline new` writes one"
 

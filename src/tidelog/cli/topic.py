@@ -106,8 +106,8 @@ async def _create(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.cli.tables import table
     from tidelog.client.admin import Admin
+    from tidelog.terminal.tables import table
 
     topics = await Admin(cluster).list_topics()
     if not topics:
@@ -118,8 +118,8 @@ async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.cli.tables import table
     from tidelog.client.admin import Admin, own_settings
+    from tidelog.terminal.tables import table
     from tidelog.types import uuid_text
 
     admin = Admin(cluster)

@@ -1,16 +1,13 @@
 """What `tidelog pipeline run` shows: a picture drawn anew in a terminal, a line now and then elsewhere."""
 
-import contextlib
-import os
 import shutil
 import sys
-from collections.abc import Sequence
 from typing import Protocol, TextIO
 
 from tidelog.pipelines.progress import PartitionLag, PipelineProgress, QueryProgress, QueryState
+from tidelog.terminal.drawing import Drawing, can_be_drawn_on, write_line
+from tidelog.terminal.tables import table
 
-CLEAR_LINE = "\x1b[K"
-CLEAR_BELOW = "\x1b[J"
 PLAIN_LINE_EVERY_S = 10.0
 FEWEST_PARTITION_LINES = 3
 UNKNOWN = "-"
@@ -34,7 +31,7 @@ class QuietScreen:
         pass
 
     def say(self, line: str) -> None:
-        _write(self._output, line + "\n")
+        write_line(self._output, line)
 
 
 class PlainScreen(QuietScreen):
@@ -51,42 +48,24 @@ class PlainScreen(QuietScreen):
 
 
 class TerminalScreen:
-    """The picture stands below everything said so far and is drawn over the one before it."""
-
     def __init__(self, output: TextIO, footer: str) -> None:
-        self._output = output
+        self._drawing = Drawing(output)
         self._footer = footer
-        self._drawn_lines = 0
 
     def show(self, progress: PipelineProgress) -> None:
-        columns, rows = shutil.get_terminal_size()
-        lines = ["", *picture(progress, rows - 4), "", self._footer]
-        self._draw([line[: columns - 1] for line in lines[: rows - 1]])
+        rows = shutil.get_terminal_size().lines
+        self._drawing.show(["", *picture(progress, rows - 4), "", self._footer])
 
     def say(self, line: str) -> None:
-        self._draw([])
-        _write(self._output, line + "\n")
-
-    def _draw(self, lines: Sequence[str]) -> None:
-        up = f"\x1b[{self._drawn_lines}A" if self._drawn_lines else ""
-        text = "".join(f"{line}{CLEAR_LINE}\n" for line in lines)
-        _write(self._output, f"{up}\r{text}{CLEAR_BELOW}")
-        self._drawn_lines = len(lines)
+        self._drawing.say(line)
 
 
 def make_screen(footer: str, *, is_wanted: bool) -> Screen:
     if not is_wanted:
         return QuietScreen(sys.stdout)
-    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+    if can_be_drawn_on(sys.stdout):
         return TerminalScreen(sys.stdout, footer)
     return PlainScreen(sys.stdout)
-
-
-def _write(output: TextIO, text: str) -> None:
-    """The pipeline goes on even if the terminal is gone."""
-    with contextlib.suppress(OSError):
-        output.write(text)
-        output.flush()
 
 
 # -- text
@@ -119,15 +98,15 @@ def _query_text(query: QueryProgress) -> str:
 def picture(progress: PipelineProgress, rows: int) -> list[str]:
     """As much as fits: queries always; of the partitions first those that are furthest behind."""
     head = [f"{progress.name}  running for {duration(progress.uptime_s)}{_losses(progress)}", ""]
-    head += aligned(QUERY_TITLES, [_query_row(query) for query in progress.queries])
+    head += table(QUERY_TITLES, [_query_row(query) for query in progress.queries])
     lags = worst_lags(progress)
     room = max(FEWEST_PARTITION_LINES, rows - len(head) - 3)
     shown = sorted(lags, key=lambda lag: -(lag.lag or 0))[:room]
     if not shown:
         return head
-    table = [[f"{lag.topic}-{lag.partition}", count(lag.position), count(lag.lag)] for lag in sorted(shown, key=_place)]
+    cells = [[f"{lag.topic}-{lag.partition}", count(lag.position), count(lag.lag)] for lag in sorted(shown, key=_place)]
     more = [f"... and {len(lags) - len(shown)} more partitions"] if len(shown) < len(lags) else []
-    return [*head, "", *aligned(("PARTITION", "POSITION", "LAG"), table), *more]
+    return [*head, "", *table(("PARTITION", "POSITION", "LAG"), cells), *more]
 
 
 QUERY_TITLES = ("QUERY", "STATE", "IN/S", "OUT/S", "READ", "WRITTEN", "BATCHES", "LAST BATCH", "LAG", "STATE ROWS", "")
@@ -168,24 +147,6 @@ def worst_lags(progress: PipelineProgress) -> list[PartitionLag]:
 
 def _place(lag: PartitionLag) -> tuple[str, int]:
     return lag.topic, lag.partition
-
-
-def aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The first two columns to the left, numbers to the right."""
-    lines = [list(titles), *rows]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(titles))]
-    is_left = [not _is_number_column(rows, index) for index in range(len(titles))]
-    return [
-        "  ".join(
-            cell.ljust(width) if left else cell.rjust(width)
-            for cell, width, left in zip(line, widths, is_left, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
-
-
-def _is_number_column(rows: Sequence[Sequence[str]], index: int) -> bool:
-    return all(row[index] == UNKNOWN or row[index][:1].isdecimal() for row in rows)
 
 
 def plural(number: int, thing: str) -> str:

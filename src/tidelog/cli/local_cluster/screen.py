@@ -1,7 +1,5 @@
 """What `tidelog up` shows while the brokers run: a picture drawn anew in a terminal, lines of changes elsewhere."""
 
-import contextlib
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -16,9 +14,8 @@ from tidelog.cli.local_cluster.view import (
     reason_lines,
     summary_lines,
 )
+from tidelog.terminal.drawing import Drawing, can_be_drawn_on, write_line
 
-CLEAR_LINE = "\x1b[K"
-CLEAR_BELOW = "\x1b[J"
 FEWEST_PARTITION_LINES = 3
 
 
@@ -43,37 +40,20 @@ class PlainScreen:
         self._last = view
 
     def say(self, line: str) -> None:
-        _write(self._output, line + "\n")
+        write_line(self._output, line)
 
 
 class TerminalScreen:
-    """The picture stands below everything said so far and is drawn over the one before it."""
-
     def __init__(self, output: TextIO, footer: str) -> None:
-        self._output = output
+        self._drawing = Drawing(output)
         self._footer = footer
-        self._drawn_lines = 0
 
     def show(self, view: ClusterView) -> None:
         columns, rows = shutil.get_terminal_size()
-        self._draw(fitted(["", *picture(view, columns - 1, rows - 3), "", self._footer], columns, rows - 1))
+        self._drawing.show(["", *picture(view, columns - 1, rows - 3), "", self._footer])
 
     def say(self, line: str) -> None:
-        self._draw([])
-        _write(self._output, line + "\n")
-
-    def _draw(self, lines: Sequence[str]) -> None:
-        up = f"\x1b[{self._drawn_lines}A" if self._drawn_lines else ""
-        text = "".join(f"{line}{CLEAR_LINE}\n" for line in lines)
-        _write(self._output, f"{up}\r{text}{CLEAR_BELOW}")
-        self._drawn_lines = len(lines)
-
-
-def _write(output: TextIO, text: str) -> None:
-    """Brokers are watched and stopped properly even if the terminal is gone."""
-    with contextlib.suppress(OSError):
-        output.write(text)
-        output.flush()
+        self._drawing.say(line)
 
 
 def picture(view: ClusterView, columns: int, rows: int) -> list[str]:
@@ -101,12 +81,7 @@ def _that_fit(
     return shown
 
 
-def fitted(lines: Sequence[str], columns: int, rows: int) -> list[str]:
-    """A line that wraps, or more lines than there are, would break the drawing in place."""
-    return [line[: columns - 1] for line in lines[:rows]]
-
-
 def make_screen(footer: str) -> Screen:
-    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+    if can_be_drawn_on(sys.stdout):
         return TerminalScreen(sys.stdout, footer)
     return PlainScreen(sys.stdout)

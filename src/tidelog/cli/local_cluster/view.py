@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from tidelog.cli.tables import table
+from tidelog.terminal.tables import table
 from tidelog.types import BrokerId, TopicPartition
 
 UNLIMITED = 10_000

@@ -1,6 +1,10 @@
 """Plain tables for the terminal: a line of titles, columns as wide as they need."""
 
+import re
 from collections.abc import Iterable, Sequence
+
+NUMBER = re.compile(r"\d+(,\d{3})*(\.\d+)?( [A-Za-z]{1,2})?( \([^)]*\))?")
+"""Perhaps with a unit, and a further figure in brackets."""
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -12,7 +16,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isdecimal() or text == "-"
+    return text == "-" or NUMBER.fullmatch(text) is not None
 
 
 def _line(row: Sequence[str], widths: Sequence[int], is_number: Sequence[bool]) -> str:
