@@ -8,9 +8,12 @@ import pytest
 from tests.pipelines.test_runner import Event, FakeQuery, supervised
 from tidelog.pipelines import running
 from tidelog.pipelines.definition import ModulePipeline
+from tidelog.pipelines.failures import PipelineFailed
+from tidelog.pipelines.modules import load_function
 from tidelog.pipelines.run_options import RunOptions
 from tidelog.pipelines.running import INTERRUPTED, Run
 from tidelog.pipelines.state import PipelineState
+from tidelog.pipelines.views import with_step_named
 
 
 class CountedEvent(Event):
@@ -74,6 +77,15 @@ def test_a_query_that_does_not_stop_is_left_to_the_end_of_the_process(tmp_path: 
 @pytest.fixture
 def no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+
+def test_an_error_in_the_function_of_a_step_is_told_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "steps_that_fail.py"
+    file.write_text("def price(frame):\n    return 1 / 0\n")
+    price = load_function("steps_that_fail:price", tmp_path)
+    with pytest.raises(PipelineFailed) as failed:
+        with_step_named("step prices", lambda: price(None))
+    assert str(failed.value) == f"step prices: ZeroDivisionError: division by zero ({file}, line 2, in price)"
 
 
 class SlowSpark:

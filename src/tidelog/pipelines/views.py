@@ -1,6 +1,7 @@
 """Sources and steps as Spark's views: each step sees those before it by name."""
 
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -111,7 +112,14 @@ def with_step_named(where: str, work: Callable[[], None]) -> None:
     except (FormatError, BadFunction) as error:
         raise StepFailed(f"{where}: {error}") from error
     except Exception as error:
-        raise step_failure(where, f"{type(error).__name__}: {error}") from error
+        raise step_failure(where, _told(error)) from error
+
+
+def _told(error: Exception) -> str:
+    """Errors of a user's own code with the place; those of Spark say all in their message."""
+    if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+        return f"{type(error).__name__}: {error}"
+    return "".join(traceback.format_exception(error))
 
 
 # -- sources
