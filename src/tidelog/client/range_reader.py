@@ -289,7 +289,7 @@ class RangeReader:
             self._leader_epoch = leader.leader_epoch
         connection = await self._connect(leader.broker.address)
         timeout_s = self._settings.max_wait_ms / 1000 + self._cluster.request_timeout_s
-        version = _version(connection, topic_id)
+        version = fetch_version(connection, has_topic_ids=topic_id != ZERO_UUID)
         response = await connection.ask(
             self._request(leader, topic_id), FetchResponse, timeout_s=timeout_s, version=version
         )
@@ -392,6 +392,7 @@ class RangeReader:
         return start[key].offset, end[key].offset
 
 
-def _version(connection: ClientConnection, topic_id: Uuid) -> int:
+def fetch_version(connection: ClientConnection, *, has_topic_ids: bool) -> int:
+    """The newest that both sides know; those that name topics by their ids only where brokers give them some."""
     version = connection.version_of(FetchRequest)
-    return min(version, TOPIC_IDS_FROM_VERSION - 1) if topic_id == ZERO_UUID else version
+    return version if has_topic_ids else min(version, TOPIC_IDS_FROM_VERSION - 1)

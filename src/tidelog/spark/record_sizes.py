@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import ClientConnection
 from tidelog.client.leaders import Outcomes, ask_leaders
+from tidelog.client.range_reader import fetch_version
 from tidelog.errors import NO_ERROR, CorruptMessage, OffsetOutOfRange, error_of
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from tidelog.protocol.record_batch import split_batches
@@ -20,7 +21,6 @@ from tidelog.types import ZERO_UUID, TopicPartition
 
 PARTITION_BYTES = 256 * 1024
 ANSWER_BYTES = 4 * 1024 * 1024
-TOPIC_IDS_FROM_VERSION = 13
 UNKNOWN_BYTES = 0.0
 
 
@@ -33,13 +33,12 @@ async def record_bytes(
         return {}
 
     async def ask(connection: ClientConnection, epochs: Mapping[TopicPartition, int]) -> Outcomes[float]:
-        has_ids = all(key.topic in topics.topic_ids for key in epochs)
-        newest = connection.version_of(FetchRequest)
+        has_topic_ids = all(key.topic in topics.topic_ids for key in epochs)
         response = await connection.ask(
             _request(topics, wanted, epochs),
             FetchResponse,
             timeout_s=cluster.request_timeout_s,
-            version=newest if has_ids else min(newest, TOPIC_IDS_FROM_VERSION - 1),
+            version=fetch_version(connection, has_topic_ids=has_topic_ids),
         )
         if response.error_code != NO_ERROR:
             raise error_of(response.error_code, "looking at records")
