@@ -72,8 +72,8 @@ IN_BATCHES: Mapping[str, Mapping[str, str]] = {
 }
 
 IN_STREAMS: Mapping[str, Mapping[str, str]] = {
-    "endingOffsets": SUBSCRIBED | {"endingOffsets": "latest"},
-    "endingTimestamp": SUBSCRIBED | {"endingTimestamp": str(at(50))},
+    "endingOffsets of a stream": SUBSCRIBED | {"endingOffsets": "latest"},
+    "endingTimestamp of a stream": SUBSCRIBED | {"endingTimestamp": str(at(50))},
     "startingOffsets=-1": SUBSCRIBED | {"startingOffsets": of_times(0, 0, -1)},
     "startingOffsets before the beginning": ANYWHERE["startingOffsets before the beginning"],
     "startingOffsets after the end": ANYWHERE["startingOffsets after the end"],
@@ -91,6 +91,8 @@ REASONS: Mapping[str, str] = {
     "an option that does not exist": _MISTAKE,
     "a setting that Kafka's clients do not have": _MISTAKE,
     "assign of a partition that does not exist": _MISTAKE,
+    "endingTimestamp of a stream": _MISTAKE,
+    "maxOffsetsPerTrigger=0": _MISTAKE,
     "startingTimestamp=-1": _MISTAKE,
 }
 """Why one of them refuses what the other takes."""

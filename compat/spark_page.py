@@ -20,10 +20,9 @@ others:
 """
 REMARKS = """\
 Beyond that, `format("tidelog")` writes a column `timestamp` as the time of the record, which the connector ignores;
-cuts reading into exactly `minPartitions` tasks where the connector comes near it; may divide what
-`maxOffsetsPerTrigger` allows among partitions with a difference of one; has `maxBytesPerTrigger`, `driverReadRows` and
-`fetchBytes`; and has neither TLS nor SASL, nor Spark's continuous and real-time triggers, which Spark does not offer to
-sources in Python.
+cuts a batch into `minPartitions` tasks exactly and by `maxRecordsPerPartition`, where the connector comes near the one
+and passes over the other; has `maxBytesPerTrigger`, `driverReadRows` and `fetchBytes`; and has neither TLS nor SASL,
+nor Spark's continuous and real-time triggers, which Spark does not offer to sources in Python.
 """
 REASONS: Mapping[str, str] = {**spark_options.REASONS, **spark_writing.REASONS}
 """By title, why a difference is meant to be."""
