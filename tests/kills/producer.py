@@ -1,0 +1,57 @@
+"""Writes numbered records without pause: mostly a few, now and then as many as keep all tasks busy."""
+
+import json
+import random
+import threading
+from collections import Counter
+
+KEYS = 50
+TICK_S = 0.1
+FEW = 100
+MANY = 8_000
+MANY_CHANCE = 0.015
+FLUSH_LIMIT_S = 60.0
+
+
+class NumberingProducer:
+    def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
+        from confluent_kafka import Producer
+
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
+        self._topic = topic
+        self._chance = random.Random(seed)
+        self._next = Counter[str]()
+        self._failures: list[str] = []
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="producer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> dict[str, int]:
+        """How many records of each key the broker has acknowledged: all that were sent."""
+        self._is_stopped.set()
+        self._thread.join()
+        assert self._producer.flush(FLUSH_LIMIT_S) == 0, "the broker does not take all records"
+        assert not self._failures, self._failures[0]
+        return dict(self._next)
+
+    def _run(self) -> None:
+        while not self._is_stopped.wait(TICK_S):
+            for _ in range(MANY if self._chance.random() < MANY_CHANCE else FEW):
+                self._send(f"key-{self._chance.randrange(KEYS):02}")
+
+    def _send(self, key: str) -> None:
+        value = json.dumps({"key": key, "number": self._next[key]})
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key, on_delivery=self._on_delivery)
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self._next[key] += 1
+        self._producer.poll(0)
+
+    def _on_delivery(self, error: object, _message: object) -> None:
+        if error is not None:
+            self._failures.append(str(error))

@@ -1,0 +1,63 @@
+"""`make kills`: drivers, executors and Python workers of a running pipeline killed at random; nothing may get lost."""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.kills.trial import LOCAL_MASTER, Outcome, Trial, TrialFailed, carry_out
+from tests.kills.verdict import Findings, is_good_table, is_good_topic
+
+
+def main() -> int:
+    options = _options()
+    trial = Trial(options.kills, options.seed, on_cluster=not options.local)
+    began_s = time.monotonic()
+    where = "a standalone cluster with two workers" if trial.on_cluster else LOCAL_MASTER
+    print(f"{trial.kills} kills, seed {trial.seed}, on {where}", flush=True)
+    try:
+        outcome = _carried_out(trial, options.keep)
+    except TrialFailed as failed:
+        print(f"FAILED: {failed}")
+        return 1
+    _report(outcome)
+    print(f"{'PASSED' if outcome.is_good else 'FAILED'} after {time.monotonic() - began_s:.0f} s")
+    return 0 if outcome.is_good else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.kills.run", description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000, help="a run can be had again with it")
+    parser.add_argument("--local", action="store_true", help=f"on {LOCAL_MASTER}, not on a cluster")
+    parser.add_argument("--keep", metavar="DIR", type=Path, help="leave logs, checkpoint and table here")
+    return parser.parse_args()
+
+
+def _carried_out(trial: Trial, keep: Path | None) -> Outcome:
+    if keep is not None:
+        keep.mkdir(parents=True)
+        return carry_out(trial, keep.absolute(), _say)
+    with tempfile.TemporaryDirectory(prefix="tidelog-kills-") as directory:
+        return carry_out(trial, Path(directory), _say)
+
+
+def _report(outcome: Outcome) -> None:
+    print(f"\n{outcome.produced:,} records produced; queries started again within a driver: {outcome.restarts}\n")
+    print(f"{'':<8}{'records':>10}{'lost':>8}{'again':>8}{'out of order':>14}{'unknown':>9}")
+    print(_row("topic", outcome.topic, is_good_topic(outcome.topic)))
+    print(_row("table", outcome.table._replace(out_of_order=0), is_good_table(outcome.table)))
+
+
+def _row(name: str, found: Findings, is_good: bool) -> str:
+    counts = f"{found.records:>10,}{found.lost:>8,}{found.again:>8,}{found.out_of_order:>14,}{found.unknown:>9,}"
+    return f"{name:<8}{counts}  {'good' if is_good else 'BAD'}"
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

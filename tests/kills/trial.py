@@ -1,0 +1,206 @@
+"""One trial: a pipeline under load whose processes are killed by lot, and what became of the records."""
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.clients.broker import TidelogProcess
+from tests.kills.pipeline import (
+    committed_batches,
+    killed_pipeline,
+    read_records,
+    records_of_table,
+    records_of_topic,
+)
+from tests.kills.plan import ENDING_THE_DRIVER, PlannedKill, Target, planned_kills
+from tests.kills.process_tree import busy, command_of, descendants, kill_all
+from tests.kills.producer import NumberingProducer
+from tests.kills.verdict import Findings, examine, is_good_table, is_good_topic
+from tests.spark.cluster import StandaloneCluster
+from tests.spark.pipeline_process import PipelineProcess, is_python_worker
+from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running
+
+PARTITIONS = 2
+LOCAL_MASTER = "local[2]"
+POLL_S = 0.05
+SAMPLE_S = 0.1
+RECOVERY_LIMIT_S = 180.0
+STOP_LIMIT_S = 120.0
+LEFT_BEHIND_LIMIT_S = 30.0
+
+Say = Callable[[str], None]
+
+
+class TrialFailed(Exception):
+    """The pipeline did not recover; the message is its story."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    kills: int
+    seed: int
+    on_cluster: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    produced: int
+    topic: Findings
+    table: Findings
+    restarts: int
+    """How often the runner started a query again by itself."""
+
+    @property
+    def is_good(self) -> bool:
+        return is_good_topic(self.topic) and is_good_table(self.table)
+
+
+def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
+    with ExitStack() as stack:
+        broker = TidelogProcess(directory / "broker")
+        broker.start()
+        stack.callback(broker.kill)
+        cluster = stack.enter_context(StandaloneCluster(directory)) if trial.on_cluster else None
+        _make_topics(broker.bootstrap)
+        master = LOCAL_MASTER if cluster is None else cluster.master
+        pipeline = killed_pipeline(directory, broker.bootstrap, "source", "copy", master)
+        stack.callback(pipeline.kill)
+        producer = NumberingProducer(broker.bootstrap, "source", trial.seed)
+        Killing(trial, pipeline, cluster, producer, say).run()
+        produced = producer.stop()
+        _finish(pipeline, sum(produced.values()))
+        return Outcome(
+            sum(produced.values()),
+            examine(produced, records_of_topic(broker.bootstrap, "copy", PARTITIONS)),
+            examine(produced, records_of_table(directory)),
+            pipeline.output().count("starting again in"),
+        )
+
+
+def _make_topics(bootstrap: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    for made in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in ("source", "copy")]).values():
+        made.result(30)
+
+
+def _finish(pipeline: PipelineProcess, produced: int) -> None:
+    """Until both sinks have all; then an end in order."""
+    _wait(pipeline, lambda: min(read_records(pipeline).values()) >= produced, "has not read everything")
+    code = pipeline.stop(STOP_LIMIT_S)
+    if code != 0:
+        raise TrialFailed(f"the pipeline stopped with exit code {code}:\n{pipeline.story()}")
+
+
+def _wait(pipeline: PipelineProcess, is_reached: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + RECOVERY_LIMIT_S
+    while not is_reached():
+        code = pipeline.exit_code()
+        if code is not None:
+            raise TrialFailed(f"the pipeline ended by itself with exit code {code}:\n{pipeline.story()}")
+        if time.monotonic() > deadline:
+            raise TrialFailed(f"the pipeline {otherwise} after {RECOVERY_LIMIT_S:.0f} s:\n{pipeline.story()}")
+        time.sleep(POLL_S)
+
+
+class Killing:
+    """Kills one process after the other, and starts the driver again at once if it was hit."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        pipeline: PipelineProcess,
+        cluster: StandaloneCluster | None,
+        producer: NumberingProducer,
+        say: Say,
+    ) -> None:
+        self._chance = random.Random(trial.seed)
+        self._plan = planned_kills(trial.kills, self._chance, has_executors=cluster is not None)
+        self._pipeline = pipeline
+        self._cluster = cluster
+        self._producer = producer
+        self._say = say
+        self._started_s = time.monotonic()
+        self._last = committed_batches(pipeline)
+        self._left_behind: list[ProcessIdentity] = []
+
+    def run(self) -> None:
+        self._producer.start()
+        self._pipeline.start()
+        self._say(f"{'#':>3} {'at s':>6}  {'killed':<16} {'pid':>7}  {'batch of copy, table':<20}  {'waited s':>8}")
+        for number, planned in enumerate(self._plan, 1):
+            waited_s = 0.0 if planned.is_hasty else self._wait_for_progress()
+            time.sleep(planned.pause_s)
+            victim = self._kill(planned)
+            batches = ", ".join(map(str, self._last.values()))
+            at_s = time.monotonic() - self._started_s
+            waited = "hasty" if planned.is_hasty else f"{waited_s:.1f}"
+            self._say(f"{number:>3} {at_s:>6.1f}  {planned.target:<16} {victim.pid:>7}  {batches:<20}  {waited:>8}")
+        self._wait_for_progress()
+        self._expect_nothing_left_behind()
+
+    def _wait_for_progress(self) -> float:
+        """Until each sink has done a batch since the last kill; the seconds it took."""
+        began_s, before = time.monotonic(), self._last
+
+        def is_reached() -> bool:
+            now = committed_batches(self._pipeline)
+            return all(now[sink] > before[sink] for sink in now)
+
+        _wait(self._pipeline, is_reached, "has made no progress")
+        return time.monotonic() - began_s
+
+    def _kill(self, planned: PlannedKill) -> ProcessIdentity:
+        victims = self._find(planned.target)
+        self._last = committed_batches(self._pipeline)
+        if planned.target in ENDING_THE_DRIVER:
+            self._left_behind += descendants(self._pipeline.pid)
+        if planned.target is Target.DRIVER:
+            self._pipeline.kill()
+        else:
+            kill_all(victims)
+        if planned.target in ENDING_THE_DRIVER:
+            if planned.target is not Target.DRIVER:
+                self._pipeline.wait(STOP_LIMIT_S)
+            self._pipeline.start()
+        return victims[0]
+
+    def _find(self, target: Target) -> list[ProcessIdentity]:
+        """One of those that there are, and rather one that works; waits until there is one."""
+        found: list[ProcessIdentity] = []
+
+        def is_reached() -> bool:
+            found[:] = self._candidates(target)
+            return bool(found)
+
+        _wait(self._pipeline, is_reached, f"has no process that is a {target}")
+        return [self._chance.choice(busy(found, SAMPLE_S) or found)]
+
+    def _candidates(self, target: Target) -> list[ProcessIdentity]:
+        match target:
+            case Target.DRIVER | Target.DRIVER_PYTHON:
+                own = identity_of(self._pipeline.pid)
+                return [] if own is None else [own]
+            case Target.DRIVER_JAVA:
+                java = self._pipeline.java()
+                return [] if java is None else [java]
+            case Target.EXECUTOR:
+                return self._executors()
+            case Target.WORKER:
+                below = [started for executor in self._executors() for started in descendants(executor.pid)]
+                return self._pipeline.python_workers() + [process for process in below if is_python_worker(process)]
+
+    def _executors(self) -> list[ProcessIdentity]:
+        return [] if self._cluster is None else self._cluster.executors()
+
+    def _expect_nothing_left_behind(self) -> None:
+        """What a killed driver had started ends, even if only the driver itself was killed."""
+        deadline = time.monotonic() + LEFT_BEHIND_LIMIT_S
+        while left := [process for process in self._left_behind if is_running(process)]:
+            if time.monotonic() > deadline:
+                raise TrialFailed(f"left behind by a killed driver: {[command_of(process)[:200] for process in left]}")
+            time.sleep(POLL_S)

@@ -1,0 +1,88 @@
+"""`tidelog pipeline run` as a process of its own, with what it says."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.kills.process_tree import command_of, descendants, kill_tree
+from tidelog.pipelines.state import PipelineState
+from tidelog.runtime.process_identity import ProcessIdentity
+
+POLL_S = 0.05
+
+
+class PipelineProcess:
+    """Started again after a kill, it goes on from its checkpoint; all runs write to one file."""
+
+    def __init__(self, file: Path, name: str, *arguments: str) -> None:
+        self.directory = file.parent
+        self.state = PipelineState(self.directory / "state", name)
+        self._command = [sys.executable, "-m", "tidelog", "pipeline", "run", str(file), "--no-view"]
+        self._command += ["--state", str(self.directory / "state"), *arguments]
+        self._output_file = self.directory / f"{name}.output"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._output_file.open("ab") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=output, cwd=self.directory)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def wait(self, limit_s: float) -> int:
+        assert self._process is not None
+        try:
+            return self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the pipeline does not end:\n{self.story()}") from None
+
+    def stop(self, limit_s: float) -> int:
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait(limit_s)
+
+    def kill(self) -> None:
+        """The process with Java and all workers below it, as if the machine had gone."""
+        if self._process is not None:
+            kill_tree(self._process.pid)
+            self._process.wait()
+            self._process = None
+
+    def java(self) -> ProcessIdentity | None:
+        return next((process for process in self._below() if "SparkSubmit" in command_of(process)), None)
+
+    def python_workers(self) -> list[ProcessIdentity]:
+        """Of the driver, and of tasks if they run in it."""
+        return [process for process in self._below() if is_python_worker(process)]
+
+    def _below(self) -> list[ProcessIdentity]:
+        return [] if self._process is None else descendants(self._process.pid)
+
+    def output(self) -> str:
+        return self._output_file.read_text(errors="replace") if self._output_file.exists() else ""
+
+    def story(self) -> str:
+        """What it said, and the end of its log."""
+        log = self.state.log_file.read_text(errors="replace")[-5000:] if self.state.log_file.exists() else ""
+        return f"{self.output()}\n...\n{log}"
+
+    def wait_until_said(self, text: str, limit_s: float, start: int = 0) -> None:
+        deadline = time.monotonic() + limit_s
+        while text not in self.output()[start:]:
+            assert self.exit_code() is None, f"the pipeline ended with {self.exit_code()}:\n{self.story()}"
+            assert time.monotonic() < deadline, f"the pipeline does not say {text!r}:\n{self.story()}"
+            time.sleep(POLL_S)
+
+
+def is_python_worker(process: ProcessIdentity) -> bool:
+    command = command_of(process)
+    return "python" in command and "pyspark" in command and "tidelog pipeline" not in command
