@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from compat import spark_continuing, spark_options, spark_peers, spark_reading, spark_topics, spark_writing
 from compat.spark_page import Finding
-from compat.spark_peers import Peers, Question
+from compat.spark_peers import Peers, Question, in_short
 from compat.written_by_kafka import FEW_INTERNAL_PARTITIONS, TRANSACTIONAL, copy_log_dir
 from tests.clients.broker import TidelogProcess
 from tools.apache_kafka import KAFKA_3, KAFKA_4, ApacheKafka
@@ -93,8 +93,8 @@ def _timed(where: str, what: str, title: str, compare: Callable[[], list[str]]) 
     print(f"Spark on {where}, {what}: {title} ... ", end="", flush=True)
     try:
         finding = Finding(where, what, title, compare())
-    except (AssertionError, OSError) as error:
-        finding = Finding(where, what, title, [f"{type(error).__name__}: {error}"])
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong is a finding
+        finding = Finding(where, what, title, [f"{type(error).__name__}: {in_short(error)}"])
     print(f"{finding.verdict.strip('*')} ({time.monotonic() - started:.1f} s)", flush=True)
     for difference in finding.differences:
         print(f"  {difference}", flush=True)

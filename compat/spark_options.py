@@ -68,7 +68,7 @@ IN_BATCHES: Mapping[str, Mapping[str, str]] = {
     "endingOffsets after the end": SUBSCRIBED
     | {"endingOffsets": of_times(-1, -1, 5_000), "kafkaConsumer.pollTimeoutMs": "1000"},
     "maxOffsetsPerTrigger": SUBSCRIBED | {"maxOffsetsPerTrigger": "10"},
-    "maxOffsetsPerTrigger=few": SUBSCRIBED | {"maxOffsetsPerTrigger": "few"},
+    "maxOffsetsPerTrigger=few of a batch": SUBSCRIBED | {"maxOffsetsPerTrigger": "few"},
 }
 
 IN_STREAMS: Mapping[str, Mapping[str, str]] = {
@@ -93,6 +93,7 @@ REASONS: Mapping[str, str] = {
     "assign of a partition that does not exist": _MISTAKE,
     "endingTimestamp of a stream": _MISTAKE,
     "maxOffsetsPerTrigger=0": _MISTAKE,
+    "maxOffsetsPerTrigger=few of a batch": _MISTAKE,
     "startingTimestamp=-1": _MISTAKE,
 }
 """Why one of them refuses what the other takes."""
