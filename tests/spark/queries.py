@@ -45,13 +45,18 @@ class Reader:
 class Collected:
     """A query whose rows are kept, batch by batch."""
 
-    def __init__(self, frame: "DataFrame", checkpoint: Path, *, is_finite: bool = True) -> None:
+    def __init__(
+        self, frame: "DataFrame", checkpoint: Path, *, is_finite: bool = True, fail_in_batch: int | None = None
+    ) -> None:
         self.batches: dict[int, list[Any]] = {}
+        self._fail_in_batch = fail_in_batch
         writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
         self.query: StreamingQuery = (writer.trigger(availableNow=True) if is_finite else writer).start()
 
     def _take(self, frame: "DataFrame", batch_id: int) -> None:
         self.batches[batch_id] = frame.collect()
+        if batch_id == self._fail_in_batch:
+            raise RuntimeError(f"batch {batch_id} is refused")
 
     def rows(self) -> list[Any]:
         return [row for batch in self.batches.values() for row in batch]

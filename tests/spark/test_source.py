@@ -190,6 +190,22 @@ def test_a_running_stream_sees_new_records_and_new_partitions(
     assert json.loads(progress.sources[0].latestOffset or "{}")[topic] == {"0": 3, "1": 3}
 
 
+def test_a_batch_that_failed_is_read_again_as_it_was(
+    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, numbered(20, 0, 0) + numbered(10, 20, 1))
+    frame = Reader(spark, bootstrap, topic).stream(maxOffsetsPerTrigger="12")
+    with pytest.raises(Exception, match="batch 1 is refused"):
+        Collected(frame, tmp_path, fail_in_batch=1).finish()
+    produce(bootstrap, topic, numbered(10, 30, 1))
+    again = Collected(frame, tmp_path).finish()
+    assert min(again.batches) == 1
+    assert len(again.batches[1]) == 12
+    assert not any(row.value == b"value-30" for row in again.batches[1]), "it came after the batch was planned"
+    assert len(again.rows()) == len(set(again.values())) == 40 - 12
+
+
 def test_large_micro_batches_are_read_by_tasks(
     spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
 ) -> None:
