@@ -4,12 +4,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compat import spark_continuing, spark_options, spark_peers, spark_reading, spark_topics, spark_writing
 from compat.spark_page import Finding
-from compat.spark_peers import Peers, Question, in_short
+from compat.spark_peers import OURS, Peers, Question, in_short
 from compat.written_by_kafka import FEW_INTERNAL_PARTITIONS, TRANSACTIONAL, copy_log_dir
 from tests.clients.broker import TidelogProcess
 from tools.apache_kafka import KAFKA_3, KAFKA_4, ApacheKafka
@@ -45,7 +46,7 @@ def _on_kafka(spark: "SparkSession", version: str, directory: Path) -> Iterator[
             spark_topics.fill(kafka.bootstrap)
             for question in (*ON_KAFKA, *spark_reading.questions_of_transactions()):
                 yield _read(where, peers, question)
-        yield from _written(where, peers, list(spark_writing.writings())[:1])
+        yield from _written(where, peers, list(spark_writing.writings())[:1], [(OURS, OURS)])
 
 
 def _on_tidelog(spark: "SparkSession", directory: Path) -> Iterator[Finding]:
@@ -55,35 +56,34 @@ def _on_tidelog(spark: "SparkSession", directory: Path) -> Iterator[Finding]:
         spark_topics.fill(broker.bootstrap)
         for question in (*spark_reading.questions(), *spark_reading.questions_of_transactions()):
             yield _read(where, peers, question)
-        yield from _written(where, peers, list(spark_writing.writings()))
+        yield from _written(where, peers, list(spark_writing.writings()), spark_writing.PAIRS)
         for title, continuing in spark_continuing.checks().items():
-            yield _timed(where, "stream", title, lambda continuing=continuing: continuing(peers))  # type: ignore[misc]
+            yield _timed(where, "stream", title, partial(continuing, peers))
         for question in spark_options.questions():
             yield _options(where, peers, question)
 
 
 def _read(where: str, peers: Peers, question: Question) -> Finding:
     what = "stream" if question.is_stream else "batch"
-    return _timed(where, what, question.title, lambda: peers.differences(question))
+    return _timed(where, what, question.title, partial(peers.differences, question))
 
 
 def _options(where: str, peers: Peers, question: Question) -> Finding:
     what = "options of a stream" if question.is_stream else "options of a batch"
-    return _timed(where, what, question.title, lambda: spark_options.differences(peers, question))
+    return _timed(where, what, question.title, partial(spark_options.differences, peers, question))
 
 
-def _written(where: str, peers: Peers, writings: Sequence[spark_writing.Writing]) -> Iterator[Finding]:
+def _written(
+    where: str, peers: Peers, writings: Sequence[spark_writing.Writing], pairs: Sequence[spark_writing.Pair]
+) -> Iterator[Finding]:
     for number, writing in enumerate(writings):
         what = "write" if writing.must_work else "options of a write"
+        compare = partial(spark_writing.differences, peers, number, writing)
+        yield _timed(where, what, writing.title, compare)
+    for pair in pairs:
         yield _timed(
-            where,
-            what,
-            writing.title,
-            lambda number=number, writing=writing: spark_writing.differences(peers, number, writing),  # type: ignore[misc]
+            where, "write", spark_writing.title_of(pair), partial(spark_writing.stream_differences, peers, pair)
         )
-    for pair in spark_writing.PAIRS:
-        title = spark_writing.title_of(pair)
-        yield _timed(where, "write", title, lambda pair=pair: spark_writing.stream_differences(peers, pair))  # type: ignore[misc]
     for question in spark_writing.questions():
         yield _read(where, peers, question)
 

@@ -23,6 +23,8 @@ Beyond that, `format("tidelog")` writes a column `timestamp` as the time of the 
 cuts a batch into `minPartitions` tasks exactly and by `maxRecordsPerPartition`, where the connector comes near the one
 and passes over the other; has `maxBytesPerTrigger`, `driverReadRows` and `fetchBytes`; and has neither TLS nor SASL,
 nor Spark's continuous and real-time triggers, which Spark does not offer to sources in Python.
+A checkpoint that the connector began is understood; the connector does not understand those of `format("tidelog")`, in
+which the ids of topics stand beside their offsets.
 """
 REASONS: Mapping[str, str] = {**spark_options.REASONS, **spark_writing.REASONS}
 """By title, why a difference is meant to be."""

@@ -155,7 +155,8 @@ def transactions(bootstrap: str) -> Iterator[None]:
     """Fills a topic with transactions: committed, aborted, and one that is open until the block is left."""
     create(bootstrap, [TRANSACTIONAL])
     fill_transactions(bootstrap)
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "open", "linger.ms": 5})
+    patient = {"transactional.id": "open", "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **patient})
     producer.init_transactions(PATIENCE_SECONDS)
     producer.begin_transaction()
     for number in range(50):
