@@ -63,7 +63,7 @@ def schema_id_of(how: Format) -> int | None:
     if given is None:
         if how.confluent_prefix:
             raise FormatError(
-                f"To write the registry's prefix, say which schema: options = {{ {SCHEMA_ID_OPTION} = 1 }}"
+                f"To write the registry's prefix, say which schema: format_options = {{ {SCHEMA_ID_OPTION} = 1 }}"
             )
         return None
     if not given.isdecimal():
