@@ -1,10 +1,12 @@
 """Three brokers of `tidelog up` for the time of the tour."""
 
+import os
 import signal
 import socket
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +90,8 @@ def ended_at_last(data: Path) -> Generator[None]:
 
 def free_ports() -> int:
     """The first of as many free ports in a row as there are brokers."""
-    for first in PORTS:
+    begin = os.getpid() % len(PORTS)  # tours at the same time look at different ones first
+    for first in chain(PORTS[begin:], PORTS[:begin]):
         if all(_is_free(port) for port in range(first, first + BROKERS)):
             return first
     raise CommandFailed(f"there are no {BROKERS} free ports in a row from {PORTS.start} to {PORTS.stop}")

@@ -17,7 +17,7 @@ from demo.writing import WritingFailed
 
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-KEPT = ("shop.toml", "table", "pipeline.txt", "audit.html", "audit.json", "logs")
+KEPT = ("shop.toml", "table", "pipeline.txt", "audit.html", "audit.json", "summary.json", "logs")
 """What a tour leaves in the output directory, and the next one takes away."""
 
 
@@ -57,11 +57,12 @@ def _tell_the_end(plan: Plan, tell: Teller, holds: bool) -> None:
     shown = os.path.relpath(plan.output)
     for name, what in (
         ("audit.html", "the audit's report, for a browser"),
+        ("summary.json", "what is said above, for programs"),
         ("table", "the Delta table"),
         ("shop.toml", "the pipeline"),
         ("logs", "what brokers and pipeline logged; docs/failover.md reads such logs"),
     ):
-        tell.text(f"  {shown}/{name}  {what}")
+        tell.to_paste([f"{f'{shown}/{name}':<32}  {what}"])
 
 
 def _make_room(output: Path) -> None:

@@ -38,7 +38,12 @@ class Teller:
     def block(self, lines: Iterable[str]) -> None:
         """Text that others wrote."""
         for line in lines:
-            self._line(INDENT + self._in(DIM, f"| {line}"))
+            for part in textwrap.wrap(line, WIDTH - len(INDENT) - 2, subsequent_indent="    ") or [""]:
+                self._line(INDENT + self._in(DIM, f"| {part}".rstrip()))
+
+    def to_paste(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._line(INDENT + line)
 
     def row(self, cells: Sequence[str], widths: Sequence[int]) -> None:
         parts = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]

@@ -1,5 +1,6 @@
 """The tour, step by step: three brokers, a shop, a pipeline, a killed leader, the audit, and whether it all held."""
 
+import json
 import shutil
 import subprocess
 import time
@@ -89,12 +90,15 @@ class Tour:
 
     def keep_logs(self) -> None:
         """Whatever became of the tour."""
+        if self._watch.log_file.exists():
+            shutil.copyfile(self._watch.log_file, self._logs(f"{PIPELINE}-pipeline.log"))
+        for file in self._cluster.data.glob("broker-*.log"):
+            shutil.copyfile(file, self._logs(file.name))
+
+    def _logs(self, name: str) -> Path:
         logs = self._plan.output / "logs"
-        for file in [self._watch.log_file, *self._cluster.data.glob("broker-*.log")]:
-            if file.exists():
-                logs.mkdir(exist_ok=True)
-                name = f"{PIPELINE}-pipeline.log" if file == self._watch.log_file else file.name
-                shutil.copyfile(file, logs / name)
+        logs.mkdir(exist_ok=True)
+        return logs / name
 
     # -- the steps
 
@@ -109,7 +113,7 @@ class Tour:
         self._do("topic", "create", ORDERS, "--partitions", str(PARTITIONS))
         self._tell.text("To look around meanwhile, paste this into another terminal, and begin with `tidelog status`:")
         exported = {"PATH": f"{PROGRAMS}:$PATH", **self._environment}
-        self._tell.block(f"export {name}={value}" for name, value in exported.items())
+        self._tell.to_paste(f"export {name}={value}" for name, value in exported.items())
 
     def _start_shop(self) -> None:
         self._tell.heading("2. A shop")
@@ -217,19 +221,25 @@ class Tour:
         reports = ("--report", "audit.html", "--json", "audit.json")
         self._tell.command(f"tidelog audit {self._cluster.data} {' '.join(reports)}")
         arguments = ("audit", str(self._cluster.data), *reports)
-        with self._commands.started(arguments, subprocess.PIPE, subprocess.DEVNULL) as process:
+        with (
+            self._logs("audit.log").open("w") as errors,
+            self._commands.started(arguments, subprocess.PIPE, errors) as process,
+        ):
             try:
                 said = process.communicate(timeout=AUDIT_LIMIT_S)[0].strip().splitlines()
             except subprocess.TimeoutExpired:
                 raise CommandFailed(f"the audit took longer than {AUDIT_LIMIT_S:.0f} s") from None
+        said = said or self._logs("audit.log").read_text().splitlines()[-1:] or ["the audit said nothing"]
         self._tell.block(said)
-        return process.returncode, said[-1] if said else "the audit could not run"
+        return process.returncode, said[-1]
 
     def _summarise(self, facts: Facts) -> bool:
         self._tell.heading("Did it hold?")
         verdicts = checks(facts)
         for check in verdicts:
             self._tell.verdict(check.claim, check.figures, check.holds)
+        told = {"seconds": round(self._tell.elapsed_s, 1), "checks": [check._asdict() for check in verdicts]}
+        (self._plan.output / "summary.json").write_text(json.dumps(told, indent=2) + "\n")
         return all(check.holds for check in verdicts)
 
     # -- telling
