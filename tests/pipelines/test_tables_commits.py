@@ -193,6 +193,25 @@ def test_a_table_that_is_partitioned_otherwise_is_refused_in_one_sentence(kind: 
         write_batch(table, 1)
 
 
+def test_old_files_of_a_delta_log_go_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.pipelines.tables.delta.CLEAN_UP_EVERY", 120)
+    sink = sink_of(TableKind.DELTA, tmp_path, ())
+    log = tmp_path / "orders" / "_delta_log"
+    with closing(opened(sink, tmp_path)) as table:
+        for batch_id in range(110):
+            write_batch(table, batch_id, batch_rows(batch_id, 1))
+        for file in log.iterdir():
+            os.utime(file, (0, 0))
+        for batch_id in range(110, 120):
+            write_batch(table, batch_id, batch_rows(batch_id, 1))
+        assert len(list(log.glob("*.json"))) > 110
+        write_batch(table, 120, batch_rows(120, 1))
+        assert len(list(log.glob("*.json"))) < 30
+        assert len(ids_of(table)) == 121
+    with closing(opened(sink, tmp_path)) as again:
+        assert again.last_batch() == 120
+
+
 def test_manifests_of_a_parquet_table_do_not_pile_up(tmp_path: Path) -> None:
     table = opened(sink_of(TableKind.PARQUET, tmp_path), tmp_path)
     for batch_id in range(40):
