@@ -81,6 +81,18 @@ def test_unknown_view_does_not_make_others_unused(file: Path) -> None:
     ]
 
 
+def test_sources_that_differ_in_capitals_only_are_one_view(file: Path) -> None:
+    assert findings(file, HEAD + '[sources.Orders]\ntopic = "others"\n' + COPY)[0] == (
+        "f:5: sources.Orders: there is a view 'Orders' already, in line 1; give each its own name"
+    )
+
+
+def test_columns_may_not_be_named_like_the_place_of_a_record(file: Path) -> None:
+    assert findings(file, HEAD.replace("customer", "_offset") + COPY) == [
+        "f:4: sources.orders.schema: a column cannot be named _offset: that says where a record stands"
+    ]
+
+
 def test_steps_in_a_circle(file: Path) -> None:
     steps = '[[steps]]\nview = "a"\nsql = "SELECT * FROM b, orders"\n[[steps]]\nview = "b"\nsql = "SELECT * FROM a"\n'
     (said,) = findings(file, HEAD + COPY + steps)

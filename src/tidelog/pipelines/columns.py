@@ -6,6 +6,8 @@ from tidelog.pipelines.definition import FormatKind, Source, Step, TopicSource, 
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 POSITION_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
 """What a parsed record keeps of where it came from."""
+RESERVED_COLUMNS = (*POSITION_COLUMNS, "_value", "_error", "_row")
+"""Names that a parsed record has in use on its way through a pipeline."""
 WINDOW_COLUMNS = ("window_start", "window_end")
 
 

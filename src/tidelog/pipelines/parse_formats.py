@@ -1,11 +1,13 @@
 """How a source or a sink declares the format of its values."""
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
+from tidelog.pipelines.columns import RESERVED_COLUMNS
 from tidelog.pipelines.ddl import BadSchema, read_schema
 from tidelog.pipelines.definition import Format, FormatKind
 from tidelog.pipelines.fields import Fields
@@ -71,7 +73,15 @@ def read_format_of_topic(fields: Fields, surroundings: Surroundings) -> Format:
     format_ = _read(fields, surroundings, FormatKind.RAW, TOPIC_FORMATS)
     if format_.kind in (FormatKind.JSON, FormatKind.CSV) and not fields.has("schema"):
         fields.complain(None, f"format = '{format_.kind}' needs the columns: schema = {EXAMPLE_SCHEMA}")
+    _refuse_position_columns(fields, format_)
     return _with_schema_file(fields, format_)
+
+
+def _refuse_position_columns(fields: Fields, format_: Format) -> None:
+    with contextlib.suppress(BadSchema):  # which has been complained about
+        columns = read_schema(format_.schema) if format_.schema else ()
+        for taken in [column.name for column in columns if column.name in RESERVED_COLUMNS][:1]:
+            fields.complain("schema", f"a column cannot be named {taken}: that says where a record stands")
 
 
 def read_format_of_files(fields: Fields, surroundings: Surroundings, path: str, *, is_stream: bool) -> Format:

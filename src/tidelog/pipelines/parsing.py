@@ -142,8 +142,10 @@ class _Reading:
 
     def _sources(self, surroundings: Surroundings) -> list[Source]:
         sources = []
+        taken: dict[str, KeyPath] = {}
         for name, fields in self._named("sources", "source", "[sources.orders]"):
             before = len(self._notes.mistakes)
+            self._refuse_taken(name, fields, taken, None)
             if not VIEW_NAME.fullmatch(name):
                 fields.complain(None, f"'{name}' cannot be a view: SQL names have letters, digits and '_'")
             sources.append(read_source(name, fields, surroundings))
@@ -170,17 +172,18 @@ class _Reading:
             if step is None:
                 continue
             if step.view:
-                self._refuse_taken(step.view, fields, taken)
+                self._refuse_taken(step.view, fields, taken, "view")
             steps.append(step)
             positions.setdefault(step.view, index)
             self._mark(("steps", step.view), before)
         return steps, positions
 
-    def _refuse_taken(self, view: str, fields: Fields, taken: dict[str, KeyPath]) -> None:
+    def _refuse_taken(self, view: str, fields: Fields, taken: dict[str, KeyPath], key: str | None) -> None:
+        """Spark makes no difference between capitals and small letters."""
         other = taken.setdefault(view.lower(), fields.path)
         if other != fields.path:
             line = self._notes.lines.of(other)
-            fields.complain("view", f"there is a view '{view}' already, in line {line}; give each its own name")
+            fields.complain(key, f"there is a view '{view}' already, in line {line}; give each its own name")
 
     def _mark(self, part: tuple[str, str], mistakes_before: int) -> None:
         if len(self._notes.mistakes) > mistakes_before:
