@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.pipelines.failures import Failure, Restarts, failure_of, step_failure, with_causes
+from tidelog.pipelines.failures import Failure, Restarts, failure_of, failure_of_exception, step_failure, with_causes
 
 PLAN = """
 === Streaming Query ===
@@ -146,6 +146,15 @@ def test_causes_tell_what_the_message_does_not(message: str, trace: str, sentenc
     told = with_causes(NO_REASON.format(message), trace + FRAMES)
     assert "scala" not in told
     assert failure_of(told) == Failure(sentence, passes=True)
+
+
+def test_what_fails_after_java_is_gone_is_not_the_reason() -> None:
+    with pytest.raises(ConnectionRefusedError) as raised:
+        try:
+            raise RuntimeError("Answer from Java side is empty")
+        finally:
+            raise ConnectionRefusedError(111, "Connection refused")
+    assert failure_of_exception(raised.value) == Failure("Spark's Java process ended unexpectedly")
 
 
 def test_a_full_disk_does_not_pass() -> None:

@@ -58,7 +58,10 @@ class PipelineProcess:
             self._process = None
 
     def java(self) -> ProcessIdentity | None:
-        return next((process for process in self._below() if "SparkSubmit" in command_of(process)), None)
+        return next(
+            (process for process in self._below() if " org.apache.spark.deploy.SparkSubmit " in command_of(process)),
+            None,
+        )
 
     def python_workers(self) -> list[ProcessIdentity]:
         """Of the driver, and of tasks if they run in it."""
@@ -84,5 +87,6 @@ class PipelineProcess:
 
 
 def is_python_worker(process: ProcessIdentity) -> bool:
-    command = command_of(process)
-    return "python" in command and "pyspark" in command and "tidelog pipeline" not in command
+    """Java's command names Python too: the jars are in one of its packages."""
+    program, _, arguments = command_of(process).partition(" ")
+    return Path(program).name.startswith("python") and "pyspark" in arguments

@@ -12,7 +12,7 @@ from tests.spark.cluster import StandaloneCluster
 from tests.spark.pipeline_process import PipelineProcess
 from tests.spark_session import Message, TopicMaker, produce
 
-RECORDS = 60_000
+RECORDS = 36_000
 PARTITIONS = 4
 PIPELINE = """
 [pipeline]

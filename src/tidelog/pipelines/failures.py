@@ -59,6 +59,16 @@ def failure_of(text: str) -> Failure:
     return Failure(_shortened(_without_class(lines[0]) if lines else "Spark gave no reason"))
 
 
+def failure_of_exception(error: BaseException) -> Failure:
+    """With those that it came from: where Java is gone, whatever is done afterwards fails too, for other reasons."""
+    told = []
+    earlier: BaseException | None = error
+    while earlier is not None:
+        told.append(f"{type(earlier).__name__}: {earlier}")
+        earlier = earlier.__context__
+    return failure_of("\n".join(told))
+
+
 def step_failure(step: str, text: str) -> StepFailed:
     failure = failure_of(text)
     return StepFailed(f"{step}: {failure.sentence}", passes=failure.passes)

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from tidelog.pipelines.definition import AnyPipeline
-from tidelog.pipelines.failures import PipelineFailed, failure_of
+from tidelog.pipelines.failures import PipelineFailed, failure_of_exception
 from tidelog.pipelines.live_view import Screen, make_screen, plural
 from tidelog.pipelines.metrics import MetricsEndpoint
 from tidelog.pipelines.progress import PipelineProgress
@@ -21,6 +21,7 @@ from tidelog.pipelines.runner import Runner
 from tidelog.pipelines.state import PipelineState, RunState
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Run:
             self._interrupted()
         except Exception as error:
             logger.exception("pipeline failed")
-            return self._fail(failure_of(f"{type(error).__name__}: {error}").sentence)
+            return self._fail(failure_of_exception(error).sentence)
         self._state.report(RunState.STOPPED)
         return 0
 
@@ -182,7 +183,15 @@ def start_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineSta
     start_java(options.master, settings, state.log_file)
     spark = session(f"tidelog pipeline {pipeline.name}", options.master, settings)
     spark.sparkContext.setLogLevel("WARN")
+    keep_off_the_terminal(spark.sparkContext)
     return spark
+
+
+def keep_off_the_terminal(context: "SparkContext") -> None:
+    """The server for accumulators prints a traceback when Java goes away."""
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: logger.info("Spark's accumulators lost their connection", exc_info=True)
 
 
 def without_pandas() -> dict[str, str]:
