@@ -200,6 +200,19 @@ def test_a_table_may_become_empty_and_fill_again(kind: TableKind, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_partitions_whose_names_begin_like_hidden_ones_are_part_of_the_table(kind: TableKind, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("_topic", pa.string())])
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2], "_topic": ["a", "b"]}, schema=schema)
+    with closing(opened(sink_of(kind, tmp_path, ("_topic",)), tmp_path)) as table:
+        table.create(schema)
+        assert write_batch(table, 0, rows)
+        assert ids_of(table) == [1, 2]
+        layout = table.replacement_layout(schema, 0)
+        assert table.replace(table.contents(), write_files(layout, [rows.slice(1)]), layout, 0, keeps_later=True)
+        assert ids_of(table) == [2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_table_tells_who_else_has_written_to_it(kind: TableKind, tmp_path: Path) -> None:
     sink = sink_of(kind, tmp_path)
     for batch_id, application in enumerate(("shop/orders/1", "shop/orders/2", "stock/all goods/1", "by-hand")):

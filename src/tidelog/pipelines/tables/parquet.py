@@ -182,7 +182,7 @@ class ParquetTable:
 
     def _data_paths(self) -> list[Path]:
         found = (path.relative_to(self._location) for path in self._location.rglob("*.parquet"))
-        return sorted(path for path in found if not any(part.startswith(("_", ".")) for part in path.parts))
+        return sorted(path for path in found if not any(map(_is_hidden, path.parts)))
 
     def _is_ours(self, file: TableFile) -> bool:
         name = rf"part-{re.escape(self._application)}-\d+-[0-9a-f]{{32}}\.parquet"
@@ -221,6 +221,11 @@ class ParquetTable:
             with pq.ParquetFile(self._location / file.path) as opened:
                 for batch in opened.iter_batches():
                     yield from conform(pa.Table.from_batches([batch]), schema).to_batches()
+
+
+def _is_hidden(name: str) -> bool:
+    """As Spark has it: `_topic=orders` is a partition."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _write_schema(path: Path, schema: pa.Schema) -> None:
