@@ -105,6 +105,8 @@ def test_csv_has_a_value_for_each_column(spark: "SparkSession") -> None:
     how = Format(FormatKind.CSV, "id int not null, name string, amount double", options={"sep": ";"})
     rows = parsed(spark, how, [b'1;"a;b";2.5', b"1;a", b"1;a;2;3", b"x;a;2", b"", None, b";;", b"1;a;2\n2;b;3"])
     assert (rows[0]["id"], rows[0]["name"], rows[0]["amount"], rows[0]["_error"]) == (1, "a;b", 2.5, None)
+    (ended,) = parsed(spark, how, [b"1;a;2.5\r\n"])
+    assert (ended["amount"], ended["_error"]) == (2.5, None)
     does_not_fit = "the value does not fit the 3 declared columns"
     assert [row["_error"] for row in rows[1:]] == [
         does_not_fit,

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 CORRUPT = "_corrupt"
+LINE_END = r"\r?\n\z"
+"""Spark would take the end of the line for a part of the last column."""
 
 
 def parse(frame: "DataFrame", how: Format) -> "DataFrame":
     schema = declared_columns(how)
     ddl = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
     options = {**how.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    row = F.from_csv(F.col("value").cast("string"), f"{ddl}, {CORRUPT} string", options)
+    line = F.regexp_replace(F.col("value").cast("string"), LINE_END, "")
+    row = F.from_csv(line, f"{ddl}, {CORRUPT} string", options)
     columns = [(field.name, F.col(f"{ROW}.`{field.name}`")) for field in schema.fields]
     return arranged(frame, row, columns, _error(schema))
 
