@@ -31,6 +31,8 @@ LARGE = "large"
 CLEANING = {"log.cleaner.backoff.ms": "100"}
 """Settings of a broker that compacts at once."""
 SMALL_SEGMENTS = {"segment.bytes": "1048576"}
+KEPT_FOREVER = {"retention.ms": "-1"}
+"""The records have times long ago."""
 CONFIGS: Mapping[str, Mapping[str, str]] = {
     APPEND_TIME: {"message.timestamp.type": "LogAppendTime"},
     COMPACTED: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", **SMALL_SEGMENTS},
@@ -46,7 +48,12 @@ PATIENCE_SECONDS = 30.0
 def create(bootstrap: str, names: Iterable[str], partitions: int | None = None) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = [
-        NewTopic(name, partitions or PARTITIONS.get(name, DEFAULT_PARTITIONS), 1, config=dict(CONFIGS.get(name, {})))
+        NewTopic(
+            name,
+            partitions or PARTITIONS.get(name, DEFAULT_PARTITIONS),
+            1,
+            config={**KEPT_FOREVER, **CONFIGS.get(name, {})},
+        )
         for name in names
     ]
     for future in admin.create_topics(wanted).values():
