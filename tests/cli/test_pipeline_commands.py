@@ -193,6 +193,13 @@ def test_state_directory_may_be_elsewhere(tmp_path: Path) -> None:
     assert "orders" not in good(tmp_path, "pipeline", "list")
 
 
+def test_replay_of_what_nobody_knows_is_refused(tmp_path: Path) -> None:
+    ended = run(tmp_path, "pipeline", "replay", "ordres")
+    assert ended.returncode == 1
+    told = "there is no file ordres, and no pipeline of that name has run in pipelines"
+    assert ended.stderr == f"tidelog pipeline replay: {told}\n"
+
+
 # -- the flags
 
 
@@ -210,7 +217,7 @@ def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture
         (["run"], "FILE"),
         (["run", "x.toml", "--metrics", "many"], "expected a port, found 'many'"),
         (["stop", "x", "--timeout", "soon"], "expected seconds, found 'soon'"),
-        (["replay", "x"], "--from"),
+        (["replay"], "FILE|NAME"),
         ([], "ACTION"),
     ],
 )

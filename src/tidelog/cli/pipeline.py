@@ -33,8 +33,10 @@ read, schemas, Python functions, packages, files, directories, and whether broke
 All mistakes are listed with their lines. The exit code is 0 if there are none.
 """
 REPLAY_DESCRIPTION = """\
-Read a pipeline's topics again from a time or an offset and build its tables anew, beside the ones in use, which are
-replaced when the new ones are complete.
+Read a pipeline's topics again and build its tables anew, beside the ones in use, whose contents are replaced in one
+step when the new ones are complete. The pipeline may run meanwhile, if its file was not changed since it was started;
+afterwards it goes on where it is. The table then holds what the steps make of the records from --from on, and nothing
+else. A replay that is interrupted leaves the table as it was, and may be repeated.
 """
 
 
@@ -124,8 +126,15 @@ def _add_replay(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("pipeline", metavar="FILE|NAME", help="the file, or the name of a pipeline that has run here")
     parser.add_argument(
-        "--from", metavar="TIME|OFFSET", dest="start", required=True, help="such as 2026-01-31T12:00:00Z, or 0"
+        "--from",
+        metavar="TIME|OFFSET",
+        dest="start",
+        help='earliest, a time such as 2026-01-31T12:00:00Z, an offset, or offsets such as {"orders": {"0": 23}} (where'
+        " the pipeline's sources start)",
     )
+    parser.add_argument("--sink", metavar="NAME", help="only this table (all tables of the pipeline)")
+    parser.add_argument("--yes", action="store_true", help="even if rows of older records are then gone from the table")
+    parser.add_argument("--master", metavar="URL", help="Spark's master (local[*]: all cores of this machine)")
     _add_state_option(parser)
     parser.set_defaults(run=lambda options: _carry_out("replay", options))
 

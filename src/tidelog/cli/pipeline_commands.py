@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
 
 from tidelog.cli.local_cluster.hints import program
@@ -15,9 +14,7 @@ from tidelog.pipelines.definition import AnyPipeline, ModulePipeline
 from tidelog.pipelines.machine_checks import NEEDS_SPARK, has_spark
 from tidelog.pipelines.mistakes import listed, nearest
 from tidelog.pipelines.run_options import RunOptions
-from tidelog.pipelines.state import PipelineState, RunState, StateRefused, known_pipelines
-
-REPLAY_MODULE = "tidelog.pipelines.replay"
+from tidelog.pipelines.state import PIPELINE_NAME, PipelineState, RunState, StateRefused, known_pipelines
 
 
 class Refused(Exception):
@@ -158,30 +155,35 @@ def stop(options: argparse.Namespace) -> int:
 
 
 def replay(options: argparse.Namespace) -> int:
-    if find_spec(REPLAY_MODULE) is None:
-        raise Refused("this version of tidelog cannot replay yet; nothing was started")
     if not has_spark():
         raise Refused(NEEDS_SPARK)
-    import importlib
-
-    file = Path(options.pipeline)
-    if not file.suffix:
-        state = PipelineState(options.state, options.pipeline)
-        last = state.status()
-        if last is None:
-            raise Refused(
-                f"there is no file {options.pipeline}, and no pipeline of that name has run in {options.state}"
-            )
-        file = Path(last.file)
+    file = _file_of(options.pipeline, options.state)
     checked = check_file(file, state_directory=options.state)
     for found in checked.findings:
         print(found.text(file), file=sys.stderr)
     if checked.pipeline is None:
         raise Refused(f"{file} has {_count(checked)}; nothing was started")
-    exit_code: int = importlib.import_module(REPLAY_MODULE).replay_pipeline(
-        checked.pipeline, options.start, RunOptions(state_directory=options.state, is_once=True)
+    from tidelog.pipelines.replay import replay_pipeline
+
+    return replay_pipeline(
+        checked.pipeline,
+        options.start,
+        RunOptions(state_directory=options.state, master=options.master),
+        sink_name=options.sink,
+        may_leave_out=options.yes,
     )
-    return exit_code
+
+
+def _file_of(file_or_name: str, state_directory: str) -> Path:
+    """The file itself, or that of the last run of a pipeline of this name."""
+    if Path(file_or_name).exists() or not PIPELINE_NAME.fullmatch(file_or_name):
+        return Path(file_or_name)
+    last = PipelineState(state_directory, file_or_name).status()
+    if last is not None:
+        return Path(last.file)
+    if Path(file_or_name).suffix in (".toml", ".py"):
+        return Path(file_or_name)
+    raise Refused(f"there is no file {file_or_name}, and no pipeline of that name has run in {state_directory}")
 
 
 _WORK = {

@@ -87,6 +87,22 @@ class PipelineState:
         finally:
             os.close(descriptor)
 
+    @contextmanager
+    def replaying(self, file: Path) -> Generator[None]:
+        """Hold what only one replay may do at a time; the pipeline may run meanwhile."""
+        if self.status() is None:
+            raise StateRefused(
+                f"pipeline {self.name} has not run in {self.directory.parent}: there is nothing to replay"
+            )
+        self._refuse_other_file(file)
+        descriptor = os.open(self.directory / "replay.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if not _try_lock(descriptor):
+                raise StateRefused(f"pipeline {self.name} is being replayed already; wait until that has ended")
+            yield
+        finally:
+            os.close(descriptor)
+
     def report(
         self,
         state: RunState | None = None,

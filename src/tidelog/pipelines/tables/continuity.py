@@ -30,7 +30,7 @@ def refuse_another_checkpoint(location: str, application_id: str) -> None:
     raise TableError(
         f"Table '{location}' holds rows that {owner_of(application_id)} wrote with another checkpoint, and this one "
         "begins anew, so that they would be there twice: restore that checkpoint (or name its --state directory), "
-        "write to another table, or remove the table to have it written anew"
+        "build the table anew with `tidelog pipeline replay`, or write to another table"
     )
 
 
@@ -45,5 +45,5 @@ def refuse_break(location: str, batch_id: int, last_batch: int | None, *, is_the
     if batch_id > 0 and not is_there:
         raise TableError(
             f"Table '{location}' is gone, but the checkpoint goes on with batch {batch_id}, so that all rows before "
-            "would be missing: restore the table, or give the sink another name to have it written from the start"
+            "would be missing: restore the table, or build it anew with `tidelog pipeline replay`"
         )

@@ -1,0 +1,236 @@
+"""`tidelog pipeline replay`: builds the tables of a pipeline anew from its topics, and puts them in place when done."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.definition import AnyPipeline, ModulePipeline, Pipeline, PythonStep, TableSink
+from tidelog.pipelines.failures import PipelineFailed, failure_of
+from tidelog.pipelines.live_view import plural
+from tidelog.pipelines.mistakes import listed, nearest
+from tidelog.pipelines.query_checkpoint import BadCheckpoint, QueryCheckpoint
+from tidelog.pipelines.rebuilding import Checkpoint, Standing, rebuild, standing
+from tidelog.pipelines.replay_progress import watching
+from tidelog.pipelines.replay_reading import Ranges, plan, plan_further, refuse_state, rows_of
+from tidelog.pipelines.replay_start import ReplayRefused, Start, parse_start
+from tidelog.pipelines.run_options import RunOptions
+from tidelog.pipelines.running import INTERRUPTED, logging_to, start_session
+from tidelog.pipelines.state import PipelineState
+from tidelog.pipelines.tables.continuity import application_of
+from tidelog.pipelines.tables.facts import FileFacts
+from tidelog.pipelines.tables.files import FileLayout
+from tidelog.pipelines.tables.schema import difference
+from tidelog.pipelines.tables.sink import columns_of, table_of, with_columns_of, write_by_tasks
+from tidelog.pipelines.tables.table import Before, Table, nothing
+from tidelog.pipelines.views import Views
+from tidelog.spark.offsets import Positions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+
+def replay_pipeline(
+    pipeline: AnyPipeline,
+    start_text: str | None,
+    options: RunOptions,
+    *,
+    sink_name: str | None = None,
+    may_leave_out: bool = False,
+) -> int:
+    """The exit code. Raises StateRefused if the pipeline never ran here, or is being replayed already."""
+    state = PipelineState(options.state_directory, pipeline.name)
+    with state.replaying(pipeline.file), logging_to(state.log_file), ExitStack() as stack:
+        try:
+            replays = planned(pipeline, start_text, state, stack, sink_name, may_leave_out=may_leave_out)
+            _say(f"{pipeline.name}: starting Spark")
+            spark = start_session(pipeline, options, state)
+            stack.callback(spark.stop)
+            for replay in replays:
+                replay.run(spark)
+        except PipelineFailed as failed:
+            logger.exception("replay failed")
+            return _fail(pipeline.name, str(failed))
+        except KeyboardInterrupt:
+            _fail(pipeline.name, "interrupted; tables that are not told to be built anew are as they were")
+            return INTERRUPTED
+        except Exception as error:
+            logger.exception("replay failed")
+            sentence = failure_of(f"{type(error).__module__}.{type(error).__name__}: {error}").sentence
+            return _fail(pipeline.name, f"{sentence}\n(more in {state.log_file})")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _fail(name: str, sentence: str) -> int:
+    sys.stderr.write(f"{name}: {sentence}\n")
+    return 1
+
+
+def planned(
+    pipeline: AnyPipeline,
+    start_text: str | None,
+    state: PipelineState,
+    stack: ExitStack,
+    sink_name: str | None = None,
+    *,
+    may_leave_out: bool = False,
+    say: Callable[[str], None] = _say,
+) -> "list[Replay]":
+    """Everything that can be refused without Spark is, for all sinks, before any of them is replayed."""
+    start = parse_start(start_text)
+    refuse_older_definition(state, definition_files(pipeline))
+    replays = [
+        Replay(declared, sink, start, state, stack, say=say) for declared, sink in table_sinks(pipeline, sink_name)
+    ]
+    for replay in replays:
+        replay.check(may_leave_out=may_leave_out)
+    return replays
+
+
+def table_sinks(pipeline: AnyPipeline, wanted: str | None) -> Sequence[tuple[Pipeline, TableSink]]:
+    if isinstance(pipeline, ModulePipeline):
+        raise ReplayRefused(
+            f"{pipeline.file} is built by Python, which alone knows its tables: replay needs a TOML file"
+        )
+    tables = {sink.name: sink for sink in pipeline.sinks if isinstance(sink, TableSink)}
+    if not tables:
+        raise ReplayRefused("it has no tables: what was written to a topic stays there, and is not replayed")
+    if wanted is None:
+        return [(pipeline, sink) for sink in tables.values()]
+    if wanted not in tables:
+        hint = nearest(wanted, tables) or f"; there are {listed(tables, 'and')}"
+        raise ReplayRefused(f"it has no table sink '{wanted}'{hint}")
+    return [(pipeline, tables[wanted])]
+
+
+def definition_files(pipeline: AnyPipeline) -> list[Path]:
+    """The pipeline's file, and the modules beside it that its steps call."""
+    steps = pipeline.steps if isinstance(pipeline, Pipeline) else ()
+    names = {step.function.partition(":")[0].replace(".", "/") for step in steps if isinstance(step, PythonStep)}
+    beside = [pipeline.directory / f"{name}.py" for name in sorted(names)]
+    return [pipeline.file, *(file for file in beside if file.exists())]
+
+
+def refuse_older_definition(state: PipelineState, files: Iterable[Path]) -> None:
+    """A pipeline that runs goes on with what its file said at its start, and would mix that with the new rows."""
+    status = state.status()
+    if status is None or state.holder() is None:
+        return
+    started_s = datetime.fromisoformat(status.started_at).timestamp()
+    for file in (file for file in files if file.stat().st_mtime > started_s):
+        raise ReplayRefused(
+            f"the pipeline runs, but {file} was changed after it was started: stop it (`tidelog pipeline stop "
+            f"{state.name}`), replay, and run it again"
+        )
+
+
+class Replay:
+    """One table."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sink: TableSink,
+        start: Start,
+        state: PipelineState,
+        stack: ExitStack,
+        *,
+        say: Callable[[str], None] = _say,
+        before: Before = nothing,
+    ) -> None:
+        self._pipeline = pipeline
+        self._sink = sink
+        self._start = start
+        self._state = state
+        self._say = say
+        checkpoint = QueryCheckpoint(f"{pipeline.checkpoint or state.checkpoint}/{sink.name}")
+        application_id = application_of(pipeline.name, sink.name, self._query_id(checkpoint))
+        self._checkpoint: Checkpoint = checkpoint
+        self._table: Table = stack.enter_context(closing(table_of(sink, application_id, state.directory, before)))
+
+    def _query_id(self, checkpoint: QueryCheckpoint) -> str:
+        try:
+            return checkpoint.query_id()
+        except BadCheckpoint as bad:
+            raise ReplayRefused(f"sink {self._sink.name}: {bad}") from bad
+
+    def check(self, *, may_leave_out: bool) -> None:
+        """Refuses what can be known to be wrong without Spark."""
+        others = self._table.other_owners() if self._table.schema() is not None else []
+        if others:
+            raise ReplayRefused(
+                f"table '{self._sink.location}' also holds rows of {listed(others, 'and')}, which would be gone: only "
+                "a table that one sink writes to can be replayed"
+            )
+        now = self._standing()
+        left_out = plan(self._pipeline, self._start, now.end).left_out
+        if left_out and now.contents.files and not may_leave_out:
+            where = ", ".join(f"{key} from offset {offset}" for key, offset in sorted(left_out.items()))
+            raise ReplayRefused(
+                f"table '{self._sink.location}' may have rows of older records than would be read again ({where}); "
+                "they would be gone: repeat with --yes if that is meant"
+            )
+
+    def run(self, spark: "SparkSession") -> None:
+        refuse_state(Views(spark, self._pipeline).frame(self._sink.of), self._sink.name)
+        columns = columns_of(self._rows(spark, {}))
+        self._refuse_new_columns_of_a_running_pipeline(columns)
+        if self._table.schema() is None:
+            self._table.create(columns)
+        begun = self._standing()
+        layout = self._table.replacement_layout(columns, begun.batch_id)
+        logger.info(
+            "replay starts table=%s batch=%d files=%d", self._sink.location, begun.batch_id, len(begun.contents.files)
+        )
+        files = rebuild(self._table, layout, self._checkpoint, begun, partial(self._write, spark, layout), self._say)
+        rows = sum(file.rows for file in files)
+        logger.info("replay is done table=%s rows=%d files=%d", self._sink.location, rows, len(files))
+        self._say(
+            f"{self._sink.name}: table '{self._sink.location}' is built anew, {plural(rows, 'row')} in "
+            f"{plural(len(files), 'file')}"
+        )
+
+    def _write(
+        self, spark: "SparkSession", layout: FileLayout, after: Positions | None, until: Positions
+    ) -> list[FileFacts]:
+        if after is None:
+            ranges = plan(self._pipeline, self._start, until).ranges
+        else:
+            ranges = plan_further(self._pipeline, after, until)
+        records = sum(found.records for found in ranges.values())
+        self._say(f"{self._sink.name}: reading {plural(records, 'record')} again")
+        if not records:
+            return []
+        with watching(spark, self._sink.name, records):
+            return write_by_tasks(self._rows(spark, ranges), layout)
+
+    def _rows(self, spark: "SparkSession", ranges: Ranges) -> "DataFrame":
+        return with_columns_of(self._sink, rows_of(spark, self._pipeline, self._sink.of, ranges))
+
+    def _standing(self) -> Standing:
+        try:
+            return standing(self._table, self._checkpoint)
+        except BadCheckpoint as bad:
+            raise ReplayRefused(f"sink {self._sink.name}: {bad}") from bad
+
+    def _refuse_new_columns_of_a_running_pipeline(self, columns: "pa.Schema") -> None:
+        table = self._table.schema()
+        if table is None or self._state.holder() is None:
+            return
+        if found := difference(table, columns):
+            raise ReplayRefused(
+                f"the rows have other columns than table '{self._sink.location}' ({found}), which the running pipeline "
+                f"does not know: stop it (`tidelog pipeline stop {self._state.name}`), replay, and run it again"
+            )

@@ -1,0 +1,200 @@
+"""Reads topics again for a replay: ranges of offsets, through the pipeline's own steps, as a batch."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.pipelines.definition import FormatKind, Pipeline, TopicSource
+from tidelog.pipelines.replay_start import (
+    AsDeclared,
+    AtMoment,
+    AtOffsets,
+    LogFacts,
+    ReplayRefused,
+    Start,
+    declared,
+    may_leave_out,
+    refuse_gap,
+    refuse_unknown_partitions,
+    starting_offsets,
+)
+from tidelog.pipelines.views import READ_COLUMNS, SOURCE_FORMAT, Views, topic_options
+from tidelog.spark import client_thread
+from tidelog.spark.lookups import earliest, offsets_at, resolve
+from tidelog.spark.offsets import Offsets, Positions, to_dict
+from tidelog.spark.option_table import BY_LOWER_NAME, SUBSCRIPTIONS, Query
+from tidelog.spark.option_values import Assign
+from tidelog.spark.options import ReadOptions, read_options
+from tidelog.spark.stream_positions import recreated_topics
+from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS_PER_TASK = 1_000_000
+"""Tasks end often enough to see how it goes, and make files of a good size."""
+STATEFUL_STEPS = {
+    "Aggregate": "aggregates",
+    "Deduplicate": "removes duplicates",
+    "DeduplicateWithinWatermark": "removes duplicates",
+    "Distinct": "removes duplicates",
+    "GlobalLimit": "has a limit",
+    "FlatMapGroupsWithState": "keeps state",
+    "FlatMapGroupsInPandasWithState": "keeps state",
+    "TransformWithState": "keeps state",
+    "TransformWithStateInPySpark": "keeps state",
+    "TransformWithStateInPandas": "keeps state",
+}
+
+
+class Range(NamedTuple):
+    """What is read of one source, in which partitions."""
+
+    start: Offsets
+    end: Offsets
+
+    @property
+    def records(self) -> int:
+        return sum(self.end[key] - offset for key, offset in self.start.items())
+
+
+Ranges = dict[str, Range]
+"""By the names of sources; those that the sink does not read have none."""
+
+
+class Planned(NamedTuple):
+    ranges: Ranges
+    left_out: Offsets
+    """Where records before the start are left out of which the table may have rows now."""
+
+
+def plan(pipeline: Pipeline, start: Start, until: Positions) -> Planned:
+    refuse_unknown_partitions(start, until.offsets)
+    ranges: Ranges = {}
+    left_out: Offsets = {}
+    for source, end in ends_by_source(pipeline, until.offsets):
+        wanted = declared(start, source.starting, source.name)
+        log = _ask(source, end, until, wanted)
+        ranges[source.name] = Range(starting_offsets(wanted, end, log), end)
+        left_out |= may_leave_out(ranges[source.name].start, log, is_declared=isinstance(start, AsDeclared))
+    return Planned(ranges, left_out)
+
+
+def plan_further(pipeline: Pipeline, after: Positions, until: Positions) -> Ranges:
+    """From where a replay was to where it must go; partitions that are new since are read from their beginning."""
+    ranges: Ranges = {}
+    for source, end in ends_by_source(pipeline, until.offsets):
+        log = _ask(source, end, until, AtOffsets(after.offsets))
+        known = {key: offset for key, offset in after.offsets.items() if key in end}
+        refuse_gap(known, end, log)
+        ranges[source.name] = Range(starting_offsets(AtOffsets(known), end, log), end)
+    return ranges
+
+
+def ends_by_source(pipeline: Pipeline, ends: Mapping[TopicPartition, int]) -> list[tuple[TopicSource, Offsets]]:
+    """Each source of which something was read, with its ends."""
+    sources = [source for source in pipeline.sources if isinstance(source, TopicSource)]
+    found = [(source, {key: end for key, end in ends.items() if _reads(source, key.topic)}) for source in sources]
+    return [(source, own) for source, own in found if own]
+
+
+def _reads(source: TopicSource, topic: str) -> bool:
+    return topic in source.topics if source.pattern is None else re.search(source.pattern, topic) is not None
+
+
+def _ask(source: TopicSource, end: Offsets, until: Positions, start: Start) -> LogFacts:
+    return client_thread.run(_log_facts(source, end, until, start))
+
+
+async def _log_facts(source: TopicSource, end: Offsets, until: Positions, start: Start) -> LogFacts:
+    options: ReadOptions = replace(
+        read_options(topic_options(source), is_stream=True), subscription=Assign(tuple(sorted(end)))
+    )
+    cluster = client_thread.cluster_for(options.bootstrap, options.client)
+    topics = await resolve(cluster, options)
+    if recreated := recreated_topics(until.topic_ids, topics.topic_ids):
+        raise ReplayRefused(
+            f"topic {recreated[0]!r} was deleted and made again since the pipeline read it: what it read then "
+            "cannot be read again"
+        )
+    begin = await earliest(cluster, topics, options)
+    moment = start.timestamp_ms if isinstance(start, AtMoment) else None
+    at_moment = {} if moment is None else await offsets_at(cluster, options, dict.fromkeys(end, moment))
+    return LogFacts(begin, at_moment)
+
+
+# -- frames
+
+
+def rows_of(spark: "SparkSession", pipeline: Pipeline, view: str, ranges: Ranges) -> "DataFrame":
+    """The view over what the ranges hold, and nothing of sources that have none."""
+    return Views(spark, pipeline, lambda source: read_range(spark, source, ranges.get(source.name))).frame(view)
+
+
+def read_range(spark: "SparkSession", source: TopicSource, wanted: Range | None) -> "DataFrame":
+    reader = spark.read.format(SOURCE_FORMAT).options(**range_options(source, wanted))
+    if source.format.kind is not FormatKind.RAW:
+        reader = reader.schema(READ_COLUMNS)
+    frame = reader.load()
+    return frame if wanted is not None and wanted.records else frame.where("false")
+
+
+def range_options(source: TopicSource, wanted: Range | None) -> dict[str, str]:
+    """The source's own options, but those that say what is read, or belong to streams only."""
+    options = {name: text for name, text in topic_options(source).items() if _is_kept(name)}
+    if not any(name.lower() == "maxrecordsperpartition" for name in options):
+        options["maxRecordsPerPartition"] = str(RECORDS_PER_TASK)
+    if wanted is None or not wanted.records:
+        return options | {name: text for name, text in topic_options(source).items() if name in SUBSCRIPTIONS}
+    start = {key: offset for key, offset in wanted.start.items() if offset < wanted.end[key]}
+    return options | {
+        "assign": _assignment(start),
+        "startingOffsets": json.dumps(to_dict(start)),
+        "endingOffsets": json.dumps(to_dict({key: wanted.end[key] for key in start})),
+    }
+
+
+def _is_kept(name: str) -> bool:
+    option = BY_LOWER_NAME.get(name.lower())
+    if option is None:
+        return True
+    says_what = option.name in SUBSCRIPTIONS or option.name.startswith(("starting", "ending"))
+    return Query.BATCH in option.queries and not says_what
+
+
+def _assignment(partitions: Iterable[TopicPartition]) -> str:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return json.dumps(by_topic)
+
+
+# -- what can be replayed
+
+
+def refuse_state(frame: "DataFrame", sink: str) -> None:
+    """What a stream remembers between batches is in its checkpoint, and cannot be had from reading a range again."""
+    if not frame.isStreaming:
+        raise ReplayRefused(f"sink {sink} reads no topic, so that there is nothing to replay")
+    java_frame: Any = frame._jdf
+    found = state_in(java_frame.queryExecution().analyzed())
+    if found is not None:
+        raise ReplayRefused(
+            f"sink {sink} cannot be replayed: a step before it {found}, and what it remembers of earlier rows is only "
+            "in the checkpoint; give the sink another name and another table to have both built anew"
+        )
+
+
+def state_in(plan: Any) -> str | None:
+    """What the first stateful step of a streaming plan (Java's) does."""
+    if not plan.isStreaming():
+        return None
+    children = [plan.children().apply(index) for index in range(plan.children().size())]
+    name = str(plan.nodeName())
+    if name in STATEFUL_STEPS:
+        return STATEFUL_STEPS[name]
+    if name == "Join" and all(child.isStreaming() for child in children):
+        return "joins two streams"
+    return next((found for found in map(state_in, children) if found is not None), None)
