@@ -33,6 +33,11 @@ class Leadership(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def bootstrap_of(port: int) -> str:
+    """All of them: any one may be away."""
+    return ",".join(f"127.0.0.1:{port + number}" for number in range(BROKERS))
+
+
 class Cluster:
     def __init__(self, data: Path, commands: Commands, port: int) -> None:
         self.data = data
@@ -41,7 +46,7 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{self.port + number}" for number in range(BROKERS))
+        return bootstrap_of(self.port)
 
     def busiest(self, topic: str) -> Leadership:
         return max(self._leaderships(topic), key=lambda found: found.high_watermark)

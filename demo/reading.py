@@ -31,7 +31,7 @@ def rows_of_table(directory: Path) -> list[Row]:
 
 
 def records_of_topic(bootstrap: str, topic: str) -> list[ConsumedRecord]:
-    """All that it holds now."""
+    """All that it holds now; a topic that nobody wrote to may not be there."""
     return asyncio.run(_records_of_topic(bootstrap, topic))
 
 
@@ -39,6 +39,8 @@ async def _records_of_topic(bootstrap: str, topic: str) -> list[ConsumedRecord]:
     network = SocketNetwork(MAX_FRAME_BYTES)
     async with Cluster(network, parse_bootstrap(bootstrap), SystemRandomness()) as cluster:
         metadata = await cluster.ask_topics([topic])
+        if topic not in metadata.topics:
+            return []
         partitions = [TopicPartition(topic, number) for number in metadata.topic(topic).partitions]
         ends = await list_offsets(cluster, dict.fromkeys(partitions, END))
         wanted = sum(found.offset for found in ends.values())

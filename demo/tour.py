@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.checks import Facts, Row, Totals, checks, totals_of
-from demo.cluster import BROKERS, Cluster, Leadership, ended_at_last, free_ports
+from demo.cluster import BROKERS, Cluster, Leadership, bootstrap_of, ended_at_last, free_ports
 from demo.commands import PROGRAMS, CommandFailed, Commands
 from demo.events import MALFORMED_SHARE, Event, Shop
 from demo.following import PipelineWatch, Progress
@@ -54,7 +54,7 @@ class Tour:
         self._environment = {
             "TIDELOG_DATA": str(data),
             "TIDELOG_PIPELINES": str(states),
-            "TIDELOG_BOOTSTRAP": f"127.0.0.1:{port}",
+            "TIDELOG_BOOTSTRAP": bootstrap_of(port),
         }
         self._commands = Commands(self._environment, plan.output)
         self._cluster = Cluster(data, self._commands, port)
@@ -174,7 +174,7 @@ class Tour:
         self._tell.text("The broker checks the end of its logs, cuts what was never acknowledged, and catches up.")
         self._do("start", str(broker))
         took_s = self._cluster.wait_until_in_sync()
-        self._tell.text(f"All replicas are in sync again, {took_s:.1f} s after its start.")
+        self._tell.text(f"All replicas are in sync again, {took_s:.1f} s later.")
         self._tell.row(COLUMNS, WIDTHS)
         self._follow_for(self._plan.phase_s)
 
@@ -211,13 +211,16 @@ class Tour:
             self._tell.row((product, *figures), widths)
         if dead:
             self._tell.text("A dead letter keeps the bytes as they were, and says why it is one:")
-            self._tell.block([header_of(dead[0], "tidelog.error"), (dead[0].value or b"").decode(errors="replace")])
+            shown = max(dead, key=lambda record: len(header_of(record, "tidelog.error")))
+            self._tell.block([header_of(shown, "tidelog.error"), (shown.value or b"").decode(errors="replace")])
         return rows, dead, totals
 
     def _audit(self) -> tuple[int, str]:
         self._tell.heading("7. Are the replicas identical?")
         self._do("down")
-        self._tell.text("The audit reads every batch of every replica, on Spark: CRCs, gaps, epochs, and byte by byte.")
+        self._tell.text(
+            "The audit reads every batch of every replica, on Spark, checks each, and compares the replicas."
+        )
         reports = ("--report", "audit.html", "--json", "audit.json")
         self._tell.command(f"tidelog audit {self._cluster.data} {' '.join(reports)}")
         arguments = ("audit", str(self._cluster.data), *reports)
