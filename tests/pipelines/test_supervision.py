@@ -55,6 +55,23 @@ def test_a_look_asks_only_about_what_is_new(tmp_path: Path) -> None:
     assert CountedEvent.asked < 60
 
 
+@pytest.mark.usefixtures("no_sleep")
+def test_a_source_that_does_not_answer_is_told_once_each_time(tmp_path: Path) -> None:
+    query = FakeQuery(1, None, is_active=True)
+    looks = 0
+
+    def on_look(progress: Any) -> None:
+        nonlocal looks
+        looks += 1
+        is_away = looks < 100 or 110 < looks < 200
+        query.status = {"isTriggerActive": True, "message": f"{'Getting offsets from x' if is_away else 'Waiting'}"}
+        query.isActive = looks < 200
+
+    runner = supervised([query], tmp_path)
+    runner.run(on_look)
+    assert runner.said == 2 * ["query: no answer from its source for 15 s, still trying; are the brokers up?"]
+
+
 class StuckQuery(FakeQuery):
     def __init__(self) -> None:
         super().__init__(1, None, is_active=True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ STOPPING_POLL_S = 0.02
 STOP_LIMIT_S = 60.0
 INITIALISING_LIMIT_S = 15.0
 INITIALISING = "Initializing"
+ASKING = "Getting offsets"
+SILENT_AFTER_S = 15.0
+"""Brokers may be away for longer before a query fails: whoever looks should know what it waits for."""
 
 Clock: TypeAlias = Callable[[], float]
 Say: TypeAlias = Callable[[str], None]
@@ -180,6 +184,10 @@ class Runner:
         """Whether there is still something to wait for."""
         for run in self._runs:
             run.read_progress()
+            if run.is_newly_silent():
+                self._say(
+                    f"{run.name}: no answer from its source for {SILENT_AFTER_S:g} s, still trying; are the brokers up?"
+                )
             failure = run.failure()
             if failure is not None:
                 self._on_failure(run, failure)
@@ -261,6 +269,7 @@ class QueryRun:
         self._query: StreamingQuery | None = None
         self._seen: tuple[str, str] | None = None
         self._start_again_s: float | None = None
+        self._asking_since_s: float | None = None
         self.is_stuck = False
         """Spark did not stop it within its own limit: it ends with the process."""
 
@@ -283,10 +292,28 @@ class QueryRun:
         return self._query is not None and self._query.isActive
 
     def is_initialising(self) -> bool:
-        return self._query is not None and str(self._query.status["message"]).startswith(INITIALISING)
+        return self._query is not None and self._message().startswith(INITIALISING)
+
+    def is_newly_silent(self) -> bool:
+        """Whether its source has had no answer for too long; told once each time."""
+        is_asking = self.is_active() and self._message().startswith(ASKING)
+        if not is_asking:
+            self._asking_since_s = None
+            return False
+        now_s = self._clock()
+        if self._asking_since_s is None:
+            self._asking_since_s = now_s
+        if now_s - self._asking_since_s < SILENT_AFTER_S:
+            return False
+        self._asking_since_s = math.inf
+        return True
 
     def is_in_batch(self) -> bool:
         return self._query is not None and bool(self._query.status["isTriggerActive"])
+
+    def _message(self) -> str:
+        assert self._query is not None
+        return str(self._query.status["message"])
 
     def read_progress(self) -> None:
         """Every event since the last look; Spark keeps the last hundred."""
