@@ -105,6 +105,16 @@ def test_an_error_in_the_function_of_a_step_is_told_with_its_place(tmp_path: Pat
     assert str(failed.value) == f"step prices: ZeroDivisionError: division by zero ({file}, line 2, in price)"
 
 
+def test_a_log_that_has_grown_long_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LOG_BYTES_MAX", 10)
+    log = tmp_path / "log.txt"
+    for content in ("first run", "second run, which has more to say", "third run"):
+        with running.logging_to(log), log.open("a") as file:
+            file.write(content)
+    assert log.read_text() == "third run"
+    assert (tmp_path / "log.old.txt").read_text() == "first runsecond run, which has more to say"
+
+
 class SlowSpark:
     """Ends only when its queries do."""
 

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 FOOTER = "Ctrl-C stops after the running micro-batch; twice: at once"
 REPORT_EVERY_S = 1.0
+LOG_BYTES_MAX = 16 * 1024 * 1024
+"""A log that is longer is put aside when the next run begins, in place of the one before it."""
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 NOISY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -160,6 +162,8 @@ def _endpoint(port: int, runner: Runner) -> MetricsEndpoint:
 @contextmanager
 def logging_to(file: Path) -> Generator[None]:
     """All that is logged, and nothing of it on the terminal."""
+    if file.exists() and file.stat().st_size > LOG_BYTES_MAX:
+        file.replace(file.with_name(f"{file.stem}.old{file.suffix}"))
     handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     root = logging.getLogger()
@@ -178,12 +182,14 @@ def logging_to(file: Path) -> Generator[None]:
 def start_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineState) -> "SparkSession":
     """Java and the Python workers write to the log, and do not get the terminal's Ctrl-C: that is for us to handle."""
     from tidelog.spark import session
+    from tidelog.spark.spark_session import make_source_known
 
     settings = {**STOP_SETTINGS, **without_pandas(), **pipeline.spark}
     start_java(options.master, settings, state.log_file)
     spark = session(f"tidelog pipeline {pipeline.name}", options.master, settings)
     spark.sparkContext.setLogLevel("WARN")
     keep_off_the_terminal(spark.sparkContext)
+    make_source_known(spark)
     return spark
 
 
