@@ -19,8 +19,8 @@ from tidelog.spark.offsets import Positions
 
 logger = logging.getLogger(__name__)
 
-CATCH_UPS_MAX = 5
-"""A compaction comes after many batches, and to catch up takes no longer than a few."""
+CATCH_UPS_MAX = 20
+"""A compaction comes after many batches, and to catch up takes no longer than a few: one or two are usual."""
 
 
 class Checkpoint(Protocol):

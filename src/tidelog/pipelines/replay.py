@@ -55,6 +55,9 @@ def replay_pipeline(
             stack.callback(spark.stop)
             for replay in replays:
                 replay.run(spark)
+        except ReplayRefused as refused:
+            logger.info("replay refused reason=%s", refused)
+            return _fail(pipeline.name, str(refused))
         except PipelineFailed as failed:
             logger.exception("replay failed")
             return _fail(pipeline.name, str(failed))
@@ -194,13 +197,11 @@ class Replay:
         logger.info(
             "replay starts table=%s batch=%d files=%d", self._sink.location, begun.batch_id, len(begun.contents.files)
         )
-        files = rebuild(self._table, layout, self._checkpoint, begun, partial(self._write, spark, layout), self._say)
+        files = rebuild(self._table, layout, self._checkpoint, begun, partial(self._write, spark, layout), self._tell)
         rows = sum(file.rows for file in files)
         logger.info("replay is done table=%s rows=%d files=%d", self._sink.location, rows, len(files))
-        self._say(
-            f"{self._sink.name}: table '{self._sink.location}' is built anew, {plural(rows, 'row')} in "
-            f"{plural(len(files), 'file')}"
-        )
+        told = f"{plural(rows, 'row')} in {plural(len(files), 'file')}"
+        self._tell(f"table '{self._sink.location}' is built anew, {told}")
 
     def _write(
         self, spark: "SparkSession", layout: FileLayout, after: Positions | None, until: Positions
@@ -210,11 +211,14 @@ class Replay:
         else:
             ranges = plan_further(self._pipeline, after, until)
         records = sum(found.records for found in ranges.values())
-        self._say(f"{self._sink.name}: reading {plural(records, 'record')} again")
+        self._tell(f"reading {plural(records, 'record')} again")
         if not records:
             return []
         with watching(spark, self._sink.name, records):
             return write_by_tasks(self._rows(spark, ranges), layout)
+
+    def _tell(self, line: str) -> None:
+        self._say(f"{self._sink.name}: {line}")
 
     def _rows(self, spark: "SparkSession", ranges: Ranges) -> "DataFrame":
         return with_columns_of(self._sink, rows_of(spark, self._pipeline, self._sink.of, ranges))
