@@ -45,9 +45,11 @@ def test_a_checkpoint_that_begins_anew_is_refused_and_writes_nothing(kind: Table
     [OURS, application_of("shop", "orders2", "3333"), application_of("shop.eu", "orders", "4444"), "nobody's"],
 )
 def test_the_same_checkpoint_and_other_sinks_may_write_to_the_table(
-    kind: TableKind, tmp_path: Path, application: str
+    kind: TableKind, tmp_path: Path, application: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_table(sink_of(kind, tmp_path), application, tmp_path)
+    told = [record.message for record in caplog.records if "rows of others too" in record.message]
+    assert [line.endswith("others=shop/orders") for line in told] == ([] if application == OURS else [True])
 
 
 def test_a_checkpoint_that_never_wrote_anything_is_no_reason_to_refuse(kind: TableKind, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tidelog.pipelines.tables.partitions import (
     partition_values,
     rows_by_partition,
 )
+from tidelog.pipelines.tables.sink import driver_rows, is_due
 
 MOMENT = datetime(1969, 12, 31, 23, 30, tzinfo=UTC)
 
@@ -181,6 +182,19 @@ def test_an_empty_batch_writes_no_file(tmp_path: Path) -> None:
 
 def file(name: str, size: int, partition: str | None = "p") -> TableFile:
     return TableFile(name, (partition,), size, 1)
+
+
+def test_the_driver_writes_small_batches_of_small_rows_itself() -> None:
+    assert driver_rows(0, 0) == 10_000
+    assert driver_rows(10, 10 * 100) == 10_000
+    assert driver_rows(10_001, 10_001 * 100) == 0
+    assert driver_rows(10, 10 * 1024 * 1024) == 16
+    assert driver_rows(17, 17 * 1024 * 1024) == 0
+
+
+def test_maintenance_comes_with_every_so_many_batches_whoever_wrote_them() -> None:
+    assert [batch_id for batch_id in range(100) if is_due(batch_id, 32)] == [31, 63, 95]
+    assert is_due(0, 1)
 
 
 def test_small_files_of_one_partition_are_put_together_once_there_are_enough() -> None:

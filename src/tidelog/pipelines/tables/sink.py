@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SMALL_BATCH_ROWS = 10_000
+SMALL_BATCH_BYTES = 16 * 1024 * 1024
 """After a batch no larger than this the next is expected to be small too, and is written by the driver alone."""
 SWEEPS_EVERY = 16
 """So many compactions go by between two looks for files that nobody refers to."""
@@ -59,9 +60,8 @@ class ExactlyOnceWriter:
         self._sink = sink
         self._table = table
         self._send_dead_letters = send_dead_letters
-        self._last_rows: int | None = None
-        self._batches_since_compaction = 0
-        self._compactions = 0
+        self._driver_rows = 0
+        """So many rows the driver writes itself, without tasks; 0 before the first batch."""
 
     def write(self, rows: "DataFrame", batch_id: int) -> Written:
         last = self._table.last_batch()
@@ -74,10 +74,10 @@ class ExactlyOnceWriter:
         rows = self._fitted(with_columns_of(self._sink, rows))
         files = self._write_files(rows, self._table.layout(batch_id))
         written = sum(file.rows for file in files)
-        self._last_rows = written
+        self._driver_rows = driver_rows(written, sum(file.bytes for file in files))
         if files and not self._table.commit(files, batch_id):
             return Written(0, 0, was_already_there=True)
-        self._maintain()
+        self._maintain(batch_id)
         return Written(written, len(files), was_already_there=False)
 
     def _fitted(self, rows: "DataFrame") -> "DataFrame":
@@ -98,22 +98,19 @@ class ExactlyOnceWriter:
 
     def _write_files(self, rows: "DataFrame", layout: FileLayout) -> list[FileFacts]:
         """A small batch costs no Python worker and makes one file for each partition, not one for each task."""
-        if self._last_rows is not None and self._last_rows <= SMALL_BATCH_ROWS:
-            few = _few_rows(rows)
+        if self._driver_rows:
+            few = _few_rows(rows, self._driver_rows)
             if few is not None:
                 return write_files(layout, few.to_batches())
         return write_by_tasks(rows, layout)
 
-    def _maintain(self) -> None:
+    def _maintain(self, batch_id: int) -> None:
         compaction = self._sink.compaction
-        self._batches_since_compaction += 1
-        if compaction is None or self._batches_since_compaction < compaction.files:
+        if compaction is None or not is_due(batch_id, compaction.files):
             return
-        self._batches_since_compaction = 0
-        self._compactions += 1
         try:
             replaced = self._table.compact(compaction)
-            swept = self._table.sweep(SWEPT_AFTER_S) if self._compactions % SWEEPS_EVERY == 0 else 0
+            swept = self._table.sweep(SWEPT_AFTER_S) if is_due(batch_id, compaction.files * SWEEPS_EVERY) else 0
             logger.info("table is compacted table=%s replaced=%d swept=%d", self._sink.location, replaced, swept)
         except Exception:
             logger.warning("table could not be compacted table=%s", self._sink.location, exc_info=True)
@@ -154,10 +151,22 @@ def write_by_tasks(rows: "DataFrame", layout: FileLayout) -> list[FileFacts]:
     return facts_from_rows(map_in_arrow(rows, task_writer(layout), FACTS_SCHEMA).collect())
 
 
-def _few_rows(rows: "DataFrame") -> "pa.Table | None":
+def driver_rows(written_rows: int, written_bytes: int) -> int:
+    """How many rows the driver may take of the next batch, by those of the last one; 0: leave them to tasks."""
+    row_bytes = written_bytes // max(1, written_rows)
+    most = min(SMALL_BATCH_ROWS, SMALL_BATCH_BYTES // max(1, row_bytes))
+    return most if written_rows <= most else 0
+
+
+def is_due(batch_id: int, every: int) -> bool:
+    """By the number of the batch, not of those of this process: a pipeline may be run for one batch at a time."""
+    return (batch_id + 1) % every == 0
+
+
+def _few_rows(rows: "DataFrame", most: int) -> "pa.Table | None":
     """All rows if they are few; None if they are too many for one task and the driver's memory."""
-    few = rows.limit(SMALL_BATCH_ROWS + 1).toArrow()
-    return few if few.num_rows <= SMALL_BATCH_ROWS else None
+    few = rows.limit(most + 1).toArrow()
+    return few if few.num_rows <= most else None
 
 
 def open_table(
@@ -170,6 +179,8 @@ def open_table(
     if table.has_another_checkpoint():
         table.close()
         refuse_another_checkpoint(sink.location, application_id)
+    if table.last_batch() is None and table.schema() is not None and (others := table.other_owners()):
+        logger.warning("table holds rows of others too table=%s others=%s", sink.location, ", ".join(others))
     return ExactlyOnceWriter(sink, table, send_dead_letters or dead_letter_sender(sink))
 
 
