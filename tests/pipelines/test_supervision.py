@@ -11,6 +11,7 @@ from tidelog.pipelines.definition import ModulePipeline
 from tidelog.pipelines.failures import PipelineFailed
 from tidelog.pipelines.modules import load_function
 from tidelog.pipelines.run_options import RunOptions
+from tidelog.pipelines.runner import _planned_writers
 from tidelog.pipelines.running import INTERRUPTED, Run
 from tidelog.pipelines.state import PipelineState
 from tidelog.pipelines.views import with_step_named
@@ -113,6 +114,12 @@ def test_a_log_that_has_grown_long_is_put_aside(tmp_path: Path, monkeypatch: pyt
             file.write(content)
     assert log.read_text() == "third run"
     assert (tmp_path / "log.old.txt").read_text() == "first runsecond run, which has more to say"
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", 7])
+def test_a_query_of_a_module_needs_a_name_that_can_be_a_directory(tmp_path: Path, name: object) -> None:
+    with pytest.raises(PipelineFailed, match="gives a query the name"):
+        _planned_writers({name: object()}, ModulePipeline("job", tmp_path / "job.py"))
 
 
 class SlowSpark:

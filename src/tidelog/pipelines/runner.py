@@ -15,7 +15,7 @@ from tidelog.pipelines.definition import AnyPipeline, ModulePipeline, Sink, Tabl
 from tidelog.pipelines.failures import Failure, PipelineFailed, Restarts, StepFailed, failure_of, with_causes
 from tidelog.pipelines.modules import import_pipeline_module
 from tidelog.pipelines.progress import PipelineProgress, QueryKind, QueryMeter, QueryState, is_batch, unseen
-from tidelog.pipelines.state import PipelineState
+from tidelog.pipelines.state import PIPELINE_NAME, PipelineState
 from tidelog.pipelines.table_batches import TableBatches
 from tidelog.pipelines.topic_sink import topic_writer
 from tidelog.pipelines.views import Views, carry_along, with_step_named
@@ -239,6 +239,10 @@ def _planned_writers(built: object, pipeline: ModulePipeline) -> list[PlannedQue
 
     writers: Mapping[str, Any] = built if isinstance(built, Mapping) else {pipeline.name: built}
     for name, writer in writers.items():
+        if not isinstance(name, str) or not PIPELINE_NAME.fullmatch(name):
+            raise StepFailed(
+                f"build(spark) gives a query the name {name!r}; letters, digits, '.', '_' and '-' make a name"
+            )
         if not isinstance(writer, DataStreamWriter):
             raise StepFailed(f"build(spark) must give DataStreamWriters, but {name} is {type(writer).__name__}")
     return [PlannedQuery(name, QueryKind.SINK, partial(_made_already, writer)) for name, writer in writers.items()]
