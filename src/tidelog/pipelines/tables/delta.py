@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
 from tidelog.pipelines.definition import Compaction, TableSink
+from tidelog.pipelines.tables.attempts import COMMITS_MAX, REPLACEMENTS_MAX, repeated
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.delta_log import applications_of
@@ -29,11 +30,6 @@ from tidelog.pipelines.tables.schema import Evolve, evolved, plain_schema, repla
 from tidelog.pipelines.tables.table import Before, Contents, TableError, can_replace, nothing
 
 logger = logging.getLogger(__name__)
-
-ATTEMPTS_MAX = 10
-"""How often a commit is tried when other writers change the table at the same time."""
-REPLACEMENTS_MAX = 100
-"""One of them comes between two batches of a pipeline that is running, however fast."""
 
 CLEAN_UP_EVERY = 64
 """So many batches go by between two looks for old files of the log: a look costs more than the commit itself."""
@@ -94,18 +90,14 @@ class DeltaLakeTable:
         return self._layout_of(self._known_schema(), f"part-{batch_id}")
 
     def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
-        for attempt in range(1, ATTEMPTS_MAX + 1):
+        def attempt() -> bool:
             last = self.last_batch()
             if last is not None and last >= batch_id:
                 return False
-            try:
-                self._commit(files, batch_id)
-                return True
-            except CommitFailedError as error:
-                if attempt == ATTEMPTS_MAX:
-                    raise
-                logger.info("commit repeated table=%s batch=%d reason=%s", self._location, batch_id, error)
-        raise AssertionError("unreachable")
+            self._commit(files, batch_id)
+            return True
+
+        return repeated(attempt, CommitFailedError, COMMITS_MAX, f"commit table={self._location} batch={batch_id}")
 
     def other_owners(self) -> list[str]:
         return other_owners(applications_of(self._existing()), self._application_id)
@@ -121,19 +113,15 @@ class DeltaLakeTable:
     def replace(
         self, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int, *, keeps_later: bool
     ) -> bool:
-        for attempt in range(1, REPLACEMENTS_MAX + 1):
+        def attempt() -> bool:
             now = self.contents()
             has_same_columns = self._known_schema() == layout.schema
             if not can_replace(old, now, keeps_later=keeps_later and has_same_columns):
                 return False
-            try:
-                self._replace(old, now, files, layout.schema, batch_id)
-                return True
-            except CommitFailedError as error:
-                if attempt == REPLACEMENTS_MAX:
-                    raise
-                logger.info("replacement repeated table=%s reason=%s", self._location, error)
-        raise AssertionError("unreachable")
+            self._replace(old, now, files, layout.schema, batch_id)
+            return True
+
+        return repeated(attempt, CommitFailedError, REPLACEMENTS_MAX, f"replacement table={self._location}")
 
     def files(self) -> list[TableFile]:
         actions = pa.table(self._existing().get_add_actions(flatten=False)).to_pylist()

@@ -37,6 +37,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 
 from tidelog.pipelines.definition import Compaction, TableSink
+from tidelog.pipelines.tables.attempts import COMMITS_MAX, REPLACEMENTS_MAX, repeated
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
@@ -47,9 +48,6 @@ from tidelog.pipelines.tables.table import Before, Contents, TableError, can_rep
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS_MAX = 10
-REPLACEMENTS_MAX = 100
-"""One of them comes between two batches of a pipeline that is running, however fast."""
 BATCH_PROPERTY = "tidelog.batch."
 SNAPSHOTS_KEPT = 20
 """At least so many. pyiceberg copies the whole list several times in a commit: it must not grow with every batch."""
@@ -116,19 +114,16 @@ class IcebergTable:
         return self._layout_of(table.metadata, f"part-{batch_id}")
 
     def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
-        for attempt in range(1, ATTEMPTS_MAX + 1):
+        def attempt() -> bool:
             last = self.last_batch()
             if last is not None and last >= batch_id:
                 return False
-            try:
-                self._commit(files, batch_id)
-                self._expire_snapshots()
-                return True
-            except CommitFailedException as error:
-                if attempt == ATTEMPTS_MAX:
-                    raise
-                logger.info("commit repeated table=%s batch=%d reason=%s", self._identifier, batch_id, error)
-        raise AssertionError("unreachable")
+            self._commit(files, batch_id)
+            self._expire_snapshots()
+            return True
+
+        what = f"commit table={self._identifier} batch={batch_id}"
+        return repeated(attempt, CommitFailedException, COMMITS_MAX, what)
 
     def other_owners(self) -> list[str]:
         names = [name for name in self._existing().properties if name.startswith(BATCH_PROPERTY)]
@@ -148,28 +143,23 @@ class IcebergTable:
     def replace(
         self, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int, *, keeps_later: bool
     ) -> bool:
-        for attempt in range(1, REPLACEMENTS_MAX + 1):
+        def attempt() -> bool:
             table = self._existing()
-            now = self._contents_of(table)
             has_same_columns = schema_to_pyarrow(table.schema()).equals(layout.schema, check_metadata=True)
-            if not can_replace(old, now, keeps_later=keeps_later and has_same_columns):
+            if not can_replace(old, self._contents_of(table), keeps_later=keeps_later and has_same_columns):
                 return False
-            try:
-                self._replace(table, old, files, layout, batch_id)
-                self._expire_snapshots()
-                return True
-            except CommitFailedException as error:
-                if attempt == REPLACEMENTS_MAX:
-                    raise
-                logger.info("replacement repeated table=%s reason=%s", self._identifier, error)
-        raise AssertionError("unreachable")
+            self._replace(table, old, files, layout, batch_id)
+            self._expire_snapshots()
+            return True
+
+        return repeated(attempt, CommitFailedException, REPLACEMENTS_MAX, f"replacement table={self._identifier}")
 
     def files(self) -> list[TableFile]:
         return [_table_file(task.file) for task in self._existing().scan().plan_files()]
 
     def compact(self, compaction: Compaction) -> int:
         replaced = 0
-        for _ in range(ATTEMPTS_MAX):
+        for _ in range(COMMITS_MAX):
             try:
                 replaced += self._compact(compaction)
                 break
