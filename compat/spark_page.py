@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from compat import spark_options, spark_writing
+from compat.spark_peers import OURS
 from tools import spark_kafka_connector
 
 TITLE = "## Spark"
 INTRODUCTION = f"""\
-`format("tidelog")` and Spark's own `format("kafka")` (connector {spark_kafka_connector.VERSION}) are asked the same in
-one session. "yes": the same schema, and the same rows in every column; for what is written, the same records with keys
+`format("tidelog")` and Spark's own `format("kafka")` (connector {spark_kafka_connector.VERSION}) are asked the same
+in one session. "yes": the same schema, and the same rows in every column; for what is written, the same records with keys
 in the same partitions, as librdkafka reads them.
 """
 SAME = """\
@@ -19,11 +20,11 @@ SAME = """\
 others:
 """
 REMARKS = """\
-Beyond that, `format("tidelog")` writes a column `timestamp` as the time of the record, which the connector ignores;
-cuts a batch into `minPartitions` tasks exactly and by `maxRecordsPerPartition`, where the connector comes near the one
-and passes over the other; has `maxBytesPerTrigger`, `driverReadRows` and `fetchBytes`; and has neither TLS nor SASL,
-nor Spark's continuous and real-time triggers, which Spark does not offer to sources in Python.
-A checkpoint that the connector began is understood; the connector does not understand those of `format("tidelog")`, in
+Beyond that, `format("tidelog")` writes a column `timestamp` as the time of the record, which this version of the
+connector ignores; cuts a batch into `minPartitions` tasks exactly and by `maxRecordsPerPartition`, where the connector
+comes near the one and passes over the other; has `maxBytesPerTrigger`, `driverReadRows` and `fetchBytes`; and has
+neither TLS nor SASL, nor Spark's continuous and real-time triggers, which Spark does not offer to sources in Python. A
+checkpoint that the connector began is understood; the connector does not understand those of `format("tidelog")`, in
 which the ids of topics stand beside their offsets.
 """
 REASONS: Mapping[str, str] = {**spark_options.REASONS, **spark_writing.REASONS}
@@ -39,7 +40,9 @@ class Finding:
 
     @property
     def reason(self) -> str | None:
-        return REASONS.get(self.title) if self.differences else None
+        """Only a refusal of ours can be meant to be: other rows never are."""
+        is_refusal = any(difference.startswith(f"{OURS} says: ") for difference in self.differences)
+        return REASONS.get(self.title) if is_refusal else None
 
     @property
     def is_fault(self) -> bool:

@@ -99,7 +99,9 @@ class Peers:
         ours, theirs = (self.ask(form, question) for form in FORMATS)
         if isinstance(ours, Refused) or isinstance(theirs, Refused):
             return [
-                f"{form} says {told}" for form, told in ((OURS, ours), (THEIRS, theirs)) if isinstance(told, Refused)
+                f"{form} says: {told.reason}"
+                for form, told in ((OURS, ours), (THEIRS, theirs))
+                if isinstance(told, Refused)
             ]
         if ours == theirs:
             return [] if ours.row_count else ["there were no rows to compare"]

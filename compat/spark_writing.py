@@ -112,7 +112,7 @@ def differences(peers: Peers, number: int, writing: Writing) -> list[str]:
     if isinstance(ours, Refused) and isinstance(theirs, Refused):
         return [f"both refuse it: {ours.reason}"] if writing.must_work else []
     refusals = [
-        f"{form}: {told.reason}" for form, told in ((OURS, ours), (THEIRS, theirs)) if isinstance(told, Refused)
+        f"{form} says: {told.reason}" for form, told in ((OURS, ours), (THEIRS, theirs)) if isinstance(told, Refused)
     ]
     if refusals or isinstance(ours, Refused) or isinstance(theirs, Refused):
         return refusals

@@ -27,6 +27,11 @@ def test_a_difference_with_a_reason_is_told_and_is_no_fault() -> None:
     assert "0 of 1 options" in section([meant])
 
 
+def test_a_reason_does_not_excuse_other_rows() -> None:
+    title = next(iter(REASONS))
+    assert faults([Finding("Tidelog", "options of a batch", title, ["tidelog gives 3 rows", "kafka gives 4 rows"])])
+
+
 def test_a_reason_does_not_excuse_what_does_not_differ() -> None:
     title = next(iter(REASONS))
     assert f"- {title}:" not in section([Finding("Tidelog", "options of a batch", title, [])])
