@@ -12,8 +12,8 @@ from tools import spark_kafka_connector
 TITLE = "## Spark"
 INTRODUCTION = f"""\
 `format("tidelog")` and Spark's own `format("kafka")` (connector {spark_kafka_connector.VERSION}) are asked the same
-in one session. "yes": the same schema, and the same rows in every column; for what is written, the same records with keys
-in the same partitions, as librdkafka reads them.
+in one session. "yes": the same schema, and the same rows in every column; for what is written, the same records with
+keys in the same partitions, as librdkafka reads them.
 """
 SAME = """\
 {same} of {all} options, values and rows that a query may be refused for are refused by both or accepted by both. The
