@@ -87,6 +87,12 @@ def test_sources_that_differ_in_capitals_only_are_one_view(file: Path) -> None:
     )
 
 
+def test_mistake_in_a_schema_of_several_lines_has_its_own_line(file: Path) -> None:
+    for schema, line in (("id bigint,\n  name strin,\nat timestamp", 6), ("id bigint,\nid int", 6), ("id\n\n", 5)):
+        text = HEAD.replace('"order_id bigint, customer string, at timestamp"', f'"""\n{schema}\n"""')
+        assert [found.line for found in checked(file, text + COPY).findings] == [line], schema
+
+
 def test_columns_may_not_be_named_like_the_place_of_a_record(file: Path) -> None:
     assert findings(file, HEAD.replace("customer", "_offset") + COPY) == [
         "f:4: sources.orders.schema: a column cannot be named _offset: that says where a record stands"

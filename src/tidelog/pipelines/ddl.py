@@ -44,6 +44,9 @@ _END = "the end"
 class BadSchema(ValueError):
     """The message says what was found and what was expected."""
 
+    newlines = 0
+    """How many line ends of the schema come before."""
+
 
 class Column(NamedTuple):
     name: str
@@ -52,13 +55,25 @@ class Column(NamedTuple):
 
 def read_schema(text: str) -> list[Column]:
     """The columns on the outermost level; raises BadSchema."""
-    return _Reader(text).columns()
+    reader = _Reader(text)
+    try:
+        return reader.columns()
+    except BadSchema as error:
+        error.newlines = text.count("\n", 0, reader.last_start())
+        raise
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        self._tokens = [(match.lastgroup, match[match.lastgroup or 0]) for match in _TOKEN.finditer(text.rstrip())]
+        found = list(_TOKEN.finditer(text.rstrip()))
+        self._tokens = [(match.lastgroup, match[match.lastgroup or 0]) for match in found]
+        self._starts = [match.start(match.lastgroup or 0) for match in found]
         self._position = 0
+
+    def last_start(self) -> int:
+        """Where the token stands that was read last."""
+        read = self._starts[: max(1, self._position)]
+        return read[-1] if read else 0
 
     def columns(self) -> list[Column]:
         columns: list[Column] = []

@@ -44,8 +44,12 @@ class Fields:
         self._known: dict[str, None] = {}
         self._lacking: list[tuple[list[str], str]] = []
 
-    def complain(self, key: str | None, sentence: str) -> None:
-        self._notes.complain(self.path if key is None else (*self.path, key), sentence)
+    def complain(self, key: str | None, sentence: str, *, newlines: int | None = None) -> None:
+        """`newlines`: the mistake is in a text, after so many of its line ends."""
+        path = self.path if key is None else (*self.path, key)
+        self._notes.complain(
+            path, sentence, line=None if newlines is None else self._notes.lines.within(path, newlines)
+        )
 
     def has(self, key: str) -> bool:
         return key in self._table

@@ -129,7 +129,7 @@ def _schema(fields: Fields) -> str | None:
         if text:
             read_schema(text)
     except BadSchema as error:
-        fields.complain("schema", str(error))
+        fields.complain("schema", str(error), newlines=error.newlines)
     return text
 
 
