@@ -15,7 +15,7 @@ from tidelog.audit import batch_table, comparing
 from tidelog.audit.auditing import Audit, AuditOptions, LocalRunner, audit
 from tidelog.audit.directories import CannotAudit
 from tidelog.audit.facts import OffsetRange
-from tidelog.audit.finding import Finding, Kind
+from tidelog.audit.finding import Finding, Kind, offsets_are
 from tidelog.runtime.disk import SystemDisk
 from tidelog.storage.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, write_offsets
 from tidelog.storage.leader_epochs import EpochStart
@@ -98,6 +98,11 @@ def test_damaged_length_does_not_hide_what_follows(brokers: list[WrittenBroker],
         (Kind.CORRUPT_BATCH, OffsetRange(20, 25)),
         (Kind.CORRUPT_BATCH, OffsetRange(30, 35)),
     ]
+
+
+def test_one_offset_is_told_in_the_singular() -> None:
+    assert offsets_are(OffsetRange(3, 4)) == "offset 3 is"
+    assert offsets_are(OffsetRange(3, 5)) == "offsets 3 to 4 are"
 
 
 def test_missing_segment_in_the_middle_is_named(brokers: list[WrittenBroker], tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def _diverged(
     return finding_of(
         side.replica,
         Kind.DIVERGED,
-        f"{offsets_text(offsets)} differ {others}: {why}",
+        f"{offsets_text(offsets)} {'differs' if end - first <= 1 else 'differ'} {others}: {why}",
         file=placed.file if placed else None,
         position=placed.position if placed else None,
         size_bytes=placed.identity.size_bytes if placed else None,

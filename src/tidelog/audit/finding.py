@@ -62,3 +62,7 @@ def offsets_text(offsets: OffsetRange) -> str:
     if offsets.end - offsets.start <= 1:
         return f"offset {offsets.start}"
     return f"offsets {offsets.start} to {offsets.end - 1}"
+
+
+def offsets_are(offsets: OffsetRange) -> str:
+    return f"{offsets_text(offsets)} {'is' if offsets.end - offsets.start <= 1 else 'are'}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tidelog.audit.facts import Damage, DamageKind, OffsetRange, Replica, SegmentFacts
-from tidelog.audit.finding import Finding, Kind, finding_of, offsets_text
+from tidelog.audit.finding import Finding, Kind, finding_of, offsets_are, offsets_text
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
 
 _KINDS = {
@@ -121,7 +121,9 @@ def _damage_sentence(damage: Damage, offsets: OffsetRange, kind: Kind) -> str:
     where = offsets_text(offsets)
     match damage.kind:
         case DamageKind.GAP:
-            return f"{where} are missing between two batches (a compacted topic may be named with --compacted)"
+            return (
+                f"{offsets_are(offsets)} missing between two batches (a compacted topic may be named with --compacted)"
+            )
         case DamageKind.OLD_FORMAT:
             return f"from byte {damage.position} on the segment has {damage.detail}, which the audit does not check"
         case _ if kind is Kind.NOTE:
@@ -159,7 +161,7 @@ def _joint(replica: Replica, one: SegmentFacts, two: SegmentFacts, *, is_compact
     file = replica.file_path(two.base_offset)
     if one.end_offset > two.base_offset:
         offsets = OffsetRange(two.base_offset, one.end_offset)
-        sentence = f"{offsets_text(offsets)} are in the segment before it, too"
+        sentence = f"{offsets_are(offsets)} in the segment before it, too"
         yield finding_of(replica, Kind.OVERLAP, sentence, file=file, position=0, offsets=offsets)
     is_whole = one.error is None and not any(_reaches_end(one, damage) for damage in one.damages)
     if one.end_offset < two.base_offset and is_whole and not one.is_gone and not is_compacted:
@@ -216,7 +218,7 @@ def _end(replica: Replica) -> Iterator[Finding]:
     if last is None or any(offsets.holds(each) for each in replica.orphaned_offsets):
         yield _missing_segment(replica, offsets)
         return
-    sentence = f"the log ends before its high watermark {high_watermark}: {offsets_text(offsets)} are missing"
+    sentence = f"the log ends before its high watermark {high_watermark}: {offsets_are(offsets)} missing"
     yield finding_of(
         replica,
         Kind.MISSING_RECORDS,
