@@ -9,12 +9,13 @@ ONLY ?= tests
 PROCESSES ?= 2
 QUICK ?=
 CLUSTER ?=
+SPARK ?=
 KILLS ?= 20
 SEED ?=
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime-installed
-SPARK := $(VENV)/.spark-installed
+SPARK_READY := $(VENV)/.spark-installed
 DEV := $(VENV)/.dev-installed
 
 .PHONY: help run demo install spark test check format bench compat kills docs lock clean
@@ -25,13 +26,13 @@ help: ## Show this list
 run: $(RUNTIME) ## Start three brokers on 127.0.0.1:29092 to 29094 with their data in ./data (PORT=9092 DATA=elsewhere)
 	@$(BIN)/tidelog up --data $(DATA) --port $(PORT)
 
-demo: $(SPARK) ## A tour of two minutes: brokers, a pipeline into a table, a killed leader, an audit, and counts that must match
+demo: $(SPARK_READY) ## A tour of two minutes: brokers, a pipeline into a table, a killed leader, an audit, and counts that must match
 	@$(BIN)/python -m demo.run
 
 install: $(RUNTIME) ## Install what the broker needs into .venv
 	@echo "Installed: $(BIN)/tidelog"
 
-spark: $(SPARK) ## Install Spark, its Java and what pipelines need into .venv
+spark: $(SPARK_READY) ## Install Spark, its Java and what pipelines need into .venv
 	@echo "Installed: $(BIN)/tidelog pipeline"
 
 test: $(DEV) ## Run all tests (ONLY=tests/cli runs a part)
@@ -46,8 +47,8 @@ check: $(DEV) ## Formatting, lint, types and layers
 format: $(DEV) ## Format the code and apply safe fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three minutes; CLUSTER=1: three brokers only)
-	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(CLUSTER),--part cluster)
+bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three minutes; CLUSTER=1, SPARK=1: only these)
+	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(CLUSTER),--part cluster) $(if $(SPARK),--part spark)
 
 compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka
 	@$(BIN)/python -m compat.run
@@ -88,12 +89,12 @@ $(RUNTIME): requirements/runtime.lock pyproject.toml | $(VENV)/bin/python
 	@$(PIP) install --no-deps --editable .
 	@touch $@
 
-$(SPARK): $(RUNTIME) requirements/spark.lock
+$(SPARK_READY): $(RUNTIME) requirements/spark.lock
 	@echo "==> installing Spark and what pipelines need (a download of about 700 MB, once)"
 	@$(PIP) install --require-hashes -r requirements/spark.lock
 	@touch $@
 
-$(DEV): $(SPARK) requirements/dev.lock
+$(DEV): $(SPARK_READY) requirements/dev.lock
 	@echo "==> installing what tests and checks need"
 	@$(PIP) install --require-hashes -r requirements/dev.lock
 	@touch $@

@@ -34,6 +34,14 @@ class Sizes:
     failovers: int = 7
     """In each round."""
     latency_warm_seconds: int = 2
+    spark_rows: int = 2_000_000
+    """Of a batch."""
+    spark_topic_rows: int = 4_000_000
+    spark_streams: tuple[tuple[int, int], ...] = ((1_000_000, 4), (200_000, 10), (50_000, 20))
+    """Rows per trigger, and how many triggers."""
+    spark_parquet_stream: tuple[int, int] = (200_000, 6)
+    spark_query_starts: int = 3
+    spark_follow_seconds: int = 12
     fills_page_cache: bool = True
     left_out: tuple[str, ...] = ()
     """Scenarios that take too long."""
@@ -67,8 +75,14 @@ QUICK = Sizes(
     cluster_partition_counts=(50,),
     failovers=1,
     latency_warm_seconds=1,
+    spark_rows=200_000,
+    spark_topic_rows=400_000,
+    spark_streams=((100_000, 4), (20_000, 5)),
+    spark_parquet_stream=(100_000, 3),
+    spark_query_starts=1,
+    spark_follow_seconds=5,
     fills_page_cache=False,
-    left_out=("start-partitions", "start-stored", "failover-short-sessions"),
+    left_out=("start-partitions", "start-stored", "failover-short-sessions", "spark-1", "spark-2"),
     shares_peers=True,
 )
 
@@ -83,6 +97,8 @@ class Measure:
     goal: Goal | None = None
     percent: float = 50
     """Which percentile of its samples the figure is."""
+    bytes_each: int = 0
+    """Of what is counted per second, if MB/s are to be told besides."""
 
 
 def at_most(limit: float, of: str = "", of_title: str = "") -> Goal:

@@ -1,13 +1,17 @@
 """The parts of the benchmark: what is measured in each, and by which scenarios."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from bench.cluster_measures import cluster_measures
 from bench.cluster_workloads import cluster_scenarios
 from bench.measures import Measure, Sizes
 from bench.one_broker_measures import one_broker_measures
 from bench.scenarios import Scenario
+from bench.spark_data import KEY_BYTES, RECORDS_PER_BATCH, VALUE_BYTES
+from bench.spark_measures import spark_measures
+from bench.spark_peers import TITLES as SPARK_TITLES
+from bench.spark_workloads import spark_scenarios
 from bench.workloads import one_broker_scenarios
 
 ABOUT_CLUSTERS = """
@@ -15,6 +19,19 @@ Three processes on the same machine: three times the work on the same cores, and
 broker and controller at once. A leader is killed while clients write; what counts is the time until a record is
 acknowledged that was sent after the kill, to a client that asks every 5 ms who leads now, and to librdkafka with its
 defaults. Each trial is a sample. The broker that is killed may be the controller too.
+"""
+
+ABOUT_SPARK = f"""
+Tidelog's data source and Spark's own connector for Kafka, each in a Spark session of its own with the same settings
+(those of `tidelog.spark.session`), read from and write to the same topics of one Tidelog broker; broker and Spark share
+the cores. Records have {KEY_BYTES} bytes of key and {VALUE_BYTES} of value, which MB count, in batches of
+{RECORDS_PER_BATCH:,}. `local[1]` reads one partition, `local[2]` two. Sessions are warm: each kind of query ran before. The
+connector keeps its own defaults. With `local[1]` it uses one thread, and a Python source two: one in Java and a Python
+process; with `local[2]` both have the same two cores.
+
+Streams are measured per trigger, as Spark's own progress tells (`triggerExecution`, the first one left out), and the
+start of a query by itself. The latency of a record is the time from its production to a `foreachBatch` that has it in
+Python.
 """
 
 
@@ -25,6 +42,8 @@ class Part:
     about: str
     measures: Callable[[Sizes], list[Measure]]
     scenarios: Callable[[Sizes], list[Scenario]]
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """Of the peers, where these are not the brokers."""
 
 
 PARTS = {
@@ -32,5 +51,6 @@ PARTS = {
     for part in (
         Part("one-broker", "performance.png", "", one_broker_measures, one_broker_scenarios),
         Part("cluster", "performance-cluster.png", ABOUT_CLUSTERS, cluster_measures, cluster_scenarios),
+        Part("spark", "performance-spark.png", ABOUT_SPARK, spark_measures, spark_scenarios, SPARK_TITLES),
     )
 }

@@ -44,12 +44,13 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def figure_text(found: Figure | None) -> str:
+def figure_text(found: Figure | None, bytes_each: int = 0) -> str:
     if found is None:
         return "-"
-    if found.lowest == found.highest:
-        return number(found.value)
-    return f"{number(found.value)} [{number(found.lowest)}..{number(found.highest)}]"
+    text = number(found.value)
+    if found.lowest != found.highest:
+        text += f" [{number(found.lowest)}..{number(found.highest)}]"
+    return text + (f" ({number(found.value * bytes_each / 1e6)} MB/s)" if bytes_each else "")
 
 
 def goal_text(goal: Goal | None) -> str:
@@ -74,8 +75,8 @@ def row(measure: Measure, run: Results) -> list[str]:
     return [
         measure.title,
         measure.unit,
-        figure_text(ours),
-        figure_text(theirs),
+        figure_text(ours, measure.bytes_each),
+        figure_text(theirs, measure.bytes_each),
         "-" if quotient is None else number(quotient),
         goal_text(measure.goal),
         verdict(measure, run),
@@ -87,8 +88,8 @@ def table(header: list[str], rows: Iterable[list[str]]) -> str:
     return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
 
 
-def sections(measures: list[Measure], run: Results) -> str:
-    header = ["measure", "unit", run.peers.get(OURS, "Tidelog"), run.peers.get(PEER, "Kafka"), "ratio", "goal", ""]
+def sections(measures: list[Measure], run: Results, titles: Mapping[str, str]) -> str:
+    header = ["measure", "unit", titles.get(OURS, "Tidelog"), titles.get(PEER, "Kafka"), "ratio", "goal", ""]
     names = dict.fromkeys(measure.section for measure in measures)
     parts = []
     for name in names:
@@ -110,8 +111,9 @@ def part_text(part: Part, run: Results) -> str:
     if run.sizes.fills_page_cache:
         about += PAGE_CACHE
     about += part.about
-    name, rest = sections(part.measures(run.sizes), run).split("\n", 1)
-    texts = [f"{name}\n", about, f"![How many times better than Kafka]({part.plot})", rest]
+    titles = run.peers | dict(part.titles)
+    name, rest = sections(part.measures(run.sizes), run, titles).split("\n", 1)
+    texts = [f"{name}\n", about, f"![How many times better than {titles.get(PEER, 'Kafka')}]({part.plot})", rest]
     if failures := [failure for failure in run.failures if _is_of(failure, part, run)]:
         texts.append("### Failed runs\n\n" + "".join(f"- {failure}\n" for failure in failures))
     return "\n".join(texts)
@@ -147,7 +149,7 @@ def plot(part: Part, run: Results, path: Path) -> bool:
     axes.set_xscale("log")
     axes.margins(y=0.01)
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xlabel(f"times better than {run.peers.get(PEER, 'Kafka')} (logarithmic)")
+    axes.set_xlabel(f"times better than {(run.peers | dict(part.titles)).get(PEER, 'Kafka')} (logarithmic)")
     axes.tick_params(labelsize=8)
     for position, value in enumerate(values):
         axes.annotate(f" {number(value)}", (max(value, 1), position), va="center", fontsize=7)

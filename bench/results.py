@@ -46,11 +46,13 @@ class Results:
 
 def load(path: Path) -> Results:
     content: dict[str, Any] = json.loads(path.read_text())
-    sizes: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in content.pop("sizes").items()
-    }
+    sizes: dict[str, Any] = {key: _frozen(value) for key, value in content.pop("sizes").items()}
     sizes.setdefault("fills_page_cache", False)  # early runs did not, and do not say so
     return Results(sizes=Sizes(**sizes), **content)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def newest(part: str) -> Results | None:
@@ -73,6 +75,7 @@ def describe_machine() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "java": _java_version(),
+        "load average": f"{os.getloadavg()[0]:.1f} at the start",
     }
 
 

@@ -1,6 +1,7 @@
 """Runs the benchmark: `python -m bench.run [--quick]`; results, page and plot are written at its end."""
 
 import argparse
+import contextlib
 import dataclasses
 import sys
 import tempfile
@@ -75,11 +76,14 @@ def describe(figures: Figures) -> str:
 
 def run_rounds(run: Results, peers: list[str], wanted: list[Scenario]) -> None:
     progress, page_cache = Progress(run.rounds), PageCache()
-    for round_number in range(1, run.rounds + 1):
+    with contextlib.ExitStack() as stack:
         for scenario in wanted:
-            for peer in peers if round_number % 2 else reversed(peers):
-                run_scenario(run, scenario, peer, round_number, progress, page_cache)
-            run.save()
+            stack.callback(scenario.end)
+        for round_number in range(1, run.rounds + 1):
+            for scenario in wanted:
+                for peer in peers if round_number % 2 else reversed(peers):
+                    run_scenario(run, scenario, peer, round_number, progress, page_cache)
+                run.save()
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -119,8 +123,8 @@ def main() -> int:
     sizes = sizes_of(options)
     parts = [options.part] if options.part else list(PARTS)
     known = [scenario for part in parts for scenario in PARTS[part].scenarios(sizes)]
-    known = [scenario for scenario in known if scenario.name not in sizes.left_out]
     names, peers = set(filter(None, options.scenarios.split(","))), options.peers.split(",")
+    known = [scenario for scenario in known if scenario.name not in sizes.left_out or scenario.name in names]
     if unknown := (names - {scenario.name for scenario in known}) | (set(peers) - set(TITLES)):
         there_are = ", ".join([*(scenario.name for scenario in known), *TITLES])
         print(f"unknown: {', '.join(sorted(unknown))}; there are {there_are}", file=sys.stderr)

@@ -79,6 +79,10 @@ class Step:
     work: Callable[[Session], Figures]
 
 
+def nothing() -> None:
+    """Where nothing is left to be done."""
+
+
 @dataclass(frozen=True)
 class Scenario:
     """Steps on one fresh peer of each kind."""
@@ -86,14 +90,16 @@ class Scenario:
     name: str
     steps: tuple[Step, ...]
     peers: Peers
+    end: Callable[[], None] = nothing
+    """Does away with what peers share, after the last round."""
 
 
 def on_shared_peers(scenarios: Sequence[Scenario]) -> list[Scenario]:
     """One scenario for each kind of peer, with the steps of all; what several begin with is done once."""
     found: dict[int, Scenario] = {}
     for scenario in scenarios:
-        earlier = found.get(id(scenario.peers), Scenario("", (), scenario.peers))
+        earlier = found.get(id(scenario.peers), Scenario("", (), scenario.peers, scenario.end))
         name = f"{earlier.name}+{scenario.name}".removeprefix("+")
         steps = tuple(dict.fromkeys((*earlier.steps, *scenario.steps)))
-        found[id(scenario.peers)] = Scenario(name, steps, scenario.peers)
+        found[id(scenario.peers)] = Scenario(name, steps, scenario.peers, earlier.end)
     return list(found.values())

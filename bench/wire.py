@@ -2,9 +2,10 @@
 
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
+import cramjam
 from crc32c import crc32c
 
 PRODUCE, LIST_OFFSETS, METADATA, CREATE_TOPICS = 0, 2, 3, 19
@@ -14,6 +15,8 @@ CLIENT_ID = b"bench"
 ERROR_NONE = 0
 ACKS_LEADER, ACKS_ALL = 1, -1
 DEFAULT_REPLICATION_FACTOR = -1
+LZ4 = 3
+"""In the attributes of a batch."""
 
 
 class RequestRefused(Exception):
@@ -43,17 +46,28 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def record_batch(values: Iterable[bytes], timestamp_ms: int) -> bytes:
-    """An uncompressed batch of records without keys."""
-    records = [_record(delta, value) for delta, value in enumerate(values)]
-    fixed = (0, len(records) - 1, timestamp_ms, timestamp_ms, -1, -1, -1, len(records))
-    checked = struct.pack(">hiqqqhii", *fixed) + b"".join(records)
+def record_batch(
+    values: Sequence[bytes], timestamp_ms: int, keys: Sequence[bytes | None] = (), *, lz4: bool = False
+) -> bytes:
+    """A batch of records; without keys if none are given."""
+    pairs = enumerate(zip(keys or [None] * len(values), values, strict=True))
+    records = b"".join(_record(delta, key, value) for delta, (key, value) in pairs)
+    fixed = (LZ4 if lz4 else 0, len(values) - 1, timestamp_ms, timestamp_ms, -1, -1, -1, len(values))
+    checked = struct.pack(">hiqqqhii", *fixed) + (_compress_lz4(records) if lz4 else records)
     covered = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(covered)) + covered
 
 
-def _record(delta: int, value: bytes) -> bytes:
-    content = b"\x00" + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
+def _compress_lz4(data: bytes) -> bytes:
+    # Java's clients read no frames but those of independent blocks.
+    compressor = cramjam.lz4.Compressor(1, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+def _record(delta: int, key: bytes | None, value: bytes) -> bytes:
+    key_field = varint(-1) if key is None else varint(len(key)) + key
+    content = b"\x00" + varint(0) + varint(delta) + key_field + varint(len(value)) + value + varint(0)
     return varint(len(content)) + content
 
 

@@ -33,6 +33,18 @@ def test_a_row_shows_median_spread_ratio_and_verdict() -> None:
     assert report.row(measure, run)[2:] == ["0.2 [0.1..0.3]", "2.5", "0.08", "<= 0.25", "met"]
 
 
+def test_rates_of_rows_are_told_in_bytes_too() -> None:
+    run = results_with({"spark-1-count": {"tidelog": [2e6, 3e6, 2e6], "kafka": [1e6]}})
+    measure = next(measure for measure in measures_for(run.sizes) if measure.id == "spark-1-count")
+    assert report.row(measure, run)[2:] == [
+        "2,000,000 [2,000,000..3,000,000] (220 MB/s)",
+        "1,000,000 (110 MB/s)",
+        "2",
+        ">= 2 x the connector",
+        "met",
+    ]
+
+
 def test_a_missed_goal_is_said() -> None:
     run = results_with({"start": {"tidelog": [0.26]}})
     assert report.row(measures_for(run.sizes)[0], run)[-1] == "**missed**"
@@ -49,7 +61,7 @@ def test_the_page_names_every_measure_every_failure_and_the_notes() -> None:
     three.date = "2026-02-03T03:04:05+00:00"
     one.failures.append("round 1, kafka, growth, connections: 1: it stopped")
     three.failures.append("round 2, tidelog, failover, start: it slept")
-    page = report.page({"one-broker": one, "cluster": three}, "## What holds it back\n")
+    page = report.page({"one-broker": one, "cluster": three, "spark": three}, "## What holds it back\n")
     assert all(measure.title in page for measure in measures_for(one.sizes))
     assert "it stopped" in page
     assert "it slept" in page
@@ -127,6 +139,7 @@ def test_a_quick_run_starts_each_kind_of_peer_once_and_warms_it_up_once() -> Non
     assert [scenario.name for scenario in shared] == [
         "one-broker+growth",
         "cluster+cluster-growth+failover",
+        "spark-start",
     ]
-    assert all([step.title for step in scenario.steps].count("warm up") == 1 for scenario in shared)
+    assert all([step.title for step in scenario.steps].count("warm up") <= 1 for scenario in shared)
     assert set(QUICK.left_out) <= {scenario.name for scenario in scenarios}

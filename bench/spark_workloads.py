@@ -1,0 +1,208 @@
+"""The workloads for Spark: each asks a running driver to do something and returns figures by measure."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+from bench.figures import percentile
+from bench.measures import Sizes
+from bench.scenarios import Figures, Scenario, Session, Step
+from bench.spark_data import Slice
+from bench.spark_measures import CORES
+from bench.spark_peers import SparkFailed, SparkPeer, Stage, spark_peers
+
+QUERY_START_ROWS = 1_000
+TRICKLE_PER_SECOND = 200
+WARM_TRIGGERS = 3
+
+
+def driver_of(session: Session) -> SparkPeer:
+    assert isinstance(session.peer, SparkPeer)
+    return session.peer
+
+
+def started(session: Session) -> Figures:
+    return {"spark-session": driver_of(session).session_seconds, "spark-first-row": session.start_seconds}
+
+
+def warm_up(session: Session) -> Figures:
+    """Each kind of query that is measured later, once; Parquet files stay, to be written to topics."""
+    driver, sizes = driver_of(session), session.sizes
+    for work in (count("plain", "count"), to_noop("plain", "all", "noop"), to_noop("plain", "few", "few")):
+        work(session)
+    driver.ask_batch("to_parquet", driver.plain.first(sizes.spark_rows), path=parquet_path(driver))
+    to_topic(session)
+    rows_per_trigger = sizes.spark_streams[-1][0]
+    run_stream(driver, driver.plain.last(WARM_TRIGGERS * rows_per_trigger), rows_per_trigger, "noop")
+    return {}
+
+
+def parquet_path(driver: SparkPeer) -> str:
+    return str(driver.directory / "rows.parquet")
+
+
+def rows_of(session: Session, kind: str) -> Slice:
+    driver = driver_of(session)
+    topic = driver.lz4 if kind == "lz4" else driver.plain
+    return topic.first(session.sizes.spark_rows)
+
+
+def count(kind: str, line: str) -> Callable[[Session], Figures]:
+    def work(session: Session) -> Figures:
+        of = rows_of(session, kind)
+        answer = driver_of(session).ask_batch("count", of)
+        if answer["rows"] != of.rows:
+            raise SparkFailed(f"{answer['rows']} rows were counted, and not {of.rows}")
+        return rate(session, line, of.rows, answer["seconds"])
+
+    return work
+
+
+def to_noop(kind: str, columns: str, line: str) -> Callable[[Session], Figures]:
+    def work(session: Session) -> Figures:
+        of = rows_of(session, kind)
+        return rate(session, line, of.rows, driver_of(session).ask_batch("to_noop", of, columns)["seconds"])
+
+    return work
+
+
+def to_parquet(session: Session) -> Figures:
+    of = rows_of(session, "plain")
+    session.write_back()
+    return rate(session, "parquet", of.rows, driver_of(session).ask_batch("to_parquet", of)["seconds"])
+
+
+def to_topic(session: Session) -> Figures:
+    driver = driver_of(session)
+    topic = f"written-{driver.directory.name}-{time.monotonic_ns()}"
+    driver.stage.create_topic(topic, driver.cores)
+    session.write_back()
+    answer = driver.ask("to_topic", path=parquet_path(driver), topic=topic)
+    return rate(session, "write", rows_of(session, "plain").rows, answer["seconds"])
+
+
+def rate(session: Session, line: str, rows: int, seconds: float) -> dict[str, float]:
+    return {f"spark-{driver_of(session).cores}-{line}": rows / seconds}
+
+
+# -- streams
+
+
+def stream(rows_per_trigger: int, triggers: int, sink: str, line: str) -> Callable[[Session], Figures]:
+    def work(session: Session) -> Figures:
+        driver = driver_of(session)
+        answer = run_stream(driver, driver.plain.last(triggers * rows_per_trigger), rows_per_trigger, sink)
+        steady = [batch["ms"] / batch["rows"] for batch in answer["micro_batches"][1:]]
+        if not steady:
+            raise SparkFailed("there was one micro-batch only")
+        return {f"spark-{driver.cores}-{line}": 1000 / median(steady)}
+
+    return work
+
+
+def run_stream(driver: SparkPeer, of: Slice, rows_per_trigger: int, sink: str) -> dict[str, Any]:
+    limits = {"start": of.starting_offsets, "rows_per_trigger": rows_per_trigger}
+    answer = driver.ask("stream", topic=of.topic, sink=sink, **limits)
+    read = sum(batch["rows"] for batch in answer["micro_batches"])
+    if read != of.rows:
+        raise SparkFailed(f"{read} rows were read, and not {of.rows}")
+    return answer
+
+
+def query_starts(session: Session) -> Figures:
+    driver = driver_of(session)
+    few = driver.plain.last(QUERY_START_ROWS)
+    return {
+        "spark-query-start": [
+            run_stream(driver, few, QUERY_START_ROWS, "noop")["seconds"]
+            for _ in range(session.sizes.spark_query_starts)
+        ]
+    }
+
+
+def small_micro_batches(session: Session) -> Figures:
+    answer = follow(session, "noop")
+    times = sorted(batch["ms"] for batch in after_the_start(answer["micro_batches"]))
+    return {f"spark-small-p{percent}": percentile(times, percent) for percent in (50, 99)}
+
+
+def latency(session: Session) -> Figures:
+    answer = follow(session, "collect")
+    found = sorted(value / 1e6 for batch in after_the_start(answer["latencies_ns"]) for value in batch)
+    return {f"spark-latency-p{percent}": percentile(found, percent) for percent in (50, 99)}
+
+
+def after_the_start(batches: Sequence[Any]) -> Sequence[Any]:
+    return batches[len(batches) // 3 :]
+
+
+def follow(session: Session, sink: str) -> dict[str, Any]:
+    driver = driver_of(session)
+    topic = f"trickle-{driver.directory.name}-{sink}"
+    driver.stage.create_topic(topic, 1)
+    with trickle(session.peer.bootstrap, topic):
+        return driver.ask("follow", topic=topic, start="latest", sink=sink, seconds=session.sizes.spark_follow_seconds)
+
+
+@contextmanager
+def trickle(bootstrap: str, topic: str) -> Iterator[None]:
+    """Produces a record every few milliseconds; its value is the time."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "1"})
+    ended = threading.Event()
+
+    def run() -> None:
+        due = time.monotonic()
+        while not ended.wait(max(0.0, due - time.monotonic())):
+            producer.produce(topic, b"%d" % time.time_ns())
+            producer.poll(0)
+            due += 1 / TRICKLE_PER_SECOND
+
+    thread = threading.Thread(target=run, name="trickle")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        producer.flush(10)
+
+
+# -- scenarios
+
+
+def spark_scenarios(sizes: Sizes) -> list[Scenario]:
+    stage = Stage(sizes)
+    first = Scenario("spark-start", (Step("start", started),), spark_peers(1, stage), stage.close)
+    return [
+        first,
+        *(Scenario(f"spark-{cores}", _steps(cores, sizes), spark_peers(cores, stage), stage.close) for cores in CORES),
+    ]
+
+
+def _steps(cores: int, sizes: Sizes) -> tuple[Step, ...]:
+    rows, triggers = sizes.spark_parquet_stream
+    return (
+        Step("warm up", warm_up),
+        Step("count", count("plain", "count")),
+        Step("all columns", to_noop("plain", "all", "noop")),
+        Step("few columns", to_noop("plain", "few", "few")),
+        Step("lz4: count", count("lz4", "lz4-count")),
+        Step("lz4: all columns", to_noop("lz4", "all", "lz4-noop")),
+        Step("to Parquet", to_parquet),
+        Step("to a topic", to_topic),
+        *(Step(f"stream, {of:,} rows", stream(of, times, "noop", f"stream-{of}")) for of, times in sizes.spark_streams),
+        Step("stream to Parquet", stream(rows, triggers, "parquet", "stream-parquet")),
+        *(_SMALL if cores == 1 else ()),
+    )
+
+
+_SMALL = (
+    Step("start of a query", query_starts),
+    Step("small micro-batches", small_micro_batches),
+    Step("latency", latency),
+)
