@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from tidelog.spark import session
 from tidelog.spark.java import bundled_java_home, choose_java
+from tidelog.spark.source import DefaultSource
 from tidelog.spark.spark_session import (
+    FOUND_ALREADY,
     SETTINGS,
+    make_source_known,
     missing_settings,
     parse_defaults,
     parse_submit_arguments,
@@ -92,3 +96,12 @@ def test_a_session_has_the_settings(spark: "SparkSession") -> None:
 @pytest.mark.spark
 def test_a_second_call_gives_the_running_session(spark: "SparkSession") -> None:
     assert session().sparkContext is spark.sparkContext
+
+
+@pytest.mark.spark
+def test_a_source_that_spark_found_by_itself_is_left_as_it_is(spark: "SparkSession") -> None:
+    make_source_known(spark)
+    make_source_known(spark)
+    with pytest.raises(AnalysisException) as refused:
+        spark.dataSource.register(DefaultSource)
+    assert refused.value.getCondition() == FOUND_ALREADY

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER = "local[*]"
+FOUND_ALREADY = "DATA_SOURCE_ALREADY_EXISTS"
 
 SETTINGS: Mapping[str, str] = {
     # Python workers over TCP wait for delayed acknowledgements: 40 ms in every micro-batch.
@@ -58,6 +59,19 @@ def session(
     for name, value in given.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def make_source_known(spark: "SparkSession") -> None:
+    """Spark looks for data sources once in a session, in a Python process: if that dies, it never finds any."""
+    from pyspark.errors import AnalysisException
+
+    from tidelog.spark.source import DefaultSource
+
+    try:
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as error:
+        if error.getCondition() != FOUND_ALREADY:
+            raise
 
 
 def missing_settings(master: str, by_user: Mapping[str, str]) -> dict[str, str]:
