@@ -182,12 +182,14 @@ def logging_to(file: Path) -> Generator[None]:
 def start_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineState) -> "SparkSession":
     """Java and the Python workers write to the log, and do not get the terminal's Ctrl-C: that is for us to handle."""
     from tidelog.spark import session
+    from tidelog.spark.spark_session import make_source_known
 
     settings = {**STOP_SETTINGS, **without_pandas(), **pipeline.spark}
     start_java(options.master, settings, state.log_file)
     spark = session(f"tidelog pipeline {pipeline.name}", options.master, settings)
     spark.sparkContext.setLogLevel("WARN")
     keep_off_the_terminal(spark.sparkContext)
+    make_source_known(spark)
     return spark
 
 

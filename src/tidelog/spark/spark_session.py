@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.spark.java import choose_java
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER = "local[*]"
-FOUND_ALREADY = "DATA_SOURCE_ALREADY_EXISTS"
 
 SETTINGS: Mapping[str, str] = {
     # Python workers over TCP wait for delayed acknowledgements: 40 ms in every micro-batch.
@@ -63,15 +62,11 @@ def session(
 
 def make_source_known(spark: "SparkSession") -> None:
     """Spark looks for data sources once in a session, in a Python process: if that dies, it never finds any."""
-    from pyspark.errors import AnalysisException
-
     from tidelog.spark.source import DefaultSource
 
-    try:
+    sources: Any = spark._jsparkSession.sessionState().dataSourceManager()
+    if not sources.dataSourceExists(DefaultSource.name()):
         spark.dataSource.register(DefaultSource)
-    except AnalysisException as error:
-        if error.getCondition() != FOUND_ALREADY:
-            raise
 
 
 def missing_settings(master: str, by_user: Mapping[str, str]) -> dict[str, str]:
