@@ -8,6 +8,7 @@ import pytest
 from tests.kills.plan import CLUSTER_TARGETS, planned_kills
 from tests.kills.trial import Trial, carry_out
 from tests.kills.verdict import Findings, examine, is_good_table, is_good_topic
+from tests.spark.pipeline_process import is_command_of_worker
 
 PRODUCED = {"a": 3, "b": 1}
 ALL = [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
@@ -50,6 +51,12 @@ def test_kills_are_the_same_for_one_seed_and_hit_every_kind_of_process() -> None
     plans = [planned_kills(20, random.Random(seed), has_executors=True) for seed in (1, 1, 2)]
     assert plans[0] == plans[1] != plans[2]
     assert {planned.target for planned in plans[0]} == set(CLUSTER_TARGETS)
+
+
+def test_java_is_not_taken_for_a_python_worker() -> None:
+    assert is_command_of_worker("/venv/bin/python3.11 -m pyspark.daemon pyspark.worker")
+    assert not is_command_of_worker("/java/bin/java -cp /venv/lib/python3.11/site-packages/pyspark/jars/* SparkSubmit")
+    assert not is_command_of_worker("")
 
 
 @pytest.mark.spark

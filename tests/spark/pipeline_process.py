@@ -87,6 +87,10 @@ class PipelineProcess:
 
 
 def is_python_worker(process: ProcessIdentity) -> bool:
+    return is_command_of_worker(command_of(process))
+
+
+def is_command_of_worker(command: str) -> bool:
     """Java's command names Python too: the jars are in one of its packages."""
-    program, _, arguments = command_of(process).partition(" ")
+    program, _, arguments = command.partition(" ")
     return Path(program).name.startswith("python") and "pyspark" in arguments
