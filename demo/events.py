@@ -22,12 +22,12 @@ class Product(NamedTuple):
 
 
 PRODUCTS = (
-    Product("espresso beans", Decimal("17.90"), 30),
-    Product("filter papers", Decimal("3.45"), 25),
-    Product("hand grinder", Decimal("89.00"), 6),
-    Product("milk jug", Decimal("14.20"), 10),
-    Product("moka pot", Decimal("34.50"), 8),
-    Product("tea, Assam", Decimal("9.80"), 15),
+    Product("espresso", Decimal("17.90"), 30),
+    Product("filters", Decimal("3.45"), 25),
+    Product("grinder", Decimal("89.00"), 6),
+    Product("jug", Decimal("14.20"), 10),
+    Product("moka", Decimal("34.50"), 8),
+    Product("tea", Decimal("9.80"), 15),
     Product("teapot", Decimal("27.25"), 6),
 )
 
@@ -40,7 +40,7 @@ class Event(NamedTuple):
 
 
 def _text(order: dict[str, object]) -> bytes:
-    return json.dumps(order, separators=(",", ":")).encode()
+    return json.dumps(order).encode()
 
 
 def _cut_off(order: dict[str, object]) -> bytes:

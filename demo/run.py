@@ -90,7 +90,7 @@ def _listen() -> None:
 def _plan() -> Plan:
     parser = argparse.ArgumentParser(prog="python -m demo.run", description="The tour of Tidelog.")
     parser.add_argument("--output", type=Path, default=Path("demo-output"), help="what is kept (%(default)s)")
-    parser.add_argument("--rate", type=int, default=1_500, help="orders a second (%(default)s)")
+    parser.add_argument("--rate", type=int, default=1_000, help="orders a second (%(default)s)")
     parser.add_argument("--phase", type=float, default=6.0, help="seconds to watch each part (%(default)s)")
     options = parser.parse_args()
     return Plan(options.output.absolute(), options.rate, options.phase)

@@ -38,8 +38,11 @@ class Teller:
     def block(self, lines: Iterable[str]) -> None:
         """Text that others wrote."""
         for line in lines:
-            for part in textwrap.wrap(line, WIDTH - len(INDENT) - 2, subsequent_indent="    ") or [""]:
+            for part in self._wrapped(line) or [""]:
                 self._line(INDENT + self._in(DIM, f"| {part}".rstrip()))
+
+    def _wrapped(self, line: str) -> list[str]:
+        return textwrap.wrap(line, WIDTH - len(INDENT) - 2, subsequent_indent="    ", break_on_hyphens=False)
 
     def to_paste(self, lines: Iterable[str]) -> None:
         for line in lines:
