@@ -16,7 +16,7 @@ from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_ru
 
 PROGRAMS = Path(sys.executable).parent
 COMMAND_LIMIT_S = 90.0
-POLITE_S = 10.0
+POLITE_S = 3.0
 POLL_S = 0.05
 
 

@@ -79,8 +79,9 @@ def _listen() -> None:
     """The first signal ends the tour; while it cleans up, further ones are of no use."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        os.write(1, b"\n   Ending what was started ...\n")  # past Python's buffer, which may be in use just now
         raise KeyboardInterrupt
 
     for number in SIGNALS:
