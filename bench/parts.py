@@ -25,7 +25,8 @@ ABOUT_SPARK = f"""
 Tidelog's data source and Spark's own connector for Kafka, each in a Spark session of its own with the same settings
 (those of `tidelog.spark.session`), read from and write to the same topics of one Tidelog broker; broker and Spark share
 the cores. Records have {KEY_BYTES} bytes of key and {VALUE_BYTES} of value, which MB count, in batches of
-{RECORDS_PER_BATCH:,}. `local[1]` reads one partition, `local[2]` two. Sessions are warm: each kind of query ran before. The
+{RECORDS_PER_BATCH:,}. `local[1]` reads one partition, `local[2]` two. Sessions are warm: each kind of query ran
+before. The
 connector keeps its own defaults. With `local[1]` it uses one thread, and a Python source two: one in Java and a Python
 process; with `local[2]` both have the same two cores.
 
