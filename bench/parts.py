@@ -26,9 +26,8 @@ Tidelog's data source and Spark's own connector for Kafka, each in a Spark sessi
 (those of `tidelog.spark.session`), read from and write to the same topics of one Tidelog broker; broker and Spark share
 the cores. Records have {KEY_BYTES} bytes of key and {VALUE_BYTES} of value, which MB count, in batches of
 {RECORDS_PER_BATCH:,}. `local[1]` reads one partition, `local[2]` two. Sessions are warm: each kind of query ran
-before. The
-connector keeps its own defaults. With `local[1]` it uses one thread, and a Python source two: one in Java and a Python
-process; with `local[2]` both have the same two cores.
+before. The connector keeps its own defaults. With `local[1]` it uses one thread, and a Python source two: one in Java
+and a Python process; with `local[2]` both have the same two cores.
 
 Streams are measured per trigger, as Spark's own progress tells (`triggerExecution`, the first one left out), and the
 start of a query by itself. The latency of a record is the time from its production to a `foreachBatch` that has it in
