@@ -36,7 +36,7 @@ spark: $(SPARK_READY) ## Install Spark, its Java and what pipelines need into .v
 	@echo "Installed: $(BIN)/tidelog pipeline"
 
 test: $(DEV) ## Run all tests (ONLY=tests/cli runs a part)
-	@echo "==> pytest $(ONLY)" && $(BIN)/python -m pytest --verbose --numprocesses $(PROCESSES) --dist loadgroup $(ONLY)
+	@echo "==> pytest $(ONLY)" && $(BIN)/python -m pytest --verbose --numprocesses $(PROCESSES) --dist loadscope --no-loadscope-reorder $(ONLY)
 
 check: $(DEV) ## Formatting, lint, types and layers
 	@echo "==> ruff format" && $(BIN)/ruff format --check .

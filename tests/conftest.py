@@ -4,12 +4,17 @@ import gc
 import signal
 import warnings
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["tests.spark_session"]
 
-SPARK_FIXTURE = "spark"
+ROOT = Path(__file__).parent.parent
+SPARK_SESSION = 'spark: "SparkSession"'
 WITH_OTHER_CLIENTS = {"cli", "clients", "processes"}
 
 
@@ -18,20 +23,26 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests of one file run in one process, and all files with tests in the shared Spark session in the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return SPARK_SESSION if _has_spark_session(file) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make test` divides the tests among processes: by file, and all that need a Spark session go to one of them.
-
-    That one has the most to do, so it begins first.
-    """
-    items.sort(key=lambda item: not _needs_spark(item))
-    for item in items:
-        group = SPARK_FIXTURE if _needs_spark(item) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+    """The process with the Spark session has the most to do, so it begins first."""
+    items.sort(key=lambda item: not _has_spark_session(item.nodeid.partition("::")[0]))
 
 
-def _needs_spark(item: pytest.Item) -> bool:
-    return SPARK_FIXTURE in getattr(item, "fixturenames", ())
+@cache
+def _has_spark_session(file: str) -> bool:
+    return SPARK_SESSION in (ROOT / file).read_text()
 
 
 @pytest.fixture(autouse=True, scope="module")
