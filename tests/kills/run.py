@@ -1,16 +1,20 @@
 """`make kills`: drivers, executors and Python workers of a running pipeline killed at random; nothing may get lost."""
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from tests.kills.trial import LOCAL_MASTER, Outcome, Trial, TrialFailed, carry_out
 from tests.kills.verdict import Findings, is_good_table, is_good_topic
 
 
 def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):  # ignored where a shell runs this behind its back
+        signal.signal(number, _break_off)
     options = _options()
     trial = Trial(options.kills, options.seed, on_cluster=not options.local)
     began_s = time.monotonic()
@@ -24,6 +28,11 @@ def main() -> int:
     _report(outcome)
     print(f"{'PASSED' if outcome.is_good else 'FAILED'} after {time.monotonic() - began_s:.0f} s")
     return 0 if outcome.is_good else 1
+
+
+def _break_off(number: int, _frame: object) -> NoReturn:
+    """The way out ends all processes of the trial."""
+    raise SystemExit(128 + number)
 
 
 def _options() -> argparse.Namespace:
