@@ -167,6 +167,7 @@ def logging_to(file: Path) -> Generator[None]:
     handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     root = logging.getLogger()
+    level_before = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     for name in NOISY_LOGGERS:
@@ -175,6 +176,7 @@ def logging_to(file: Path) -> Generator[None]:
     try:
         yield
     finally:
+        root.setLevel(level_before)
         root.removeHandler(handler)
         handler.close()
 
