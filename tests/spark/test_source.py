@@ -1,8 +1,9 @@
 """`format("tidelog")` in a real Spark session against a real broker, with records that another client wrote."""
 
 import json
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,15 +13,24 @@ from tests.spark_session import Message, TopicMaker, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
+TIME_LIMIT_S = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @pytest.fixture
 def bootstrap(running_broker: TidelogProcess) -> str:
     return running_broker.bootstrap
+
+
+def latest_offsets(query: "StreamingQuery") -> dict[str, Any]:
+    """As the last progress reports them."""
+    progress = query.lastProgress
+    found: dict[str, Any] = json.loads((progress and progress.sources[0].latestOffset) or "{}")
+    return found
 
 
 def test_every_column_is_that_of_sparks_kafka_source(
@@ -184,10 +194,12 @@ def test_a_running_stream_sees_new_records_and_new_partitions(
         admin.create_partitions([NewPartitions(topic, 2)])[topic].result(10)
         produce(bootstrap, topic, numbered(3, 3, 1))
         collected.wait_for(6)
-        progress = collected.query.lastProgress
+        # Spark tells of a batch after the rows of it are there.
+        deadline_s = time.monotonic() + TIME_LIMIT_S
+        while latest_offsets(collected.query).get(topic) != {"0": 3, "1": 3}:
+            assert time.monotonic() < deadline_s, latest_offsets(collected.query)
+            time.sleep(0.02)
     assert collected.values() == [f"value-{number}" for number in range(6)]
-    assert progress is not None
-    assert json.loads(progress.sources[0].latestOffset or "{}")[topic] == {"0": 3, "1": 3}
 
 
 def test_a_batch_that_failed_is_read_again_as_it_was(
