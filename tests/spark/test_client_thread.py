@@ -1,14 +1,16 @@
 """The client's thread as Spark's calls use it: blocking, from a process that may have been forked."""
 
 import asyncio
+import inspect
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -111,6 +113,35 @@ def test_interrupted_call_cancels_what_it_waits_for() -> None:
     with pytest.raises(KeyboardInterrupt):
         client_thread.run(wait())
     assert ended.wait(WAIT_S)
+
+
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_interrupt_while_the_call_is_handed_over_cancels_it(handed_over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    coroutine = asyncio.sleep(3600)
+    loop = client_thread.run(_running_loop())
+    hand_over = loop.call_soon_threadsafe
+
+    def interrupted(callback: Callable[[], object]) -> None:
+        monkeypatch.undo()
+        if handed_over:
+            hand_over(callback)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client_thread.run(coroutine)
+    assert _closed(coroutine)
+
+
+async def _running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def _closed(coroutine: Coroutine[Any, Any, None]) -> bool:
+    deadline = time.monotonic() + WAIT_S
+    while inspect.getcoroutinestate(coroutine) != inspect.CORO_CLOSED and time.monotonic() < deadline:
+        client_thread.run(asyncio.sleep(0))
+    return inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
 def test_the_thread_refuses_to_wait_for_itself() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import concurrent.futures
 import os
 import queue
 import sys
@@ -36,6 +37,34 @@ class _ClusterKey(NamedTuple):
     bootstrap: str
     client_id: str
     request_timeout_s: float
+
+
+class _Call(Generic[T]):
+    """A coroutine that another thread waits for. It can be cancelled from the moment before it is handed over, so an
+    interrupt finds it wherever it strikes."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        if self._task is None:
+            self._coroutine.close()
+        else:
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.outcome.cancel()
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
 
 
 class _ClientThread:
@@ -76,14 +105,15 @@ class _ClientThread:
         if self.is_current:
             coroutine.close()
             raise RuntimeError("the client's thread cannot wait for itself: await the coroutine instead")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        call = _Call(coroutine)
         try:
-            return future.result()
+            self.loop.call_soon_threadsafe(call.start)
+            return call.outcome.result()
         except BaseException:
-            future.cancel()
+            self.loop.call_soon_threadsafe(call.cancel)
             raise
         finally:
-            del future  # an error would hold it, and it the error
+            del call  # an error would hold it, and it the error
 
     def stop(self) -> None:
         if self.is_usable:
