@@ -1,6 +1,5 @@
 """A broker's settings from a server.properties file and flags, with all mistakes reported at once."""
 
-import difflib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from tidelog.config.broker import GENERATED_ID, BrokerSettings
 from tidelog.config.kafka_names import REFUSED, is_known_to_kafka_only
 from tidelog.config.listeners import parse_address
+from tidelog.config.nearest import nearest_name
 from tidelog.config.properties import parse_properties
 from tidelog.config.resolution import topic_defaults
 from tidelog.config.setting import BadValue, settings_of
@@ -90,8 +90,8 @@ def _only_known(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """`; did you mean x?`, or nothing if no valid name is like it."""
-    close = difflib.get_close_matches(name, list(valid), n=1, cutoff=NEAREST_CUTOFF)
-    return f"; did you mean {close[0]}?" if close else ""
+    found = nearest_name(name, valid, NEAREST_CUTOFF)
+    return "" if found is None else f"; did you mean {found}?"
 
 
 def _parse(known: Mapping[str, Given], mistakes: list[str]) -> dict[str, object]:

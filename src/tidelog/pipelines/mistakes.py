@@ -1,11 +1,10 @@
 """What is wrong with a pipeline's file: each mistake with its line, its field and one sentence."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-NEAREST_CUTOFF = 0.6
+from tidelog.config.nearest import nearest_name
 
 
 class Mistake(NamedTuple):
@@ -35,9 +34,8 @@ class Mistakes(Exception):
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing if no valid name is like it."""
-    by_lower = {candidate.lower(): candidate for candidate in valid}
-    close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=NEAREST_CUTOFF)
-    return f"; did you mean '{by_lower[close[0]]}'?" if close else ""
+    found = nearest_name(name, valid)
+    return "" if found is None else f"; did you mean '{found}'?"
 
 
 def listed(names: Iterable[str], conjunction: str = "or") -> str:

@@ -1,18 +1,16 @@
 """The options of one query, as Spark hands them over: told apart, the unknown ones refused, the others parsed."""
 
-import difflib
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tidelog.config.nearest import nearest_name
 from tidelog.spark.client_settings import refuse
 from tidelog.spark.kafka_settings import KAFKA_SETTINGS, PREFIX, REFUSED, SECURITY_PROTOCOL, WITHOUT_EFFECT, Side
 from tidelog.spark.option_table import BY_LOWER_NAME, OPTIONS, Option, Query, is_sparks_own
 from tidelog.spark.option_values import OptionError, parsed
 
 log = logging.getLogger(__name__)
-
-NEAREST_CUTOFF = 0.6
 
 
 class GivenOptions:
@@ -79,11 +77,8 @@ def _refuse_elsewhere(option: Option, query: Query) -> None:
 
 def _unknown(name: str, query: Query) -> OptionError:
     spellings = {known.lower(): known for known in _known_names(query)}
-    lower = name.lower()
-    close = difflib.get_close_matches(lower, spellings, n=1, cutoff=NEAREST_CUTOFF)
-    if PREFIX + lower in spellings:
-        close = [PREFIX + lower]
-    return OptionError(f"Option '{name}' is not known{f'; did you mean {spellings[close[0]]!r}?' if close else ''}")
+    near = spellings.get(PREFIX + name.lower()) or nearest_name(name, spellings.values())
+    return OptionError(f"Option '{name}' is not known{f'; did you mean {near!r}?' if near else ''}")
 
 
 def _known_names(query: Query) -> Iterator[str]:

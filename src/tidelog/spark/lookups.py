@@ -1,7 +1,6 @@
 """Asks the cluster what a query's options mean now: which partitions, and from where to where."""
 
 import asyncio
-import difflib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -12,6 +11,7 @@ from tidelog.client.metadata import ClusterMetadata, TopicMetadata
 from tidelog.client.offsets import BEGINNING, END, list_offsets
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import Attempts, GaveUp, reason_of
+from tidelog.config.nearest import nearest_name
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.spark.offsets import Offsets, TopicIds, known_ids
 from tidelog.spark.option_values import Assign, Subscribe, SubscribePattern
@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 MISSING_TOPIC_S = 2.0
 """A topic just made may not be known to every broker yet; one unknown for so long does not exist."""
-
-NEAREST_CUTOFF = 0.6
 
 NEW_TOPICS_S = 1.0
 """How often a stream with a pattern asks for all topics; triggers may come a hundred times as often."""
@@ -147,8 +145,8 @@ async def _why_unknown(cluster: Cluster, options: ReadOptions, name: str, failur
     if not isinstance(failure, UnknownTopicOrPartition):
         return UnknownTopic(f"topic {name!r} cannot be read: {reason_of(failure)}")
     others = [topic.name for topic in (await _all_topics(cluster, options)).topics.values() if not topic.is_internal]
-    close = difflib.get_close_matches(name, others, n=1, cutoff=NEAREST_CUTOFF)
-    return UnknownTopic(f"topic {name!r} does not exist{f'; did you mean {close[0]!r}?' if close else ''}")
+    near = nearest_name(name, others)
+    return UnknownTopic(f"topic {name!r} does not exist{f'; did you mean {near!r}?' if near else ''}")
 
 
 async def _all_topics(cluster: Cluster, options: ReadOptions) -> ClusterMetadata:

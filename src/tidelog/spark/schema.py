@@ -1,9 +1,9 @@
 """The rows of `format("tidelog")`: the columns of Spark's Kafka source, all of them or those a user asks for."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from tidelog.config.nearest import nearest_name
 from tidelog.spark.options import OptionError
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def columns_of(schema: "StructType") -> tuple[str, ...]:
     for field in schema.fields:
         expected = FIELDS.get(field.name)
         if expected is None:
-            near = get_close_matches(field.name, FIELDS, 1)
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(FIELDS)}"
+            near = nearest_name(field.name, FIELDS)
+            hint = f"did you mean '{near}'?" if near else f"there are {', '.join(FIELDS)}"
             raise OptionError(f"The schema asks for a column '{field.name}', which records do not have; {hint}")
         if field.dataType.simpleString() != expected:
             found = field.dataType.simpleString()

@@ -4,11 +4,11 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from tidelog.config.nearest import nearest_name
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.spark.option_values import OptionError
@@ -82,8 +82,8 @@ def check_columns(schema: "StructType", options: WriteOptions) -> None:
     """Raises OptionError if rows with these columns could not become records."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" not in types:
-        near = get_close_matches("value", types, 1)
-        hint = f"did you mean '{near[0]}' to be it?" if near else "select what is to be written AS value"
+        near = nearest_name("value", types)
+        hint = f"did you mean '{near}' to be it?" if near else "select what is to be written AS value"
         raise OptionError(f"The rows have no column 'value', which every record needs; {hint}")
     if "topic" not in types and options.topic is None:
         raise OptionError("There is no topic to write to: set the option 'topic', or give the rows a column 'topic'")
