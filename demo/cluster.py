@@ -1,12 +1,9 @@
 """Three brokers of `tidelog up` for the time of the tour."""
 
-import os
 import signal
-import socket
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +12,6 @@ from tidelog.cli.local_cluster.data_directory import DataDirectory
 from tidelog.runtime.process_identity import send
 
 BROKERS = 3
-PORTS = range(21_000, 29_000, 10)
-"""Below those that systems give to outgoing connections."""
 IN_SYNC_LIMIT_S = 60.0
 LEADER_LIMIT_S = 30.0
 LOOK_S = 0.2
@@ -91,22 +86,3 @@ def ended_at_last(data: Path) -> Generator[None]:
         if plan is not None:
             for process in directory.running_brokers(plan).values():
                 send(process.identity, signal.SIGKILL)
-
-
-def free_ports() -> int:
-    """The first of as many free ports in a row as there are brokers."""
-    begin = os.getpid() % len(PORTS)  # tours at the same time look at different ones first
-    for first in chain(PORTS[begin:], PORTS[:begin]):
-        if all(_is_free(port) for port in range(first, first + BROKERS)):
-            return first
-    raise CommandFailed(f"there are no {BROKERS} free ports in a row from {PORTS.start} to {PORTS.stop}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

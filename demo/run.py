@@ -14,6 +14,7 @@ from demo.reading import ReadingFailed
 from demo.telling import Teller
 from demo.tour import Plan, Tour
 from demo.writing import WritingFailed
+from tools.ports import NoFreePorts
 
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,7 +32,7 @@ def main() -> int:
     except KeyboardInterrupt:
         tell.text("Broken off; nothing is left running.")
         return INTERRUPTED
-    except (CommandFailed, WritingFailed, ReadingFailed) as error:
+    except (CommandFailed, NoFreePorts, ReadingFailed, WritingFailed) as error:
         tell.heading("The tour could not go on")
         tell.text(str(error))
         tell.text(f"The logs are in {os.path.relpath(plan.output / 'logs')}.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.checks import Facts, Row, Totals, checks, totals_of
-from demo.cluster import BROKERS, Cluster, Leadership, bootstrap_of, ended_at_last, free_ports
+from demo.cluster import BROKERS, Cluster, Leadership, bootstrap_of, ended_at_last
 from demo.commands import PROGRAMS, CommandFailed, Commands
 from demo.events import MALFORMED_SHARE, Event, Shop
 from demo.following import PipelineWatch, Progress
@@ -18,6 +18,7 @@ from demo.reading import different_events, header_of, latest_totals, records_of_
 from demo.telling import Teller
 from demo.writing import Writer
 from tidelog.client.consumer import ConsumedRecord
+from tools.ports import free_ports
 
 PIPELINE_FILE = Path(__file__).with_name("shop.toml")
 PIPELINE, TABLE_SINK = "shop", "table"
@@ -49,7 +50,7 @@ class Tour:
         self._plan = plan
         self._tell = tell
         self._stack = stack
-        port = free_ports()
+        port = free_ports(BROKERS)
         data, states = place / "data", place / "pipelines"
         self._environment = {
             "TIDELOG_DATA": str(data),

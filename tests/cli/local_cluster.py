@@ -3,37 +3,13 @@
 import json
 import os
 import signal
-import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.cli.process import tidelog
-
-FIRST_PORT = 20_000
-LAST_PORT = 32_000
-"""Below the range from which the system takes ports for outgoing connections."""
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` free ports in a row; each process of tests begins to look elsewhere."""
-    step = (os.getpid() * 97) % (LAST_PORT - FIRST_PORT)
-    for offset in range(0, LAST_PORT - FIRST_PORT, count):
-        first = FIRST_PORT + (step + offset) % (LAST_PORT - FIRST_PORT)
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-    raise AssertionError("no free ports in a row")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+from tools.ports import free_ports
 
 
 class LocalCluster:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.client import consume, produce
-from tests.cli.local_cluster import free_ports
 from tests.cli.process import TIME_LIMIT_SECONDS, RunningBroker, running_broker, tidelog
 from tests.store.zookeeper import running_zookeeper
 from tidelog.config.loading import load_broker_settings
+from tools.ports import free_ports
 
 PAGE = Path(__file__).parents[2] / "docs" / "three-hosts.md"
 PAUSE_S = 0.1

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.local_cluster import free_ports
 from tests.processes.cluster import BROKERS, Cluster
 from tests.processes.coordination import Coordination, SqliteCoordination, ZooKeeperCoordination
 from tests.store.zookeeper import running_zookeeper
+from tools.ports import free_ports
 from tools.zookeeper import ZooKeeper
 
 STORES = ("sqlite", "zookeeper")
