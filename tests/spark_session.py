@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.clients.broker import TidelogProcess
+from tests.clients.broker import TidelogProcess, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,12 +48,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 @pytest.fixture(scope="session")
 def running_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TidelogProcess]:
     process = TidelogProcess(tmp_path_factory.mktemp("broker-for-spark"))
-    process.start()
-    try:
+    with running(process):
         yield process
-        process.stop()
-    finally:
-        process.kill()
 
 
 @pytest.fixture

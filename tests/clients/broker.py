@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tools.apache_kafka import ApacheKafka, free_port
@@ -34,6 +35,17 @@ class BrokerProcess(ABC):
     @abstractmethod
     def kill(self) -> None:
         """Ends it as a crash would; nothing happens where it does not run."""
+
+
+@contextmanager
+def running(process: BrokerProcess) -> Iterator[BrokerProcess]:
+    """Started, and at the end stopped in order if all went well, killed if not."""
+    process.start()
+    try:
+        yield process
+        process.stop()
+    finally:
+        process.kill()
 
 
 class TidelogProcess(BrokerProcess):

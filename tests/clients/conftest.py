@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.clients.broker import BrokerProcess, new_broker
+from tests.clients.broker import BrokerProcess, new_broker, running
 from tests.clients.driver import ClientDriver
 from tests.clients.registry import CLIENTS, ClientMissing
 
@@ -47,13 +47,8 @@ class Clients:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = new_broker(tmp_path_factory.mktemp("broker"))
-    process.start()
-    try:
+    with running(new_broker(tmp_path_factory.mktemp("broker"))) as process:
         yield process
-        process.stop()
-    finally:
-        process.kill()
 
 
 @pytest.fixture(scope="session")
