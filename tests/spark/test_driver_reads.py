@@ -1,16 +1,18 @@
 """Micro-batches read on the driver: what we count on in PySpark's private parts, and what is left without them."""
 
 import inspect
+import io
 import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 
 from tidelog.spark import driver_reads
 from tidelog.spark.driver_reads import MayReadOnDriver, SmallBatches
@@ -18,7 +20,18 @@ from tidelog.spark.driver_reads import MayReadOnDriver, SmallBatches
 ROWS = pa.RecordBatch.from_pydict({"offset": [1, 2]})
 
 
+class Planned(DataSource):
+    pass
+
+
 class Reader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, rows: list[pa.RecordBatch] | None = None) -> None:
+        self._rows = rows
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        self.hand_over(self._rows)
+        return [InputPartition(0)]
+
     def latestOffset(self, start: Any, limit: Any) -> dict[str, Any]:
         return {}
 
@@ -61,6 +74,25 @@ def test_pyspark_asks_for_the_rows_right_after_the_partitions_and_nowhere_else()
         if "getCache" in inspect.getsource(function)
     ]
     assert callers == ["partitions_func"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "answer"),
+    [([ROWS], runner.NON_EMPTY_PYARROW_RECORD_BATCHES), (None, runner.PREFETCHED_RECORDS_NOT_FOUND)],
+    ids=["handed over", "left to tasks"],
+)
+def test_pyspark_sends_the_rows_with_the_plan(rows: list[pa.RecordBatch] | None, answer: int) -> None:
+    """PySpark's own function, told to plan a micro-batch as Java tells it."""
+    schema, position = StructType().add("offset", "long"), (2).to_bytes(4, "big") + b"{}"
+    sent = io.BytesIO()
+    runner.partitions_func(Reader(rows), Planned({}), schema, 10_000, io.BytesIO(2 * position), sent)
+    sent.seek(0)
+    assert int.from_bytes(sent.read(4), "big") == 1
+    sent.read(int.from_bytes(sent.read(4), "big"))
+    assert int.from_bytes(sent.read(4), "big") == answer
+    if rows is not None:
+        sent.read(4)
+        assert pa.ipc.open_stream(sent).read_all() == pa.Table.from_batches(rows)
 
 
 def test_without_the_private_class_tasks_read_everything(monkeypatch: pytest.MonkeyPatch) -> None:
