@@ -2,13 +2,14 @@
 
 import heapq
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tidelog.audit.texts import size_text
+from tidelog.terminal.drawing import CLEAR_LINE
+from tidelog.terminal.ticking import ticking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,22 +80,14 @@ def _shown(output: TextIO | None, total: int, so_far: Callable[[], tuple[int, in
         yield
         return
     began = time.monotonic()
-    is_done = threading.Event()
-    ends = "\r" if output.isatty() else ""
+    start = f"\r{CLEAR_LINE}" if output.isatty() else ""
 
-    def show() -> None:
-        while not is_done.wait(SHOW_EVERY_S):
-            if ends:
-                output.write(f"\r\x1b[K{progress_line(so_far()[0], total, so_far()[1], time.monotonic() - began)}")
-                output.flush()
-
-    shower = threading.Thread(target=show, name="audit-progress", daemon=True)
-    shower.start()
-    try:
-        yield
-    finally:
-        is_done.set()
-        shower.join()
-        start = "\r\x1b[K" if ends else ""
-        output.write(f"{start}{progress_line(so_far()[0], total, so_far()[1], time.monotonic() - began)}\n")
+    def show(end: str = "") -> None:
+        output.write(f"{start}{progress_line(so_far()[0], total, so_far()[1], time.monotonic() - began)}{end}")
         output.flush()
+
+    try:
+        with ticking(SHOW_EVERY_S, show if start else lambda: None):
+            yield
+    finally:
+        show("\n")

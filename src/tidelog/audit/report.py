@@ -11,7 +11,8 @@ from tidelog.audit.charts import Bar, bars, timeline
 from tidelog.audit.finding import Finding
 from tidelog.audit.page import STYLE
 from tidelog.audit.summary import HotKey, LogDirSummary, Summary, TopicSummary
-from tidelog.audit.texts import count_text, key_text, plural, size_text, time_text
+from tidelog.audit.texts import count_text, key_text, size_text, time_text
+from tidelog.terminal.texts import plural
 from tidelog.types import ids_text
 
 MOST_ROWS = 500

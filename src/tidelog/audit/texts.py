@@ -17,10 +17,6 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
-def plural(count: int, word: str, words: str | None = None) -> str:
-    return f"{count_text(count)} {word if count == 1 else words or word + 's'}"
-
-
 def time_text(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 

@@ -130,7 +130,3 @@ def cancel_on_interrupt() -> None:
 def note(text: str) -> None:
     """To the person at the terminal; never into what the command prints for programs."""
     print(text, file=sys.stderr, flush=True)
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

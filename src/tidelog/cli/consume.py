@@ -11,10 +11,10 @@ from tidelog.cli.client_session import (
     cancel_on_interrupt,
     carry_out,
     count_option,
-    counted,
     note,
     seconds_option,
 )
+from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -84,7 +84,7 @@ async def _consume(cluster: "Cluster", options: argparse.Namespace) -> None:
             await printer.print_all(consumer)
     except asyncio.CancelledError:
         pass  # Ctrl-C is the ordinary end
-    note(f"{counted(printer.printed, 'record')} read from {options.topic}")
+    note(f"{plural(printer.printed, 'record')} read from {options.topic}")
 
 
 async def _partitions(cluster: "Cluster", options: argparse.Namespace) -> "list[TopicPartition]":
@@ -99,7 +99,7 @@ async def _partitions(cluster: "Cluster", options: argparse.Namespace) -> "list[
         raise Refused(f"topic {options.topic} does not exist; {hint}") from None
     for number in options.partition or ():
         if number not in topic.partitions:
-            count = counted(len(topic.partitions), "partition")
+            count = plural(len(topic.partitions), "partition")
             raise Refused(f"topic {topic.name} has {count}, counted from 0; there is no partition {number}")
     return [TopicPartition(topic.name, number) for number in sorted(options.partition or topic.partitions)]
 
@@ -120,7 +120,7 @@ async def _starts(
 def _greeting(options: argparse.Namespace, count: int) -> str:
     what = "records" if options.from_beginning or options.offset is not None else "new records"
     hint = "" if what == "records" else "; --from-beginning shows those that are there"
-    return f"waiting for {what} of {options.topic} ({counted(count, 'partition')}){hint}; Ctrl-C ends"
+    return f"waiting for {what} of {options.topic} ({plural(count, 'partition')}){hint}; Ctrl-C ends"
 
 
 class _Printer:

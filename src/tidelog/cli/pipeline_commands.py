@@ -15,6 +15,7 @@ from tidelog.pipelines.machine_checks import NEEDS_SPARK, has_spark
 from tidelog.pipelines.mistakes import listed, nearest
 from tidelog.pipelines.run_options import RunOptions
 from tidelog.pipelines.state import PIPELINE_NAME, PipelineState, RunState, StateRefused, known_pipelines
+from tidelog.terminal.texts import plural
 
 
 class Refused(Exception):
@@ -73,18 +74,14 @@ def _contents(pipeline: AnyPipeline) -> str:
     if isinstance(pipeline, ModulePipeline):
         return f"pipeline {pipeline.name}, built by Python"
     parts = ((pipeline.sources, "source"), (pipeline.steps, "step"), (pipeline.sinks, "sink"))
-    return f"pipeline {pipeline.name}, " + ", ".join(_counted(len(found), noun) for found, noun in parts)
+    return f"pipeline {pipeline.name}, " + ", ".join(plural(len(found), noun) for found, noun in parts)
 
 
 def _count(checked: Checked) -> str:
     mistakes = len(checked.mistakes)
     warnings = len(checked.findings) - mistakes
-    parts = [_counted(number, noun) for number, noun in ((mistakes, "mistake"), (warnings, "warning")) if number]
+    parts = [plural(number, noun) for number, noun in ((mistakes, "mistake"), (warnings, "warning")) if number]
     return ", ".join(parts)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 # -- runs

@@ -10,10 +10,10 @@ from tidelog.cli.client_session import (
     add_client_options,
     cancel_on_interrupt,
     carry_out,
-    counted,
     note,
     settings_option,
 )
+from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -71,7 +71,7 @@ async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:
             await producer.flush()
     finally:
         how = "sent" if settings.acks == 0 else "written"
-        note(f"{counted(producer.acknowledged_records, 'record')} {how} to {options.topic}")
+        note(f"{plural(producer.acknowledged_records, 'record')} {how} to {options.topic}")
 
 
 async def _write_lines(producer: "Producer", options: argparse.Namespace) -> None:

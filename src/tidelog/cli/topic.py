@@ -8,9 +8,9 @@ from tidelog.cli.client_session import (
     add_client_options,
     carry_out,
     count_option,
-    counted,
     settings_option,
 )
+from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
     from tidelog.client.admin import Admin
@@ -102,7 +102,7 @@ async def _create(cluster: "Cluster", options: argparse.Namespace) -> None:
         settings=dict(options.settings),
     )
     copies = max(len(partition.replicas) for partition in topic.partitions.values())
-    print(f"created topic {topic.name}: {counted(len(topic.partitions), 'partition')}, replication factor {copies}")
+    print(f"created topic {topic.name}: {plural(len(topic.partitions), 'partition')}, replication factor {copies}")
 
 
 async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
@@ -199,8 +199,8 @@ def _health(topic: "TopicMetadata") -> str:
     leaderless = sum(partition.leader < 0 for partition in partitions)
     behind = sum(len(partition.in_sync_replicas) < len(partition.replicas) for partition in partitions)
     if leaderless:
-        return f"{counted(leaderless, 'partition')} without leader"
-    return f"{counted(behind, 'partition')} with replicas out of sync" if behind else "healthy"
+        return f"{plural(leaderless, 'partition')} without leader"
+    return f"{plural(behind, 'partition')} with replicas out of sync" if behind else "healthy"
 
 
 def _missing(partition: "PartitionMetadata") -> str:

@@ -7,6 +7,7 @@ from typing import Protocol, TextIO
 from tidelog.pipelines.progress import PartitionLag, PipelineProgress, QueryProgress, QueryState
 from tidelog.terminal.drawing import Drawing, can_be_drawn_on, write_line
 from tidelog.terminal.tables import table
+from tidelog.terminal.texts import plural
 
 PLAIN_LINE_EVERY_S = 10.0
 FEWEST_PARTITION_LINES = 3
@@ -147,10 +148,6 @@ def worst_lags(progress: PipelineProgress) -> list[PartitionLag]:
 
 def _place(lag: PartitionLag) -> tuple[str, int]:
     return lag.topic, lag.partition
-
-
-def plural(number: int, thing: str) -> str:
-    return f"{count(number)} {thing}" if number == 1 else f"{count(number)} {thing}s"
 
 
 def count(number: int | None) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.definition import AnyPipeline, ModulePipeline, Pipeline, PythonStep, TableSink
 from tidelog.pipelines.failures import PipelineFailed, failure_of
-from tidelog.pipelines.live_view import plural
 from tidelog.pipelines.mistakes import listed, nearest
 from tidelog.pipelines.query_checkpoint import BadCheckpoint, QueryCheckpoint
 from tidelog.pipelines.rebuilding import Checkpoint, Standing, rebuild, standing
@@ -29,6 +28,7 @@ from tidelog.pipelines.tables.sink import columns_of, table_of, with_columns_of,
 from tidelog.pipelines.tables.table import Before, Table, nothing
 from tidelog.pipelines.views import Views
 from tidelog.spark.offsets import Positions
+from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa

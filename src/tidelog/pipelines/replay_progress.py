@@ -1,11 +1,13 @@
 """Tells how far a replay is while Spark works: a line drawn anew in a terminal, now and then a line elsewhere."""
 
 import sys
-import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+from tidelog.terminal.drawing import CLEAR_LINE
+from tidelog.terminal.ticking import ticking
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.5
 PLAIN_LINE_EVERY_S = 10.0
-CLEAR_LINE = "\x1b[K"
 JOB_GROUP = "tidelog-replay"
 
 
@@ -62,21 +63,13 @@ def watching(spark: "SparkSession", name: str, records: int) -> Generator[None]:
     """The jobs that this thread starts within the block are followed from another."""
     group = f"{JOB_GROUP}-{time.monotonic_ns()}"
     spark.sparkContext.setJobGroup(group, f"replay of {name}")
-    teller, is_over = Teller(name, records, sys.stdout), threading.Event()
-    tracker, started_s = spark.sparkContext.statusTracker(), time.monotonic()
-
-    def watch() -> None:
-        while not is_over.wait(POLL_S):
-            teller.tell(_parts(tracker, group), time.monotonic() - started_s)
-        teller.end()
-
-    watcher = threading.Thread(target=watch, name="replay-progress", daemon=True)
-    watcher.start()
+    teller, tracker = Teller(name, records, sys.stdout), spark.sparkContext.statusTracker()
+    started_s = time.monotonic()
     try:
-        yield
+        with ticking(POLL_S, lambda: teller.tell(_parts(tracker, group), time.monotonic() - started_s)):
+            yield
     finally:
-        is_over.set()
-        watcher.join()
+        teller.end()
 
 
 def _parts(tracker: "StatusTracker", group: str) -> Parts:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tidelog.pipelines.definition import AnyPipeline
 from tidelog.pipelines.failures import PipelineFailed, failure_of_exception
-from tidelog.pipelines.live_view import Screen, make_screen, plural
+from tidelog.pipelines.live_view import Screen, make_screen
 from tidelog.pipelines.metrics import MetricsEndpoint
 from tidelog.pipelines.progress import PipelineProgress
 from tidelog.pipelines.run_options import RunOptions
 from tidelog.pipelines.runner import Runner
 from tidelog.pipelines.state import PipelineState, RunState
+from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
