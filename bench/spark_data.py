@@ -15,6 +15,8 @@ DISTINCT_BATCHES = 100
 """Enough that Parquet finds no dictionary worth having."""
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
+KEPT = {"retention.ms": "-1"}
+"""The records are older than a broker keeps them by itself."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class FilledTopic:
 
 def fill(port: int, topic: FilledTopic, lz4: bool) -> None:
     """Batches of a thousand records with keys, to the partitions in turn."""
-    probes.create_topic([port], topic.name, topic.partitions)
+    probes.create_topic([port], topic.name, topic.partitions, KEPT)
     frames = _frames(topic, lz4)
     with Connection(port) as connection:
         for frame in islice(cycle(frames), topic.rows // RECORDS_PER_BATCH):
