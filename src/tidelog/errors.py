@@ -86,12 +86,20 @@ class StaleControllerEpoch(KafkaError, code=11):
     """A newer controller has taken over."""
 
 
+class OffsetMetadataTooLarge(KafkaError, code=12):
+    """The metadata of a committed offset is longer than offset.metadata.max.bytes."""
+
+
 class CoordinatorLoadInProgress(RetriableError, code=14):
     """The coordinator is not ready yet."""
 
 
 class CoordinatorNotAvailable(RetriableError, code=15):
     """No broker coordinates this group or transaction now."""
+
+
+class NotCoordinator(RetriableError, code=16):
+    """This broker does not coordinate the group or transaction."""
 
 
 class InvalidTopic(KafkaError, code=17):
@@ -112,6 +120,34 @@ class NotEnoughReplicasAfterAppend(RetriableError, code=20):
 
 class InvalidRequiredAcks(KafkaError, code=21):
     """acks must be 0, 1 or -1."""
+
+
+class IllegalGeneration(KafkaError, code=22):
+    """The generation of the group is not the current one."""
+
+
+class InconsistentGroupProtocol(KafkaError, code=23):
+    """The member shares no assignment protocol with the group, or has another kind."""
+
+
+class InvalidGroupId(KafkaError, code=24):
+    """The id of a group is missing or not allowed."""
+
+
+class UnknownMemberId(KafkaError, code=25):
+    """The coordinator does not know this member."""
+
+
+class InvalidSessionTimeout(KafkaError, code=26):
+    """The session timeout is outside what the broker allows."""
+
+
+class RebalanceInProgress(KafkaError, code=27):
+    """The group is rebalancing; join again."""
+
+
+class InvalidCommitOffsetSize(KafkaError, code=28):
+    """The committed offsets do not fit into one message."""
 
 
 class InvalidTimestamp(RecordsRefused, code=32):
@@ -170,8 +206,24 @@ class InvalidTxnState(KafkaError, code=48):
     """The transaction is not in a state that allows this."""
 
 
+class InvalidProducerIdMapping(KafkaError, code=49):
+    """The producer id is not the one of this transactional id."""
+
+
+class InvalidTransactionTimeout(KafkaError, code=50):
+    """The transaction timeout is longer than transaction.max.timeout.ms."""
+
+
+class ConcurrentTransactions(RetriableError, code=51):
+    """The end of the transaction before is still under way."""
+
+
 class TransactionCoordinatorFenced(KafkaError, code=52):
     """A newer transaction coordinator has taken over."""
+
+
+class OperationNotAttempted(KafkaError, code=55):
+    """Other partitions of the request failed, so this one was not tried."""
 
 
 class KafkaStorageError(RetriableError, code=56):
@@ -180,6 +232,14 @@ class KafkaStorageError(RetriableError, code=56):
 
 class UnknownProducerId(KafkaError, code=59):
     """The broker no longer knows this producer: what it wrote was deleted."""
+
+
+class NonEmptyGroup(KafkaError, code=68):
+    """The group has members."""
+
+
+class GroupIdNotFound(KafkaError, code=69):
+    """There is no such group."""
 
 
 class FetchSessionIdNotFound(RetriableError, code=70):
@@ -214,8 +274,32 @@ class OffsetNotAvailable(RetriableError, code=78):
     """The new leader does not know yet how far the log is committed."""
 
 
+class MemberIdRequired(KafkaError, code=79):
+    """Join again with the member id that was given."""
+
+
+class GroupMaxSizeReached(KafkaError, code=81):
+    """The group has as many members as it may have."""
+
+
+class FencedInstanceId(KafkaError, code=82):
+    """Another member has taken this group.instance.id over."""
+
+
+class GroupSubscribedToTopic(KafkaError, code=86):
+    """Members of the group are subscribed to the topic."""
+
+
 class InvalidRecord(RecordsRefused, code=87):
     """A record breaks the rules of its topic or of the format."""
+
+
+class UnstableOffsetCommit(RetriableError, code=88):
+    """Offsets of transactions that are not decided yet stand in the way."""
+
+
+class ProducerFenced(KafkaError, code=90):
+    """A newer producer has taken this transactional id over."""
 
 
 class UnknownTopicId(RetriableError, code=100):
@@ -226,8 +310,28 @@ class InconsistentTopicId(RetriableError, code=103):
     """The partition here belongs to another topic of the same name."""
 
 
+class TransactionalIdNotFound(KafkaError, code=105):
+    """There is no such transactional id."""
+
+
 class FetchSessionTopicIdError(RetriableError, code=106):
     """The fetch session names topics in the other way: by name, or by id."""
+
+
+class FencedMemberEpoch(KafkaError, code=110):
+    """The member epoch is not the current one; join again."""
+
+
+class UnreleasedInstanceId(KafkaError, code=111):
+    """The group.instance.id still belongs to another member."""
+
+
+class UnsupportedAssignor(KafkaError, code=112):
+    """No server-side assignor has this name."""
+
+
+class StaleMemberEpoch(KafkaError, code=113):
+    """The member epoch is old; look again when the heartbeat has brought the new one."""
 
 
 class MismatchedEndpointType(KafkaError, code=114):
@@ -236,6 +340,14 @@ class MismatchedEndpointType(KafkaError, code=114):
 
 class UnsupportedEndpointType(KafkaError, code=115):
     """This endpoint type is not supported."""
+
+
+class TransactionAbortable(KafkaError, code=120):
+    """The transaction cannot go on; abort it."""
+
+
+class InvalidRegularExpression(KafkaError, code=128):
+    """The regular expression is not valid."""
 
 
 def error_of(code: int, context: str = "", message: str | None = None) -> KafkaError:

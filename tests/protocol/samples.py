@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidelog.protocol.apis import APIS
-from tidelog.protocol.fields import Array, Field, FieldType, Fixed, Nested, Records, Text
+from tidelog.protocol.fields import Array, Binary, Field, FieldType, Fixed, Nested, Records, Text
 from tidelog.protocol.structs import Message, Struct
 
 LETTERS = "abcdefghij-._0123456789éß漢𝄞"
@@ -66,7 +66,9 @@ class Samples:
         return field.tag is not None and self._last_tag is not None and field.tag > self._last_tag
 
     def _value(self, field: Field, type_: FieldType, version: int) -> Any:
-        if (version in field.nullable or isinstance(type_, Nested)) and self.random.random() < 0.3:
+        if (
+            version in field.nullable or (isinstance(type_, Nested) and field.tag is not None)
+        ) and self.random.random() < 0.3:
             return None
         if field.tag is not None and self.random.random() < 0.5:
             return [] if isinstance(type_, Array) else field.default
@@ -81,7 +83,7 @@ class Samples:
                 return self._fixed(field, code)
             case Text():
                 return self.text(random.choice(TEXT_LENGTHS))
-            case Records():
+            case Records() | Binary():
                 return random.randbytes(random.choice(RECORDS_SIZES))
             case Nested(struct):
                 return self._struct(struct, version)

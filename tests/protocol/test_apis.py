@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from tidelog.protocol import messages
-from tidelog.protocol.apis import API_KEYS, APIS, Api
-from tidelog.protocol.fields import LAST_VERSION, Array, Nested, Versions
+from tidelog.protocol.apis import API_KEYS, APIS, NEVER, Api
+from tidelog.protocol.fields import LAST_VERSION, NO_VERSIONS, Array, Nested, Versions
 from tidelog.protocol.structs import Message, Struct
 
 for_all_apis = pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
@@ -27,8 +27,12 @@ def test_the_table_says_what_the_messages_say(api: Api) -> None:
     for message in (api.request, api.response):
         assert message.__api_key__ == api.key
         assert message.__versions__ == api.versions
-        assert message.__flexible__ == Versions(api.flexible_from, LAST_VERSION)
+        assert message.__flexible__ == _flexible_versions(api)
     assert api.request.__module__ == api.response.__module__
+
+
+def _flexible_versions(api: Api) -> Versions:
+    return NO_VERSIONS if api.flexible_from == NEVER else Versions(api.flexible_from, LAST_VERSION)
 
 
 @for_all_apis

@@ -78,9 +78,10 @@ def test_elements_without_bytes_are_refused_when_the_decoder_is_made() -> None:
     compile_decoder(Nothings, 1)
 
 
-def test_a_struct_that_cannot_be_absent_is_refused_when_the_decoder_is_made() -> None:
-    with pytest.raises(TypeError, match="neither nullable nor tagged"):
-        compile_decoder(Pair, 0)
+def test_a_struct_that_cannot_be_absent_is_there_without_a_mark() -> None:
+    pair = Pair(Point(1, 2, "a"))
+    assert encode(pair, 0) == encode(Route("", [Point(1, 2, "a")]), 0)[2 + 4 :]
+    assert decode(Pair, 0, encode(pair, 0)) == Pair(Point(1, -1, "a"))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ from functools import cached_property
 from importlib import import_module
 from typing import cast
 
-from tidelog.protocol.fields import Versions
+from tidelog.protocol.fields import LAST_VERSION, Versions
 from tidelog.protocol.structs import Request, Response
+
+NEVER = LAST_VERSION + 1
 
 
 class Api:
@@ -44,20 +46,39 @@ APIS = (
     Api(5, "StopReplica", "3-4", flexible_from=2),
     Api(6, "UpdateMetadata", "7-8", flexible_from=6),
     Api(7, "ControlledShutdown", "3", flexible_from=3),
+    Api(8, "OffsetCommit", "2-10", flexible_from=8),
+    Api(9, "OffsetFetch", "1-10", flexible_from=6),
     Api(10, "FindCoordinator", "0-6", flexible_from=3),
+    Api(11, "JoinGroup", "0-9", flexible_from=6),
+    Api(12, "Heartbeat", "0-4", flexible_from=4),
+    Api(13, "LeaveGroup", "0-5", flexible_from=4),
+    Api(14, "SyncGroup", "0-5", flexible_from=4),
+    Api(15, "DescribeGroups", "0-6", flexible_from=5),
+    Api(16, "ListGroups", "0-5", flexible_from=3),
     Api(18, "ApiVersions", "0-4", flexible_from=3),
     Api(19, "CreateTopics", "2-7", flexible_from=5),
     Api(20, "DeleteTopics", "1-6", flexible_from=4),
     Api(21, "DeleteRecords", "0-2", flexible_from=2),
     Api(22, "InitProducerId", "0-5", flexible_from=2),
     Api(23, "OffsetForLeaderEpoch", "2-4", flexible_from=4),
+    Api(24, "AddPartitionsToTxn", "0-5", flexible_from=3),
+    Api(25, "AddOffsetsToTxn", "0-4", flexible_from=3),
+    Api(26, "EndTxn", "0-5", flexible_from=3),
+    Api(27, "WriteTxnMarkers", "1-2", flexible_from=1),
+    Api(28, "TxnOffsetCommit", "0-5", flexible_from=3),
     Api(32, "DescribeConfigs", "1-4", flexible_from=4),
     Api(33, "AlterConfigs", "0-2", flexible_from=2),
     Api(35, "DescribeLogDirs", "1-5", flexible_from=2),
     Api(37, "CreatePartitions", "0-3", flexible_from=2),
+    Api(42, "DeleteGroups", "0-2", flexible_from=2),
     Api(44, "IncrementalAlterConfigs", "0-1", flexible_from=1),
+    Api(47, "OffsetDelete", "0", flexible_from=NEVER),
     Api(60, "DescribeCluster", "0-2", flexible_from=0),
     Api(61, "DescribeProducers", "0", flexible_from=0),
+    Api(65, "DescribeTransactions", "0", flexible_from=0),
+    Api(66, "ListTransactions", "0-2", flexible_from=0),
+    Api(68, "ConsumerGroupHeartbeat", "0-1", flexible_from=0),
+    Api(69, "ConsumerGroupDescribe", "0-1", flexible_from=0),
     Api(75, "DescribeTopicPartitions", "0", flexible_from=0),
 )
 

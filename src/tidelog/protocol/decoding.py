@@ -14,7 +14,7 @@ from typing import Any
 
 from tidelog.protocol import primitives
 from tidelog.protocol.errors import MalformedMessage
-from tidelog.protocol.fields import EMPTY_ARRAY, Array, Field, FieldType, Fixed, Nested, Records, Text
+from tidelog.protocol.fields import EMPTY_ARRAY, Array, Binary, Field, FieldType, Fixed, Nested, Records, Text
 from tidelog.protocol.layout import absent_fields, minimum_bytes, plain_fields, tagged_fields
 from tidelog.protocol.source import FunctionSource, literal_or_constant
 from tidelog.protocol.structs import Message, Request, Struct
@@ -101,7 +101,9 @@ class DecoderWriter:
             case Text():
                 self._text(target, nullable)
             case Records():
-                self._records(target, nullable)
+                self._bytes(target, nullable, "view[at:{end}]")
+            case Binary():
+                self._bytes(target, nullable, "bytes(view[at:{end}])")
             case Array(element):
                 self._array(element, target, nullable)
             case Nested(struct_class):
@@ -141,7 +143,7 @@ class DecoderWriter:
             source.line(f"{length} -= 1")
         return length
 
-    def _records(self, target: str, nullable: bool) -> None:
+    def _bytes(self, target: str, nullable: bool, slice_: str) -> None:
         source = self.source
         length = self._length("length")
         with source.block(f"if {length} < 0:"):
@@ -153,7 +155,7 @@ class DecoderWriter:
             source.line(f"{length} += at")
             with source.block(f"if {length} > end:"):
                 source.line(f"raise {source.helper(primitives.cut_short)}()")
-            source.line(f"{target} = view[at:{length}]")
+            source.line(f"{target} = {slice_.format(end=length)}")
             source.line(f"at = {length}")
 
     def _array(self, element: FieldType, target: str, nullable: bool) -> None:
@@ -199,9 +201,11 @@ class DecoderWriter:
         return name
 
     def _nested(self, struct_class: type[Struct], target: str, nullable: bool) -> None:
-        if not nullable:
-            raise TypeError(f"{self.label}: {target} is a struct that is neither nullable nor tagged")
         source = self.source
+        if not nullable:
+            self._read_run()
+            source.line(f"{target} = {self._struct(struct_class)}")
+            return
         mark = source.new_name("mark")
         self._run.append(("b", mark))
         self._read_run()

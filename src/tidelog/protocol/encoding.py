@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.protocol import primitives
 from tidelog.protocol.errors import UnencodableMessage
-from tidelog.protocol.fields import EMPTY_ARRAY, Array, Field, FieldType, Fixed, Nested, Records, Text
+from tidelog.protocol.fields import EMPTY_ARRAY, Array, Binary, Field, FieldType, Fixed, Nested, Records, Text
 from tidelog.protocol.layout import plain_fields, tagged_fields
 from tidelog.protocol.source import FunctionSource, literal_or_constant
 from tidelog.protocol.structs import Message, Struct
@@ -75,8 +75,6 @@ class EncoderWriter:
         if isinstance(type_, Fixed):
             self._run.append((type_.code, value))
             return
-        if isinstance(type_, Nested) and not nullable:
-            raise TypeError(f"{self.label}: {value} is a struct that is neither nullable nor tagged")
         if "." in value:
             name = self.source.new_name("value")
             self.source.line(f"{name} = {value}")
@@ -112,7 +110,7 @@ class EncoderWriter:
                 source.line(f"{value} = {value}.encode()")
                 self._length(value, "h", primitives.text_length)
                 source.line(f"{self._writer}({value})")
-            case Records():
+            case Records() | Binary():
                 self._length(value, "i", primitives.varint)
                 source.line(f"{self._writer}({value})")
             case Array(Fixed(code, _)):

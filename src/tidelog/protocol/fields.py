@@ -53,6 +53,10 @@ class Records(NamedTuple):
     """Record batches behind their length, never looked into and never copied."""
 
 
+class Binary(NamedTuple):
+    """Bytes behind their length, copied out of the frame: they outlive it."""
+
+
 class Array(NamedTuple):
     element: "FieldType"
 
@@ -61,7 +65,7 @@ class Nested(NamedTuple):
     struct: type[Any]
 
 
-FieldType: TypeAlias = Fixed | Text | Records | Array | Nested
+FieldType: TypeAlias = Fixed | Text | Records | Binary | Array | Nested
 
 
 class Field(NamedTuple):
@@ -124,6 +128,12 @@ def record_batches(*, versions: str = "0+", nullable: str = "none") -> Any:
     return _field(zero, Records(), _NOT_GIVEN, versions, nullable)
 
 
+def binary(
+    *, versions: str = "0+", nullable: str = "none", default: bytes | None = _NOT_GIVEN, tag: int | None = None
+) -> bytes:
+    return _field(b"", Binary(), default, versions, nullable, tag)
+
+
 def array(
     element: Callable[..., T],
     *,
@@ -140,7 +150,8 @@ def array(
 
 
 def nested(struct: type[T], *, versions: str = "0+", nullable: str = "none", tag: int | None = None) -> T | None:
-    """One struct, or None. A tagged one is sent only if something in it differs from its default."""
+    """One struct, or None. A tagged one is sent only if something in it differs from its default; one that is neither
+    tagged nor nullable must be given."""
     return _field(None, Nested(struct), None, versions, nullable, tag)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tidelog.protocol.fields import Array, Field, FieldType, Fixed, Nested, Records, Text
+from tidelog.protocol.fields import Array, Binary, Field, FieldType, Fixed, Nested, Records, Text
 from tidelog.protocol.structs import Struct
 
 
@@ -26,7 +26,7 @@ def minimum_bytes(type_: FieldType, version: int, flexible: bool) -> int:
             return size_bytes
         case Text():
             return 1 if flexible else 2
-        case Records() | Array():
+        case Records() | Binary() | Array():
             return 1 if flexible else 4
         case Nested(struct):
             return struct_minimum_bytes(struct, version, flexible)

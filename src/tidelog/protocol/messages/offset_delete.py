@@ -1,0 +1,34 @@
+"""OffsetDelete: forget how far a group has come in some partitions."""
+
+from tidelog.protocol.fields import array, int16, int32, string
+from tidelog.protocol.structs import Request, Response, Struct
+
+
+class OffsetDeleteRequestPartition(Struct):
+    partition_index: int = int32()
+
+
+class OffsetDeleteRequestTopic(Struct):
+    name: str = string()
+    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
+
+
+class OffsetDeleteRequest(Request, key=47, versions="0"):
+    group_id: str = string()
+    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
+
+
+class OffsetDeleteResponsePartition(Struct):
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+class OffsetDeleteResponseTopic(Struct):
+    name: str = string()
+    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
+
+
+class OffsetDeleteResponse(Response, key=47, versions="0"):
+    error_code: int = int16()
+    throttle_time_ms: int = int32()
+    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)
