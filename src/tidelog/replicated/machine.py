@@ -1,0 +1,110 @@
+"""A state machine kept in a topic: what it is asked, and what it gives back.
+
+A step looks at the state and says what is to be done: records to write, answers to give, timers to set. The runtime
+appends the records as one batch, then lets the machine take them over by `replay`, the only way in which durable state
+changes: loading the topic therefore leads to the same state. Answers leave when the records are committed.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from tidelog.errors import KafkaError
+from tidelog.protocol.structs import Response
+
+
+class StateRecord(NamedTuple):
+    key: bytes
+    value: bytes | None
+    """None takes the key back."""
+
+
+class Producer(NamedTuple):
+    """Whose transaction records are part of: they count once it is committed."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Reply(Protocol):
+    """Where the answer to one request goes. Exactly one of the two is called, once."""
+
+    def answer(self, response: Response) -> None: ...
+
+    def fail(self, error: KafkaError) -> None: ...
+
+
+class Answer(NamedTuple):
+    reply: Reply
+    outcome: Response | KafkaError
+
+    def give(self) -> None:
+        if isinstance(self.outcome, KafkaError):
+            self.reply.fail(self.outcome)
+        else:
+            self.reply.answer(self.outcome)
+
+
+class SetTimer(NamedTuple):
+    key: Hashable
+    delay_ms: int
+
+
+class CancelTimer(NamedTuple):
+    key: Hashable
+
+
+class Effects:
+    """What one step wants done, collected while it decides."""
+
+    __slots__ = ("answers", "is_read_of_state", "now_ms", "on_refused", "producer", "records", "timers")
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        """The time of the step, of the wall clock."""
+        self.records: list[StateRecord] = []
+        self.producer: Producer | None = None
+        """Set if the records are part of a transaction."""
+        self.answers: list[Answer] = []
+        self.timers: list[SetTimer | CancelTimer] = []
+        self.is_read_of_state = False
+        """The answers tell durable state, so they wait until all that was written before is committed."""
+        self.on_refused: Callable[[KafkaError, Effects], None] | None = None
+        """What to do instead if the records cannot be appended. Without it all answers fail with the error."""
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        self.records.append(StateRecord(key, value))
+
+    def answer(self, reply: Reply, response: Response) -> None:
+        self.answers.append(Answer(reply, response))
+
+    def fail(self, reply: Reply, error: KafkaError) -> None:
+        self.answers.append(Answer(reply, error))
+
+    def set_timer(self, key: Hashable, delay_ms: int) -> None:
+        """In place of a timer with the same key; `on_timer` is called with it."""
+        self.timers.append(SetTimer(key, delay_ms))
+
+    def cancel_timer(self, key: Hashable) -> None:
+        self.timers.append(CancelTimer(key))
+
+
+class StateMachine(Protocol):
+    """One partition of the topic. No clock, no I/O, no await."""
+
+    def replay(self, record: StateRecord, producer: Producer | None) -> None:
+        """A record was appended, just now or long ago. Records that it cannot read are reported and skipped."""
+
+    def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
+        """The transaction of a producer has ended here."""
+
+    def on_loaded(self, effects: Effects) -> None:
+        """All there is was replayed; this broker answers from now on. Timers are set here."""
+
+    def on_timer(self, key: Any, effects: Effects) -> None: ...
+
+    def on_unloaded(self, effects: Effects) -> None:
+        """This broker does not answer any more: fail the replies that wait inside. Nothing can be written."""
+
+
+Step: TypeAlias = Callable[[Any, Effects], None]
+"""A request on its way into a machine: `lambda machine, effects: machine.join(request, reply, effects)`."""

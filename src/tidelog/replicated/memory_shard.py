@@ -1,0 +1,118 @@
+"""A state machine with its records in memory: for tests of machines, with time in the hands of the test."""
+
+from collections.abc import Callable, Hashable
+from typing import Generic, NamedTuple, TypeVar
+
+from tidelog.errors import KafkaError
+from tidelog.protocol.structs import Response
+from tidelog.replicated.machine import CancelTimer, Effects, Producer, StateMachine, StateRecord
+
+M = TypeVar("M", bound=StateMachine)
+
+
+class Written(NamedTuple):
+    records: tuple[StateRecord, ...]
+    producer: Producer | None
+
+
+class Ended(NamedTuple):
+    producer: Producer
+    is_committed: bool
+
+
+class MemoryReply:
+    """Keeps the one answer it gets."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Response | KafkaError] = []
+
+    def answer(self, response: Response) -> None:
+        self.outcomes.append(response)
+
+    def fail(self, error: KafkaError) -> None:
+        self.outcomes.append(error)
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.outcomes)
+
+    @property
+    def outcome(self) -> Response | KafkaError:
+        (outcome,) = self.outcomes
+        return outcome
+
+
+class MemoryShard(Generic[M]):
+    """Everything that is written is committed at once, unless `refusal` says that it cannot be written."""
+
+    def __init__(self, make: Callable[[], M], now_ms: int = 1_700_000_000_000) -> None:
+        self._make = make
+        self.machine = make()
+        self.now_ms = now_ms
+        self.log: list[Written | Ended] = []
+        self.timers: dict[Hashable, int] = {}
+        """When each of them is due."""
+        self.refusal: KafkaError | None = None
+        self.perform(lambda machine, effects: machine.on_loaded(effects))
+
+    def perform(self, step: Callable[[M, Effects], None]) -> Effects:
+        effects = Effects(self.now_ms)
+        step(self.machine, effects)
+        return self._carry_out(effects)
+
+    def _carry_out(self, effects: Effects) -> Effects:
+        if effects.records and self.refusal is not None:
+            return self._refuse(effects, self.refusal)
+        if effects.records:
+            self.log.append(Written(tuple(effects.records), effects.producer))
+            for record in effects.records:
+                self.machine.replay(record, effects.producer)
+        self._set_timers(effects)
+        for answer in effects.answers:
+            answer.give()
+        return effects
+
+    def _refuse(self, effects: Effects, error: KafkaError) -> Effects:
+        if effects.on_refused is None:
+            for answer in effects.answers:
+                answer.reply.fail(error)
+            self._set_timers(effects)
+            return effects
+        instead = Effects(self.now_ms)
+        effects.on_refused(error, instead)
+        return self._carry_out(instead)
+
+    def _set_timers(self, effects: Effects) -> None:
+        for timer in effects.timers:
+            if isinstance(timer, CancelTimer):
+                self.timers.pop(timer.key, None)
+            else:
+                self.timers[timer.key] = self.now_ms + timer.delay_ms
+
+    def end_transaction(self, producer: Producer, *, is_committed: bool) -> None:
+        self.log.append(Ended(producer, is_committed))
+        self.machine.replay_end_marker(producer, is_committed=is_committed)
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; timers are told in their order."""
+        end_ms = self.now_ms + ms
+        while due := [(at_ms, key) for key, at_ms in self.timers.items() if at_ms <= end_ms]:
+            at_ms, key = min(due, key=lambda timer: timer[0])
+            del self.timers[key]
+            self.now_ms = max(self.now_ms, at_ms)
+            self.perform(lambda machine, effects, key=key: machine.on_timer(key, effects))  # type: ignore[misc]
+        self.now_ms = end_ms
+
+    def reloaded(self) -> "MemoryShard[M]":
+        """Another broker that takes over: the same records, replayed by a new machine."""
+        other = MemoryShard[M].__new__(MemoryShard)
+        other._make, other.machine, other.now_ms = self._make, self._make(), self.now_ms
+        other.log, other.timers, other.refusal = list(self.log), {}, None
+        for entry in self.log:
+            if isinstance(entry, Ended):
+                other.machine.replay_end_marker(entry.producer, is_committed=entry.is_committed)
+            else:
+                for record in entry.records:
+                    other.machine.replay(record, entry.producer)
+        other.perform(lambda machine, effects: machine.on_loaded(effects))
+        return other
