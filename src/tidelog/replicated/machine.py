@@ -56,7 +56,7 @@ class CancelTimer(NamedTuple):
 class Effects:
     """What one step wants done, collected while it decides."""
 
-    __slots__ = ("answers", "is_read_of_state", "now_ms", "on_refused", "producer", "records", "timers")
+    __slots__ = ("after_commit", "answers", "is_read_of_state", "now_ms", "on_refused", "producer", "records", "timers")
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
@@ -65,6 +65,8 @@ class Effects:
         self.producer: Producer | None = None
         """Set if the records are part of a transaction."""
         self.answers: list[Answer] = []
+        self.after_commit: list[Callable[[], None]] = []
+        """What begins once the records are committed, after the answers. Forgotten if they never are."""
         self.timers: list[SetTimer | CancelTimer] = []
         self.is_read_of_state = False
         """The answers tell durable state, so they wait until all that was written before is committed."""

@@ -70,6 +70,8 @@ class MemoryShard(Generic[M]):
         self._set_timers(effects)
         for answer in effects.answers:
             answer.give()
+        for begin in effects.after_commit:
+            begin()
         return effects
 
     def _refuse(self, effects: Effects, error: KafkaError) -> Effects:

@@ -1,0 +1,53 @@
+"""What every group can be asked, whichever protocol its members speak."""
+
+from typing import NamedTuple, Protocol
+
+from tidelog.replicated.machine import Effects
+
+NO_GENERATION = -1
+NO_MEMBER = ""
+
+
+class Membership(NamedTuple):
+    """Who a request says it comes from."""
+
+    member_id: str = NO_MEMBER
+    generation_or_epoch: int = NO_GENERATION
+    instance_id: str | None = None
+
+
+class Group(Protocol):
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def kind(self) -> str:
+        """`classic` or `consumer`, as ListGroups tells it."""
+
+    @property
+    def protocol_type(self) -> str:
+        """Empty for a group that only has offsets."""
+
+    @property
+    def state_name(self) -> str:
+        """As ListGroups tells it: Empty, Stable, ..."""
+
+    @property
+    def is_empty(self) -> bool:
+        """It has no members."""
+
+    def is_subscribed_to(self, topic: str) -> bool: ...
+
+    def check_offset_commit(self, member: Membership, *, is_transactional: bool, api_version: int) -> None:
+        """Raises what Kafka answers to a member that may not commit (now)."""
+
+    def check_offset_fetch(self, member: Membership) -> None: ...
+
+    def check_deletion(self) -> None:
+        """Raises NonEmptyGroup."""
+
+    def on_offset_commit(self, member: Membership, effects: Effects) -> None:
+        """A commit is a sign of life of a classic member."""
+
+    def write_tombstones(self, effects: Effects) -> None:
+        """Take all records of the group back, but for its offsets."""
