@@ -31,6 +31,10 @@ class ClientConnection:
         self.port = port
         self._broker_versions: dict[int, Versions] = {}
         self._versions: dict[int, int] = {}
+        self.supported_features: dict[str, int] = {}
+        """What this broker can do, in which version at most."""
+        self.finalized_features: dict[str, int] = {}
+        """What the whole cluster does, in which version (KIP-584)."""
 
     @classmethod
     async def open(
@@ -69,6 +73,8 @@ class ClientConnection:
             name = ERRORS_BY_CODE.get(response.error_code, UnknownServerError).__name__
             raise ConnectionLost(f"{self.address} does not tell its versions: error {response.error_code} ({name})")
         self._broker_versions = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
+        self.supported_features = {each.name: each.max_version for each in response.supported_features}
+        self.finalized_features = {each.name: each.max_version_level for each in response.finalized_features}
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name="tidelog", client_software_version=__version__)

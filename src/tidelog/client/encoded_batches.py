@@ -6,6 +6,7 @@ from typing import NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.partition_writers import PartitionWriters
 from tidelog.client.producer_batch import Batch, Identity, Written
+from tidelog.client.producer_identity import ProducerIdentity
 from tidelog.client.producer_settings import ProducerSettings
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import add_sequence, identify, read_header
@@ -24,8 +25,10 @@ class EncodedBatch(NamedTuple):
 class BatchProducer:
     """`async with BatchProducer(cluster) as producer`. Batches of one partition stay in the order of the calls."""
 
-    def __init__(self, cluster: Cluster, settings: ProducerSettings | None = None) -> None:
-        self._writers = PartitionWriters(cluster, settings or ProducerSettings())
+    def __init__(
+        self, cluster: Cluster, settings: ProducerSettings | None = None, identity: ProducerIdentity | None = None
+    ) -> None:
+        self._writers = PartitionWriters(cluster, settings or ProducerSettings(), identity)
 
     async def __aenter__(self) -> "BatchProducer":
         await self._writers.open()
@@ -74,7 +77,14 @@ class _SealedBatch(Batch):
 
     def encoded(self, compression: Codec) -> bytearray:
         if not self._is_identified:
-            identify(self._batch.data, *(self.identity or Identity()), self.base_sequence)
+            identity = self.identity or Identity()
+            identify(
+                self._batch.data,
+                identity.producer_id,
+                identity.producer_epoch,
+                self.base_sequence,
+                is_transactional=identity.is_transactional,
+            )
             self._is_identified = True
         return self._batch.data
 

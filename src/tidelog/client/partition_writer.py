@@ -160,12 +160,13 @@ class PartitionWriter:
         leader = self._cluster.metadata.leader_of(self._topic_partition)
         connection = await self._cluster.connections.to(leader.broker.address)
         if self._settings.is_idempotent and batch.identity is None:
-            self._number(batch, await self._producer_identity.get())
+            self._number(batch, await self._producer_identity.get(self._topic_partition))
         timeout_s = min(self._settings.request_timeout_s, attempts.remaining_s)
         version = connection.version_of(ProduceRequest)
         topic_id = self._cluster.metadata.topic(self._topic_partition.topic).topic_id
         if topic_id == ZERO_UUID:
             version = min(version, TOPIC_IDS_FROM_VERSION - 1)
+        version = min(version, self._producer_identity.last_produce_version)
         request = self._request(batch, topic_id, timeout_s)
         if self._settings.acks == 0:
             return await _send_unacknowledged(connection, request, version)
@@ -182,7 +183,12 @@ class PartitionWriter:
         records = memoryview(batch.encoded(self._settings.compression))
         data = PartitionProduceData(index=self._topic_partition.partition, records=records)
         topic = TopicProduceData(name=self._topic_partition.topic, topic_id=topic_id, partition_data=[data])
-        return ProduceRequest(acks=self._settings.acks, timeout_ms=int(timeout_s * 1000), topic_data=[topic])
+        return ProduceRequest(
+            transactional_id=self._producer_identity.transactional_id,
+            acks=self._settings.acks,
+            timeout_ms=int(timeout_s * 1000),
+            topic_data=[topic],
+        )
 
 
 def _closed() -> ConnectionLost:

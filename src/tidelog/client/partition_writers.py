@@ -7,7 +7,7 @@ from tidelog.client.metadata import TopicMetadata
 from tidelog.client.partition_writer import PartitionWriter
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.producer_batch import Batch
-from tidelog.client.producer_identity import ProducerIdentity
+from tidelog.client.producer_identity import IdempotentIdentity, ProducerIdentity
 from tidelog.client.producer_settings import ProducerSettings
 from tidelog.client.tasks import BackgroundTasks
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
@@ -21,10 +21,10 @@ class NoSuchPartition(UnknownTopicOrPartition):
 
 
 class PartitionWriters:
-    def __init__(self, cluster: Cluster, settings: ProducerSettings) -> None:
+    def __init__(self, cluster: Cluster, settings: ProducerSettings, identity: ProducerIdentity | None = None) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._identity = ProducerIdentity(cluster)
+        self._identity = identity or IdempotentIdentity(cluster)
         self._writers: dict[TopicPartition, PartitionWriter] = {}
         self._tasks = BackgroundTasks()
         self._unfinished_bytes = 0

@@ -5,6 +5,7 @@ from tidelog.client.metadata import TopicMetadata
 from tidelog.client.partition_writers import NoSuchPartition, PartitionWriters
 from tidelog.client.partitioner import StickyPartitions, partition_of_key
 from tidelog.client.producer_batch import Acknowledgement, Delivery, record_bytes
+from tidelog.client.producer_identity import ProducerIdentity
 from tidelog.client.producer_settings import ProducerSettings
 from tidelog.protocol.records import Headers, Record
 from tidelog.runtime.clock import Clock
@@ -16,12 +17,18 @@ __all__ = ["Acknowledgement", "Delivery", "NoSuchPartition", "Producer", "Produc
 class Producer:
     """`async with Producer(cluster, clock) as producer`. Records of one partition stay in the order of the calls."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, settings: ProducerSettings | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        settings: ProducerSettings | None = None,
+        identity: ProducerIdentity | None = None,
+    ) -> None:
         self._cluster = cluster
         self._clock = clock
         self.settings = settings or ProducerSettings()
         self._sticky = StickyPartitions(cluster.randomness)
-        self._writers = PartitionWriters(cluster, self.settings)
+        self._writers = PartitionWriters(cluster, self.settings, identity)
 
     async def __aenter__(self) -> "Producer":
         await self._writers.open()

@@ -27,6 +27,7 @@ class Identity(NamedTuple):
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+    is_transactional: bool = False
 
 
 class Written(NamedTuple):
@@ -107,6 +108,7 @@ class FillingBatch(Batch):
                     producer_id=identity.producer_id,
                     producer_epoch=identity.producer_epoch,
                     base_sequence=self.base_sequence,
+                    is_transactional=identity.is_transactional,
                 )
             )
         return self._encoded

@@ -1,23 +1,45 @@
-"""The producer id of an idempotent producer, asked for when first needed and again when it is spent."""
+"""Who a producer is to the brokers, asked for when first needed and again when it is spent."""
 
 import asyncio
+from typing import Protocol
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer_batch import Identity
 from tidelog.errors import NO_ERROR, error_of
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.protocol.messages.produce import ProduceRequest
+from tidelog.types import TopicPartition
 
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 
-class ProducerIdentity:
+class ProducerIdentity(Protocol):
+    @property
+    def transactional_id(self) -> str | None: ...
+
+    @property
+    def last_produce_version(self) -> int:
+        """The newest version of Produce to write with: newer ones may promise more."""
+
+    async def get(self, topic_partition: TopicPartition) -> Identity:
+        """For a batch of this partition; raises what the broker says, or ConnectionLost."""
+
+    def renew(self, spent: Identity) -> None:
+        """Whether its last batch was written is not known: it must not number any more."""
+
+
+class IdempotentIdentity:
+    """A producer without transactions: begins again as somebody else when it has to."""
+
+    transactional_id = None
+    last_produce_version = ProduceRequest.__versions__.last
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._identity: Identity | None = None
         self._asking = asyncio.Lock()
 
-    async def get(self) -> Identity:
-        """Raises what the broker says, or ConnectionLost."""
+    async def get(self, topic_partition: TopicPartition) -> Identity:
         async with self._asking:
             if self._identity is None:
                 request = InitProducerIdRequest(transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)

@@ -129,8 +129,19 @@ def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) ->
     _LEADER_EPOCH.pack_into(batch, LENGTH_OVERHEAD_BYTES, leader_epoch)
 
 
-def identify(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+def identify(
+    batch: bytearray | memoryview,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    *,
+    is_transactional: bool = False,
+) -> None:
     """Give the batch its producer and number, in place; the CRC covers them and is made right."""
+    (attributes,) = ATTRIBUTES.unpack_from(batch, CRC_START)
+    ATTRIBUTES.pack_into(
+        batch, CRC_START, (attributes & ~TRANSACTIONAL_BIT) | (TRANSACTIONAL_BIT if is_transactional else 0)
+    )
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     seal(batch)
 
