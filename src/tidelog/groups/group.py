@@ -51,3 +51,9 @@ class Group(Protocol):
 
     def write_tombstones(self, effects: Effects) -> None:
         """Take all records of the group back, but for its offsets."""
+
+    def offsets_unused_since_ms(self, committed_at_ms: int) -> int | None:
+        """From when on the retention of an offset counts that was committed at this time; None while it is in use.
+
+        Offsets of topics that the group is subscribed to are in use in any case: nobody asks for them.
+        """
