@@ -14,6 +14,8 @@ DELIBERATE_DIFFERENCES = {
     "broker.id": {"bounds"},
     "broker.session.timeout.ms": {"bounds"},
     "default.replication.factor": {"bounds"},
+    "group.consumer.assignors": {"bounds"},
+    "group.consumer.migration.policy": {"bounds"},
     "listener.security.protocol.map": {"update"},
     "listeners": {"update"},
     "log.dir": {"default"},

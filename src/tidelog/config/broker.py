@@ -4,6 +4,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelog.config.coordinators import CoordinatorSettings
 from tidelog.config.listeners import Endpoint, parse_address, parse_listeners, parse_protocol_map
 from tidelog.config.setting import INT_MAX, LONG_MAX, ConfigType, UpdateMode, setting
 from tidelog.config.topic import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
@@ -13,7 +14,7 @@ GENERATED_ID = -1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BrokerSettings:
+class BrokerSettings(CoordinatorSettings):
     """Built from keywords by code; from a file and flags, with all checks, by `config.loading`."""
 
     auto_create_topics_enable: bool = setting(

@@ -212,6 +212,31 @@ def _check_metrics_listener(settings: BrokerSettings) -> None:
         parse_address(settings.metrics_listener)
 
 
+def _check_group_sessions(settings: BrokerSettings) -> None:
+    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
+        raise BadValue("must not be less than group.min.session.timeout.ms")
+
+
+def _check_consumer_sessions(settings: BrokerSettings) -> None:
+    shortest, longest = settings.group_consumer_min_session_timeout_ms, settings.group_consumer_max_session_timeout_ms
+    if not shortest <= settings.group_consumer_session_timeout_ms <= longest:
+        raise BadValue(f"must lie between the shortest and the longest allowed, {shortest} and {longest}")
+
+
+def _check_consumer_heartbeats(settings: BrokerSettings) -> None:
+    shortest = settings.group_consumer_min_heartbeat_interval_ms
+    longest = settings.group_consumer_max_heartbeat_interval_ms
+    if not shortest <= settings.group_consumer_heartbeat_interval_ms <= longest:
+        raise BadValue(f"must lie between the shortest and the longest allowed, {shortest} and {longest}")
+    if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
+        raise BadValue("must be less than group.consumer.session.timeout.ms, or members would lose their sessions")
+
+
+def _check_assignors(settings: BrokerSettings) -> None:
+    if not settings.group_consumer_assignors:
+        raise BadValue("at least one assignor must be given")
+
+
 _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("node.id", _check_ids),
     ("log.dirs", _check_log_directories),
@@ -224,4 +249,8 @@ _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("advertised.listeners", _check_advertised_listeners),
     ("inter.broker.listener.name", _check_inter_broker_listener),
     ("metrics.listener", _check_metrics_listener),
+    ("group.max.session.timeout.ms", _check_group_sessions),
+    ("group.consumer.session.timeout.ms", _check_consumer_sessions),
+    ("group.consumer.heartbeat.interval.ms", _check_consumer_heartbeats),
+    ("group.consumer.assignors", _check_assignors),
 )
