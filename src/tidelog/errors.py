@@ -355,3 +355,9 @@ def error_of(code: int, context: str = "", message: str | None = None) -> KafkaE
     found = ERRORS_BY_CODE.get(code)
     said = message or (f"error code {code}" if found is None else (found.__doc__ or "").strip())
     return (found or UnknownServerError)(f"{context}: {said}" if context else said)
+
+
+def raise_error(code: int, context: str = "", message: str | None = None) -> None:
+    """Nothing, if the code is that of success."""
+    if code != NO_ERROR:
+        raise error_of(code, context, message)

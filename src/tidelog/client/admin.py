@@ -8,7 +8,7 @@ from tidelog.client.bootstrap import Address
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import BrokerMetadata, ClusterMetadata, TopicMetadata
 from tidelog.client.pipeline import ConnectionLost
-from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut, TopicAlreadyExists, UnknownTopicOrPartition, error_of
+from tidelog.errors import KafkaError, RequestTimedOut, TopicAlreadyExists, UnknownTopicOrPartition, raise_error
 from tidelog.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -70,7 +70,7 @@ class Admin:
         async def attempt() -> None:
             response = await self._cluster.ask_controller(request, CreateTopicsResponse)
             for result in response.topics:
-                _raise_error(result.error_code, result.error_message)
+                raise_error(result.error_code, message=result.error_message)
 
         await self._change(f"creating topic {name}", attempt, TopicAlreadyExists)
         await self._until_everywhere(lambda metadata: _has_leaders(metadata, name), name)
@@ -87,7 +87,7 @@ class Admin:
             for result in response.responses:
                 if result.error_code == UnknownTopicOrPartition.code:
                     raise _NoSuchTopic(f"topic {name} does not exist")
-                _raise_error(result.error_code, result.error_message)
+                raise_error(result.error_code, message=result.error_message)
 
         await self._change(f"deleting topic {name}", attempt, _NoSuchTopic)
         await self._until_everywhere(lambda metadata: name not in metadata.topics, name)
@@ -128,7 +128,7 @@ class Admin:
     async def describe_cluster(self) -> ClusterDescription:
         async def attempt() -> DescribeClusterResponse:
             response = await self._cluster.ask_any(DescribeClusterRequest(), DescribeClusterResponse)
-            _raise_error(response.error_code, response.error_message)
+            raise_error(response.error_code, message=response.error_message)
             return response
 
         response = await self._retrying("describing the cluster", attempt)
@@ -148,7 +148,7 @@ class Admin:
         try:
             request = DescribeLogDirsRequest(topics=None)
             response = await self._cluster.ask_broker(broker_id, request, DescribeLogDirsResponse)
-            _raise_error(response.error_code, None)
+            raise_error(response.error_code)
         except (KafkaError, ConnectionLost) as error:
             return error
         return response
@@ -205,13 +205,8 @@ def _has_leaders(metadata: ClusterMetadata, topic: str) -> bool:
     return found is not None and all(partition.leader in metadata.brokers for partition in found.partitions.values())
 
 
-def _raise_error(code: int, message: str | None) -> None:
-    if code != NO_ERROR:
-        raise error_of(code, message=message)
-
-
 def _good(result: DescribeConfigsResult) -> DescribeConfigsResult:
-    _raise_error(result.error_code, result.error_message)
+    raise_error(result.error_code, message=result.error_message)
     return result
 
 
