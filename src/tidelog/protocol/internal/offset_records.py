@@ -1,7 +1,8 @@
 """Records of __consumer_offsets: committed offsets and classic groups."""
 
-from tidelog.protocol.fields import array, binary, int32, int64, string
+from tidelog.protocol.fields import array, binary, int32, int64, string, uuid
 from tidelog.protocol.structs import Message, Struct
+from tidelog.types import Uuid
 
 
 class OffsetCommitKey(Message, versions="0-1"):
@@ -16,6 +17,7 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     metadata: str = string()
     commit_timestamp: int = int64()
     expire_timestamp: int = int64(versions="1", default=-1)
+    topic_id: Uuid = uuid(versions="4+", tag=0)
 
 
 class GroupMetadataKey(Message, versions="2"):

@@ -1,0 +1,53 @@
+"""Committed offsets as Kafka 4.3 writes them to __consumer_offsets."""
+
+from typing import NamedTuple
+
+from tidelog.protocol.internal.offset_records import OffsetCommitKey, OffsetCommitValue
+from tidelog.protocol.internal.versioned import decode_versioned, encode_versioned
+from tidelog.types import NO_LEADER_EPOCH, NO_TIMESTAMP, ZERO_UUID, Uuid
+
+KEY_VERSION = 1
+VALUE_VERSION = 4
+VALUE_VERSION_WITH_EXPIRY = 1
+"""The one version that can say when an offset expires: consumers of old ask for it with their commits."""
+
+
+class CommittedOffset(NamedTuple):
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    committed_at_ms: int = NO_TIMESTAMP
+    expires_at_ms: int = NO_TIMESTAMP
+    topic_id: Uuid = ZERO_UUID
+
+    def is_of(self, topic_id: Uuid) -> bool:
+        """Whether it may belong to the topic of this id; a topic made anew under an old name has another one."""
+        return ZERO_UUID in (self.topic_id, topic_id) or self.topic_id == topic_id
+
+
+def encode_key(group_id: str, topic: str, partition: int) -> bytes:
+    return encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=partition), KEY_VERSION)
+
+
+def encode_value(committed: CommittedOffset) -> bytes:
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.committed_at_ms,
+        expire_timestamp=committed.expires_at_ms,
+        topic_id=committed.topic_id,
+    )
+    return encode_versioned(value, VALUE_VERSION if committed.expires_at_ms < 0 else VALUE_VERSION_WITH_EXPIRY)
+
+
+def decode_value(data: bytes) -> CommittedOffset:
+    value = decode_versioned(OffsetCommitValue, data)
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
