@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tidelog.spark import session
 from tidelog.spark.java import bundled_java_home, choose_java
+from tidelog.spark.python_command import launcher, pyspark_home, python_command
 from tidelog.spark.source import DefaultSource
 from tidelog.spark.spark_session import (
     SETTINGS,
@@ -81,6 +83,31 @@ def test_the_bundled_java_starts_with_the_flag_that_spark_gives(tmp_path: Path) 
     ended = subprocess.run(command, env={"PATH": ""}, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "21." in ended.stderr
+
+
+def test_python_processes_of_spark_import_what_is_compiled(tmp_path: Path) -> None:
+    of_spark = [f"{pyspark_home()}/{name}" for name in ("python/lib/pyspark.zip", "jars/spark-core.jar")]
+    by_user = ["/their modules", "/their/jars/x.zip"]
+    command = [str(launcher(tmp_path)), "-c", "import os, sys; print(sys.executable, os.environ['PYTHONPATH'])"]
+    ended = subprocess.run(
+        command, env={"PYTHONPATH": ":".join(of_spark + by_user)}, capture_output=True, text=True, check=False
+    )
+    assert ended.stdout.strip() == f"{sys.executable} {':'.join(by_user)}", ended.stderr
+
+
+def test_without_a_place_for_a_script_spark_starts_this_python(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert python_command(tmp_path / "file") == sys.executable
+
+
+@pytest.mark.spark
+def test_pyspark_in_a_task_is_the_one_that_is_installed(spark: "SparkSession") -> None:
+    def where(_number: int) -> str:
+        import pyspark
+
+        return pyspark.__file__
+
+    assert spark.sparkContext.parallelize([1], 1).map(where).collect() == [f"{pyspark_home()}/__init__.py"]
 
 
 @pytest.mark.spark

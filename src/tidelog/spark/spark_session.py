@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.spark.java import choose_java
+from tidelog.spark.python_command import python_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,8 +101,9 @@ def prepare_environment(master: str | None, given: Mapping[str, str]) -> tuple[s
     by_user = settings_outside(os.environ) | dict(given)
     master = master or by_user.get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
     choose_java()
-    python = os.environ.setdefault("PYSPARK_PYTHON", by_user.get("spark.pyspark.python") or sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable if is_on_loopback(master) else python)
+    own_python = python_command() if is_local(master) else sys.executable
+    python = os.environ.setdefault("PYSPARK_PYTHON", by_user.get("spark.pyspark.python") or own_python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", own_python if is_on_loopback(master) else python)
     if is_on_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return master, by_user
