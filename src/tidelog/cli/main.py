@@ -4,7 +4,21 @@ import argparse
 from collections.abc import Sequence
 
 from tidelog import __version__
-from tidelog.cli import audit, broker, consume, down, kill, pipeline, produce, start, status, topic, up
+from tidelog.cli import (
+    audit,
+    broker,
+    consume,
+    down,
+    group,
+    kill,
+    pipeline,
+    produce,
+    start,
+    status,
+    topic,
+    transaction,
+    up,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +39,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tidelog {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for command in (up, status, kill, start, down, topic, produce, consume, pipeline, audit, broker):
+    for command in (
+        up,
+        status,
+        kill,
+        start,
+        down,
+        topic,
+        produce,
+        consume,
+        group,
+        transaction,
+        pipeline,
+        audit,
+        broker,
+    ):
         command.add_command(commands)
     return parser

@@ -1,0 +1,294 @@
+"""`tidelog group`: which groups read what, how far they have come, and moving them."""
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.cli.client_session import Refused, add_client_options, carry_out
+from tidelog.terminal.texts import plural
+from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.group_admin import GroupAdmin, GroupDescription, GroupMemberDescription
+
+LONG_NUMBER = 2**63 - 1
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "group",
+        help="consumer groups: list, describe with lag, reset offsets, delete",
+        description="Consumer groups: who reads what, how far they have come, and how to move them.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    _add_list(actions)
+    _add_describe(actions)
+    _add_reset_offsets(actions)
+    _add_delete(actions)
+
+
+def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = actions.add_parser("list", help="list all groups", description="List all groups, with their state.")
+    add_client_options(parser)
+    parser.set_defaults(run=lambda options: carry_out("group list", _list, options))
+
+
+def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = actions.add_parser(
+        "describe",
+        help="show members, committed offsets and lag",
+        description="Show who is in a group, what each member reads, how far the group has come and how far it lags.",
+    )
+    parser.add_argument("group", metavar="GROUP")
+    add_client_options(parser)
+    parser.set_defaults(run=lambda options: carry_out("group describe", _describe, options))
+
+
+def _add_reset_offsets(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = actions.add_parser(
+        "reset-offsets",
+        help="let a group go on from elsewhere",
+        description="Let a group without members go on from elsewhere. Shows what would change; --execute does it.",
+    )
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument(
+        "--topic",
+        metavar="TOPIC[:N,N...]",
+        action="append",
+        dest="topics",
+        type=_topic_option,
+        help="a topic, or some partitions of it; may be repeated (all that the group has committed)",
+    )
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to-earliest", action="store_true", help="to the first record that is still there")
+    target.add_argument("--to-latest", action="store_true", help="to the end: only what comes from now on")
+    target.add_argument("--to-offset", metavar="N", type=_offset_option, help="to this offset")
+    target.add_argument(
+        "--to-time", metavar="TIME", type=_time_option, help="to the first record of this time, as 2026-01-31T12:00"
+    )
+    target.add_argument(
+        "--shift-by", metavar="N", type=_shift_option, help="by so many records, forth or (negative) back"
+    )
+    parser.add_argument("--execute", action="store_true", help="do it; without this it is only shown")
+    add_client_options(parser)
+    parser.set_defaults(run=lambda options: carry_out("group reset-offsets", _reset_offsets, options))
+
+
+def _add_delete(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = actions.add_parser(
+        "delete",
+        help="forget a group and its offsets",
+        description="Forget a group that has no members, and how far it has come.",
+    )
+    parser.add_argument("group", metavar="GROUP")
+    add_client_options(parser)
+    parser.set_defaults(run=lambda options: carry_out("group delete", _delete, options))
+
+
+# -- options
+
+
+class _Topic(NamedTuple):
+    name: str
+    partitions: frozenset[int] | None
+    """None for all."""
+
+
+def _topic_option(text: str) -> _Topic:
+    name, separator, numbers = text.partition(":")
+    parts = numbers.split(",")
+    if not name or (separator and not all(part.isascii() and part.isdecimal() for part in parts)):
+        raise argparse.ArgumentTypeError(f"expected TOPIC or TOPIC:0,1, found {text!r}")
+    return _Topic(name, frozenset(map(int, parts)) if separator else None)
+
+
+def _offset_option(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) > LONG_NUMBER:
+        raise argparse.ArgumentTypeError(f"expected an offset from 0 on, found {text!r}")
+    return int(text)
+
+
+def _shift_option(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number of records such as -100, found {text!r}") from None
+
+
+def _time_option(text: str) -> int:
+    """In milliseconds; local time unless it says otherwise."""
+    from datetime import datetime
+
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"expected a time such as 2026-01-31T12:00 or 2026-01-31T12:00:00Z, found {text!r}"
+        ) from None
+
+
+# -- list, describe, delete
+
+
+async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
+    from tidelog.client.group_admin import GroupAdmin
+    from tidelog.terminal.tables import table
+
+    groups = await GroupAdmin(cluster).list_groups()
+    if not groups:
+        print("no groups yet; a consumer with a group.id makes one")
+        return
+    rows = [(group.group_id, group.kind.lower() or "-", group.state, group.coordinator) for group in groups]
+    print("\n".join(table(["GROUP", "KIND", "STATE", "COORDINATOR"], rows)))
+
+
+async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
+    from tidelog.client.group_admin import GroupAdmin
+    from tidelog.terminal.tables import table
+
+    admin = GroupAdmin(cluster)
+    group = await _find_group(admin, options.group)
+    committed = {key: value.offset for key, value in (await admin.offsets(group.group_id)).items()}
+    owners = {key: member for member in group.members for key in member.partitions}
+    ends = await _ends(cluster, [*committed, *owners])
+    lags = {key: max(ends[key] - offset, 0) for key, offset in committed.items() if key in ends}
+    print(f"group     {group.group_id}")
+    print(f"kind      {group.kind}{f', assignor {group.assignor}' if group.assignor else ''}")
+    print(f"state     {group.state}, {plural(len(group.members), 'member')}")
+    print(f"lag       {plural(sum(lags.values()), 'record')}")
+    rows = [
+        (
+            *key,
+            committed.get(key, "-"),
+            ends.get(key, "-"),
+            lags.get(key, "-"),
+            *_member_cells(owners.get(key)),
+        )
+        for key in sorted({*committed, *owners})
+    ]
+    if rows:
+        print()
+        print("\n".join(table(["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "HOST"], rows)))
+    for member in group.members:
+        if not member.partitions:
+            print(f"member without partitions: {' at '.join(_member_cells(member))}")
+
+
+def _member_cells(member: "GroupMemberDescription | None") -> tuple[str, str]:
+    if member is None:
+        return "-", "-"
+    return member.instance_id or member.member_id, member.host.removeprefix("/")
+
+
+async def _delete(cluster: "Cluster", options: argparse.Namespace) -> None:
+    from tidelog.client.group_admin import GroupAdmin
+    from tidelog.errors import GroupIdNotFound, NonEmptyGroup
+
+    try:
+        await GroupAdmin(cluster).delete(options.group)
+    except GroupIdNotFound:
+        raise _no_such_group(options.group) from None
+    except NonEmptyGroup:
+        raise Refused(f"group {options.group} has members: stop its consumers first") from None
+    print(f"deleted group {options.group}")
+
+
+# -- reset-offsets
+
+
+async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> None:
+    from tidelog.client.group_admin import GroupAdmin
+    from tidelog.errors import UnknownMemberId
+    from tidelog.terminal.tables import table
+
+    admin = GroupAdmin(cluster)
+    committed = {key: value.offset for key, value in (await admin.offsets(options.group)).items()}
+    partitions = await _chosen_partitions(cluster, options.group, options.topics, committed)
+    targets = await _targets(cluster, partitions, committed, options)
+    rows = [(*key, committed.get(key, "-"), offset) for key, offset in sorted(targets.items())]
+    print("\n".join(table(["TOPIC", "PARTITION", "COMMITTED", "NEW"], rows)))
+    if not options.execute:
+        print("nothing was changed; add --execute to do it")
+        return
+    try:
+        await admin.commit(options.group, targets)
+    except UnknownMemberId:
+        raise Refused(f"group {options.group} has members: stop its consumers first") from None
+    print(f"group {options.group} goes on from there")
+
+
+async def _chosen_partitions(
+    cluster: "Cluster", group_id: str, topics: list[_Topic] | None, committed: Mapping[TopicPartition, int]
+) -> list[TopicPartition]:
+    if topics is None:
+        if not committed:
+            raise Refused(f"group {group_id} has committed nothing: name topics with --topic")
+        return list(committed)
+    metadata = await cluster.ask_topics([topic.name for topic in topics])
+    chosen = []
+    for topic in topics:
+        if topic.name not in metadata.topics:
+            raise Refused(f"topic {topic.name} does not exist; `tidelog topic list` shows those that do")
+        known = metadata.topics[topic.name].partitions
+        missing = (topic.partitions or frozenset()) - known.keys()
+        if missing:
+            raise Refused(f"topic {topic.name} has partitions 0 to {len(known) - 1}, not {min(missing)}")
+        chosen += [TopicPartition(topic.name, number) for number in sorted(topic.partitions or known)]
+    return chosen
+
+
+async def _targets(
+    cluster: "Cluster",
+    partitions: list[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    options: argparse.Namespace,
+) -> dict[TopicPartition, int]:
+    """Never outside of what is there."""
+    from tidelog.client.offsets import BEGINNING, END, list_offsets
+
+    starts = {key: at.offset for key, at in (await list_offsets(cluster, dict.fromkeys(partitions, BEGINNING))).items()}
+    ends = {key: at.offset for key, at in (await list_offsets(cluster, dict.fromkeys(partitions, END))).items()}
+    if options.to_earliest:
+        return starts
+    if options.to_latest:
+        return ends
+    if options.to_time is not None:
+        found = await list_offsets(cluster, dict.fromkeys(partitions, options.to_time))
+        wanted = {key: at.offset if at.offset >= 0 else ends[key] for key, at in found.items()}
+    elif options.to_offset is not None:
+        wanted = dict.fromkeys(partitions, options.to_offset)
+    else:
+        wanted = {key: committed.get(key, ends[key]) + options.shift_by for key in partitions}
+    return {key: min(max(offset, starts[key]), ends[key]) for key, offset in wanted.items()}
+
+
+# -- what they look up
+
+
+async def _find_group(admin: "GroupAdmin", group_id: str) -> "GroupDescription":
+    from tidelog.errors import GroupIdNotFound
+
+    try:
+        return await admin.describe(group_id)
+    except GroupIdNotFound:
+        raise _no_such_group(group_id) from None
+
+
+def _no_such_group(group_id: str) -> Refused:
+    return Refused(f"there is no group {group_id}; `tidelog group list` shows those that are")
+
+
+async def _ends(cluster: "Cluster", partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Of those partitions that still exist."""
+    from tidelog.client.offsets import END, list_offsets
+
+    topics = {key.topic for key in partitions}
+    metadata = await cluster.ask_topics(sorted(topics))
+    existing = [
+        key
+        for key in partitions
+        if key.topic in metadata.topics and key.partition in metadata.topics[key.topic].partitions
+    ]
+    found = await list_offsets(cluster, dict.fromkeys(existing, END)) if existing else {}
+    return {key: at.offset for key, at in found.items()}
