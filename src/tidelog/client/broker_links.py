@@ -1,0 +1,48 @@
+"""The connections of a broker to other brokers, and to itself, for what coordinators and partition leaders ask."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tidelog.client.bootstrap import Address
+from tidelog.client.connection import ConnectionLost
+from tidelog.client.connections import Connections
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import UnsupportedVersion
+from tidelog.protocol.structs import Request, Response
+from tidelog.runtime.network import Network
+from tidelog.types import BrokerId
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+class BrokerLinks:
+    """Brokers are found by their id, in the image of now, and reached through the listener for brokers."""
+
+    def __init__(
+        self, network: Network, client_id: str, image: Callable[[], ClusterImage], listener_name: str | None = None
+    ) -> None:
+        self._image = image
+        self._listener_name = listener_name
+        self._connections = Connections(network, client_id, connect_timeout_s=CONNECT_TIMEOUT_S)
+
+    async def ask(
+        self, broker_id: BrokerId, request: Request, answer_type: type[ResponseT], timeout_s: float
+    ) -> ResponseT:
+        """Raises ConnectionLost, whatever it was that kept the broker from answering."""
+        connection = await self._connections.to(self._address_of(broker_id))
+        try:
+            return await connection.ask(request, answer_type, timeout_s=timeout_s)
+        except UnsupportedVersion as error:
+            raise ConnectionLost(error.message or str(error)) from error
+
+    def _address_of(self, broker_id: BrokerId) -> Address:
+        broker = self._image().brokers.get(broker_id)
+        endpoint = None if broker is None else broker.inter_broker_endpoint(self._listener_name)
+        if endpoint is None:
+            raise ConnectionLost(f"broker {broker_id} is not there")
+        return Address(endpoint.host, endpoint.port)
+
+    def close(self) -> None:
+        self._connections.close()

@@ -1,0 +1,345 @@
+"""How transactions ended, told to the leaders of their partitions: WriteTxnMarkers, repeated until it is done.
+
+A marker that a partition has already is harmless, so whenever it is doubtful whether one was written it is sent again.
+Each broker has one request under way; what comes meanwhile goes with the next one.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from tidelog.client.connection import ConnectionLost
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import (
+    ERRORS_BY_CODE,
+    NO_ERROR,
+    InvalidProducerEpoch,
+    TransactionCoordinatorFenced,
+    UnknownServerError,
+)
+from tidelog.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from tidelog.runtime.clock import Clock
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MAX_MARKERS_PER_REQUEST = 1000
+REQUEST_TIMEOUT_S = 30.0
+BACKOFF_S = 0.1
+LONGEST_BACKOFF_S = 2.0
+MISSING_TOPIC_GRACE_S = 1.0
+"""A topic that the image lacks for so long is deleted; one that is missing for a moment may be quite new."""
+
+
+class Marker(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_committed: bool
+    transaction_version: int
+    partitions: frozenset[TopicPartition]
+    coordinator_partition: int
+    """Of the transaction state topic: whose leader sends the marker."""
+
+
+OnWritten = Callable[[frozenset[TopicPartition]], None]
+
+
+class Links(Protocol):
+    """What is needed of `BrokerLinks`."""
+
+    async def ask(
+        self,
+        broker_id: BrokerId,
+        request: WriteTxnMarkersRequest,
+        answer_type: type[WriteTxnMarkersResponse],
+        timeout_s: float,
+    ) -> WriteTxnMarkersResponse: ...
+
+
+class _Pending:
+    """A marker, as far as it is not written yet."""
+
+    __slots__ = ("left", "marker", "on_written", "since_s")
+
+    def __init__(self, marker: Marker, on_written: OnWritten, since_s: float) -> None:
+        self.marker = marker
+        self.left = set(marker.partitions)
+        self.on_written = on_written
+        self.since_s = since_s
+
+    def written(self, partitions: Iterable[TopicPartition]) -> None:
+        done = frozenset(self.left.intersection(partitions))
+        if done:
+            self.left -= done
+            self.on_written(done)
+
+
+class _Lane:
+    """What one broker is to be told, or what has no leader for now."""
+
+    __slots__ = ("flight", "lost_backoff_s", "queue", "refused", "refused_backoff_s", "task", "timer")
+
+    def __init__(self) -> None:
+        self.queue: dict[_Pending, set[TopicPartition]] = defaultdict(set)
+        self.flight: dict[_Pending, set[TopicPartition]] = {}
+        """What the request under way is about, as far as it still matters what this broker answers."""
+        self.refused: dict[_Pending, set[TopicPartition]] = defaultdict(set)
+        """What it could not write, to be asked for again in a while. Everything else goes on meanwhile."""
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.lost_backoff_s = BACKOFF_S
+        self.refused_backoff_s = BACKOFF_S
+
+    def take(self) -> dict[_Pending, set[TopicPartition]]:
+        """For one request: a response tells markers apart by their producer id, so each has one."""
+        taken: dict[int, _Pending] = {}
+        for pending in self.queue:
+            if len(taken) < MAX_MARKERS_PER_REQUEST:
+                taken.setdefault(pending.marker.producer_id, pending)
+        self.flight = {pending: self.queue.pop(pending) for pending in taken.values()}
+        return self.flight
+
+    def put_back(self, partitions_of: dict[_Pending, set[TopicPartition]]) -> None:
+        for pending, partitions in partitions_of.items():
+            if partitions & pending.left:
+                self.queue[pending] |= partitions & pending.left
+
+
+class MarkerSender:
+    """Sends markers until every partition has them, follows their leaders, and forgets what is no longer ours."""
+
+    def __init__(self, links: Links, clock: Clock, image: Callable[[], ClusterImage]) -> None:
+        self._links = links
+        self._clock = clock
+        self._image = image
+        self._seen = image()
+        self._pending: dict[int, set[_Pending]] = defaultdict(set)
+        self._lanes: dict[BrokerId, _Lane] = defaultdict(_Lane)
+        self._is_closed = False
+
+    # ---- what others see
+
+    def send(self, marker: Marker, on_written: OnWritten) -> None:
+        """`on_written` hears of partitions as their leaders have the marker, or as their topics are gone."""
+        pending = _Pending(marker, on_written, self._clock.monotonic())
+        if not pending.left:
+            on_written(frozenset())
+            return
+        self._pending[marker.coordinator_partition].add(pending)
+        self._assign(pending, pending.left)
+
+    def forget(self, coordinator_partition: int) -> None:
+        """Another broker is the coordinator now, and sends them itself."""
+        for pending in self._pending.pop(coordinator_partition, ()):
+            pending.left.clear()
+            for lane in self._lanes.values():
+                lane.queue.pop(pending, None)
+                lane.refused.pop(pending, None)
+
+    def on_image(self, image: ClusterImage) -> None:
+        """Leaders may have moved: what is unsent, or was sent to another than the leader of now, follows them."""
+        if image.topics is self._seen.topics and image.brokers is self._seen.brokers:
+            return
+        self._seen = image
+        for broker_id, lane in list(self._lanes.items()):
+            for waiting in (lane.queue, lane.refused, lane.flight):
+                self._follow_leaders(broker_id, waiting)
+
+    def _follow_leaders(self, broker_id: BrokerId, waiting: dict[_Pending, set[TopicPartition]]) -> None:
+        for pending, partitions in list(waiting.items()):
+            moved = {each for each in partitions if self._leader_of(each) != broker_id}
+            partitions -= moved
+            if not partitions:
+                del waiting[pending]
+            self._assign(pending, moved)
+
+    @property
+    def pending_count(self) -> int:
+        """Partitions that lack a marker."""
+        return sum(len(pending.left) for pending in self._all_pending())
+
+    @property
+    def oldest_age_s(self) -> float:
+        """For how long the marker that waits longest has waited; 0 if none does."""
+        now_s = self._clock.monotonic()
+        return max((now_s - pending.since_s for pending in self._all_pending()), default=0.0)
+
+    def _all_pending(self) -> Iterator[_Pending]:
+        for several in self._pending.values():
+            yield from several
+
+    async def close(self) -> None:
+        self._is_closed = True
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        for lane in self._lanes.values():
+            if lane.timer is not None:
+                lane.timer.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- who is to be told
+
+    def _leader_of(self, topic_partition: TopicPartition) -> BrokerId:
+        """NO_BROKER also for a leader that is not alive, and for a partition that is not known."""
+        image = self._image()
+        partition = image.partition(topic_partition)
+        return partition.leader if partition is not None and partition.leader in image.brokers else NO_BROKER
+
+    def _assign(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in list(partitions):
+            leader = self._leader_of(topic_partition)
+            self._lanes[leader].queue[pending].add(topic_partition)
+            self._run(leader)
+
+    def _run(self, broker_id: BrokerId) -> None:
+        lane = self._lanes[broker_id]
+        if lane.task is None and lane.queue and not self._is_closed:
+            work = self._wait_for_leaders(lane) if broker_id == NO_BROKER else self._tell(broker_id, lane)
+            lane.task = asyncio.get_running_loop().create_task(work)
+
+    async def _wait_for_leaders(self, lane: _Lane) -> None:
+        """Leaders are told by images; only that a topic stays away has to be noticed."""
+        missing: set[TopicPartition] = set()
+        try:
+            while lane.queue:
+                await asyncio.sleep(MISSING_TOPIC_GRACE_S)
+                waiting = {each for partitions in lane.queue.values() for each in partitions}
+                before, missing = missing, {each for each in waiting if self._image().partition(each) is None}
+                for pending, partitions in list(lane.queue.items()):
+                    gone = partitions & missing & before
+                    partitions -= gone
+                    if not partitions:
+                        del lane.queue[pending]
+                    self._on_gone(pending, gone)
+        finally:
+            lane.task = None
+
+    def _on_gone(self, pending: _Pending, partitions: set[TopicPartition]) -> None:
+        if partitions:
+            logger.info(
+                "no marker is needed, the topics are gone producer_id=%d partitions=%s",
+                pending.marker.producer_id,
+                ",".join(sorted(map(str, partitions))),
+            )
+            self._on_written(pending, partitions)
+
+    def _on_written(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
+        pending.written(partitions)
+        if not pending.left:
+            several = self._pending.get(pending.marker.coordinator_partition)
+            if several is not None:
+                several.discard(pending)
+
+    # ---- telling one broker
+
+    async def _tell(self, broker_id: BrokerId, lane: _Lane) -> None:
+        """Until there is nothing to tell it."""
+        try:
+            while lane.queue:
+                if not await self._tell_once(broker_id, lane):
+                    await asyncio.sleep(lane.lost_backoff_s)
+                    lane.lost_backoff_s = min(2 * lane.lost_backoff_s, LONGEST_BACKOFF_S)
+        finally:
+            lane.task = None
+
+    async def _tell_once(self, broker_id: BrokerId, lane: _Lane) -> bool:
+        """Whether it answered."""
+        flight = lane.take()
+        request = WriteTxnMarkersRequest([_message(pending.marker, parts) for pending, parts in flight.items()])
+        try:
+            answer = await self._links.ask(broker_id, request, WriteTxnMarkersResponse, REQUEST_TIMEOUT_S)
+            lane.lost_backoff_s = BACKOFF_S
+            self._on_answer(broker_id, lane, answer)
+        except ConnectionLost as error:
+            logger.info("markers were not written, trying again broker=%d error=%s", broker_id, error)
+        except Exception:
+            logger.exception("markers were not written, trying again broker=%d", broker_id)
+        is_answered = not lane.flight
+        lane.put_back(lane.flight)
+        lane.flight = {}
+        return is_answered
+
+    def _on_answer(self, broker_id: BrokerId, lane: _Lane, answer: WriteTxnMarkersResponse) -> None:
+        codes = _codes(answer)
+        for pending, partitions in list(lane.flight.items()):
+            told = codes.get(pending.marker.producer_id, {})
+            # What has moved meanwhile was sent to others too, and is as good as written if this broker did it.
+            self._on_written(pending, [each for each in pending.left if _is_done(told.get(each))])
+            del lane.flight[pending]
+            if partitions & pending.left:
+                self._on_refused(broker_id, lane, pending, partitions & pending.left)
+                self._tell_failure(broker_id, pending, partitions & pending.left, told)
+        if not lane.refused:
+            lane.refused_backoff_s = BACKOFF_S
+
+    def _on_refused(self, broker_id: BrokerId, lane: _Lane, pending: _Pending, partitions: set[TopicPartition]) -> None:
+        """Asked again after a rest, or as soon as there is another leader."""
+        moved = {each for each in partitions if self._leader_of(each) != broker_id}
+        self._assign(pending, moved)
+        if partitions - moved:
+            lane.refused[pending] |= partitions - moved
+            if lane.timer is None:
+                loop = asyncio.get_running_loop()
+                lane.timer = loop.call_later(lane.refused_backoff_s, self._ask_again, broker_id, lane)
+                lane.refused_backoff_s = min(2 * lane.refused_backoff_s, LONGEST_BACKOFF_S)
+
+    def _ask_again(self, broker_id: BrokerId, lane: _Lane) -> None:
+        lane.timer = None
+        lane.put_back(lane.refused)
+        lane.refused.clear()
+        self._run(broker_id)
+
+    def _tell_failure(
+        self, broker_id: BrokerId, pending: _Pending, left: set[TopicPartition], told: dict[TopicPartition, int]
+    ) -> None:
+        first = min(left)
+        error = ERRORS_BY_CODE.get(told.get(first, UnknownServerError.code), UnknownServerError)
+        log = logger.warning if error is TransactionCoordinatorFenced else logger.info
+        log(
+            "a marker was refused, trying again broker=%d producer_id=%d partition=%s of=%d error=%s",
+            broker_id,
+            pending.marker.producer_id,
+            first,
+            len(left),
+            error.__name__,
+        )
+
+
+def _is_done(code: int | None) -> bool:
+    """A later epoch of the producer writes there only since this transaction has ended there."""
+    return code in (NO_ERROR, InvalidProducerEpoch.code)
+
+
+def _message(marker: Marker, partitions: set[TopicPartition]) -> WritableTxnMarker:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, index in sorted(partitions):
+        topics[topic].append(index)
+    return WritableTxnMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        transaction_result=marker.is_committed,
+        topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
+    )
+
+
+def _codes(answer: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, int]]:
+    """By producer id and partition."""
+    return {
+        result.producer_id: {
+            TopicPartition(topic.name, partition.partition_index): partition.error_code
+            for topic in result.topics
+            for partition in topic.partitions
+        }
+        for result in answer.markers
+    }
