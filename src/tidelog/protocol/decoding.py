@@ -250,8 +250,20 @@ class DecoderWriter:
                 source.line(f"raise {source.helper(primitives.bad_tag_size)}({tag})")
 
     def _tagged_value(self, field: Field, target: str) -> None:
-        if isinstance(field.type, Nested):
+        if isinstance(field.type, Nested) and self.version in field.nullable:
+            self._nullable_tagged_struct(field.type.struct, target)
+        elif isinstance(field.type, Nested):
             self.source.line(f"{target} = {self._struct(field.type.struct)}")
         else:
             self._value(field.type, target, nullable=self.version in field.nullable)
         self._read_run()
+
+    def _nullable_tagged_struct(self, struct_class: type[Any], target: str) -> None:
+        """Null is zero, as an unsigned varint; elsewhere a struct that may be null is -1 or begins with 1."""
+        presence = self.source.new_name("presence")
+        self._run.append(("B", presence))
+        self._read_run()
+        with self.source.block(f"if {presence}:"):
+            self.source.line(f"{target} = {self._struct(struct_class)}")
+        with self.source.block("else:"):
+            self.source.line(f"{target} = None")

@@ -169,6 +169,8 @@ class EncoderWriter:
         """A tagged field is on the wire only if it differs from its default."""
         if isinstance(field.type, Nested):
             default = self.source.constant(f"default_{field.name}", field.type.struct())
+            if self.version in field.nullable:
+                return f"({value}.{field.name} is None or {value}.{field.name} != {default})"
             return f"({value}.{field.name} is not None and {value}.{field.name} != {default})"
         if field.default is None:
             return f"{value}.{field.name} is not None"
@@ -191,8 +193,20 @@ class EncoderWriter:
         source.line(f"{outer_writer}(b''.join({tags}))")
 
     def _tagged_value(self, field: Field, value: str) -> None:
-        if isinstance(field.type, Nested):
+        if isinstance(field.type, Nested) and self.version in field.nullable:
+            self._nullable_tagged_struct(field.type.struct, value)
+        elif isinstance(field.type, Nested):
             self._struct(field.type.struct, value)
         else:
             self._value(field.type, value, nullable=self.version in field.nullable)
         self._write_run()
+
+    def _nullable_tagged_struct(self, struct_class: type[Any], value: str) -> None:
+        """Null is zero, as an unsigned varint; elsewhere a struct that may be null is -1 or begins with 1."""
+        with self.source.block(f"if {value} is None:"):
+            self._run = [(ZERO_BYTE, "")]
+            self._write_run()
+        with self.source.block("else:"):
+            self._run.append(("b", "1"))
+            self._struct(struct_class, value)
+            self._write_run()

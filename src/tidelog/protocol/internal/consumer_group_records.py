@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tidelog.protocol.fields import array, binary, int8, int32, nested, string, uuid
+from tidelog.protocol.fields import array, binary, int8, int32, int64, nested, string, uuid
 from tidelog.protocol.structs import Message, Struct
 from tidelog.types import Uuid
 
@@ -13,6 +13,7 @@ class ConsumerGroupMetadataKey(Message, versions="3"):
 
 class ConsumerGroupMetadataValue(Message, versions="0", flexible="0+"):
     epoch: int = int32()
+    metadata_hash: int = int64(tag=0)
 
 
 class ConsumerGroupPartitionMetadataKey(Message, versions="4"):
@@ -68,6 +69,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message, versions="6"):
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message, versions="0", flexible="0+"):
     assignment_epoch: int = int32()
+    assignment_timestamp: int = int64(tag=0)
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, versions="7"):
@@ -92,6 +94,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message, versions="8"):
 class TopicPartitions(Struct):
     topic_id: Uuid = uuid()
     partitions: Sequence[int] = array(int32)
+    assignment_epochs: Sequence[int] | None = array(int32, nullable="0+", default=[], tag=0)
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="0+"):
@@ -100,3 +103,14 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible=
     state: int = int8()
     assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
     partitions_pending_revocation: list[TopicPartitions] = array(TopicPartitions)
+
+
+class ConsumerGroupRegularExpressionKey(Message, versions="16"):
+    group_id: str = string()
+    regular_expression: str = string()
+
+
+class ConsumerGroupRegularExpressionValue(Message, versions="0", flexible="0+"):
+    topics: Sequence[str] = array(string)
+    version: int = int64()
+    timestamp: int = int64()

@@ -16,6 +16,8 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(Message, versions="0-1", flexible="1+"):
+    """Kafka writes version 1 from `transaction.version` 1 on."""
+
     producer_id: int = int64()
     producer_epoch: int = int16()
     transaction_timeout_ms: int = int32()
@@ -23,3 +25,12 @@ class TransactionLogValue(Message, versions="0-1", flexible="1+"):
     transaction_partitions: list[PartitionsSchema] | None = array(PartitionsSchema, nullable="0+")
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
+    previous_producer_id: int = int64(versions="1+", default=-1, tag=0)
+    next_producer_id: int = int64(versions="1+", default=-1, tag=1)
+    client_transaction_version: int = int16(versions="1+", tag=2)
+    next_producer_epoch: int = int16(versions="1+", default=-1, tag=3)  # Kafka 4.3 declares it and never writes it
+    # Our own, which Kafka passes over: what a transaction group has committed last, the members that the decision
+    # is about to commit, and the epoch before a producer's own bump (KIP-360), which Kafka forgets with its coordinator.
+    group_batch_id: int = int64(versions="1+", default=-1, tag=10000)
+    group_winners: Sequence[str] = array(string, versions="1+", tag=10001)
+    last_producer_epoch: int = int16(versions="1+", default=-1, tag=10002)

@@ -1,0 +1,26 @@
+import pytest
+
+from tidelog.protocol.transaction_groups import MemberId, coordinator_key, group_id, is_group, parse_member
+
+
+def test_members_belong_to_the_coordinator_of_their_group() -> None:
+    group = group_id("orders")
+    member = str(MemberId(group, 1234, 7, "3.0"))
+    assert is_group(group)
+    assert not is_group(member)
+    assert parse_member(member) == MemberId(group, 1234, 7, "3.0")
+    assert coordinator_key(member) == coordinator_key(group) == group
+
+
+@pytest.mark.parametrize(
+    "transactional_id", ["orders#1.2-3", "tidelog-group-", "tidelog-group-#1.2-3", "tidelog-group-a#x.2-3", "a", ""]
+)
+def test_ids_of_others_are_their_own_keys(transactional_id: str) -> None:
+    assert parse_member(transactional_id) is None
+    assert coordinator_key(transactional_id) == transactional_id
+
+
+@pytest.mark.parametrize("name", ["", "a#b"])
+def test_a_group_needs_a_name_that_members_can_be_told_from(name: str) -> None:
+    with pytest.raises(ValueError, match="without '#'"):
+        group_id(name)
