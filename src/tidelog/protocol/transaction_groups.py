@@ -1,7 +1,7 @@
 """How the transactional ids of a transaction group look: many producers, one decision.
 
-The group is `tidelog-group-<name>`. Its members are `tidelog-group-<name>#<producer id>.<epoch>-<member>`, with producer
-id and epoch of the group as it is open: a member of an earlier one can be told by its name.
+The group is `tidelog-group-<name>`. Its members are `tidelog-group-<name>#<producer id>.<epoch>-<member>`, with
+producer id and epoch of the group as it is open: a member of an earlier one can be told by its name.
 """
 
 import re
