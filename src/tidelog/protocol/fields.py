@@ -150,8 +150,8 @@ def array(
 
 
 def nested(struct: type[T], *, versions: str = "0+", nullable: str = "none", tag: int | None = None) -> T | None:
-    """One struct, or None. A tagged one is sent only if something in it differs from its default; if it may be null, its
-    default is still the empty struct, so that None is sent. One that is neither tagged nor nullable must be given."""
+    """One struct, or None. A tagged one is sent only if something in it differs from its default; if it may be null,
+    its default is still the empty struct, and None is sent. One that is neither tagged nor nullable must be given."""
     return _field(None, Nested(struct), None, versions, nullable, tag)
 
 
