@@ -1,28 +1,43 @@
-"""All groups of one partition of __consumer_offsets: which protocol a request or record belongs to."""
+"""All groups of one partition of __consumer_offsets: which part a request, a record or a timer belongs to."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tidelog.cluster.image import ClusterImage
+from tidelog.errors import NO_ERROR, GroupIdNotFound, KafkaError
 from tidelog.groups.caller import Caller
+from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.protocol import ClassicProtocol
 from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.consumer.protocol import ConsumerProtocol
+from tidelog.groups.expiry import Expiry
 from tidelog.groups.group import Group
+from tidelog.groups.offsets import Offsets
 from tidelog.groups.settings import GroupSettings
+from tidelog.protocol.errors import MalformedMessage
+from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
+from tidelog.protocol.internal.versioned import decode_versioned, version_of
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tidelog.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from tidelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupRequest
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest
+from tidelog.protocol.messages.list_groups import ListedGroup
 from tidelog.protocol.messages.sync_group import SyncGroupRequest
-from tidelog.replicated.machine import Effects, Reply
+from tidelog.replicated.machine import Effects, Producer, Reply, StateRecord
 from tidelog.runtime.randomness import Randomness
+from tidelog.types import Uuid
 
 logger = logging.getLogger(__name__)
 
-CLASSIC, CONSUMER, OFFSETS = "classic", "consumer", "offsets"
-"""Who set a timer: the first part of its key."""
+OFFSET_KEYS = (0, 1)
+CLASSIC_GROUP_KEY = 2
+CONSUMER_GROUP_KEYS = (3, 4, 5, 6, 7, 8, 16)
+
+NOT_FOUND_FROM_VERSION = 6
+"""Of DescribeGroups: before, a group that is not there was described as dead."""
 
 
 class GroupMachine:
@@ -34,8 +49,10 @@ class GroupMachine:
         self.groups: dict[str, Group] = {}
         self.classic = ClassicProtocol(self.groups, settings, randomness)
         self.consumer = ConsumerProtocol(self.groups, settings, image, randomness)
+        self.offsets = Offsets(self.groups, settings, ClassicGroup)
+        self.expiry = Expiry(self.groups, self.offsets.committed, settings)
 
-    # -- membership
+    # -- members
 
     def join(self, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         if self._is_consumer_group(request.group_id):
@@ -69,10 +86,90 @@ class GroupMachine:
     def _is_consumer_group(self, group_id: str) -> bool:
         return isinstance(self.groups.get(group_id), ConsumerGroup)
 
-    # -- timers
+    # -- looking after groups
+
+    def listed(self) -> Iterator[ListedGroup]:
+        for group in self.groups.values():
+            yield ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state_name,
+                group_type=group.kind,
+            )
+
+    def describe(self, group_id: str, api_version: int, reply: Reply, effects: Effects) -> None:
+        """As classic group; who asks for a consumer group in this way does not find it."""
+        effects.is_read_of_state = True
+        group = self.groups.get(group_id)
+        described = group.described() if isinstance(group, ClassicGroup) else _not_found(group_id, api_version)
+        effects.answer(reply, DescribeGroupsResponse(groups=[described]))
+
+    def delete(self, group_id: str, reply: Reply, effects: Effects) -> None:
+        group = self.groups.get(group_id)
+        try:
+            if group is None:
+                raise GroupIdNotFound
+            group.check_deletion()
+        except KafkaError as error:
+            effects.fail(reply, error)
+            return
+        self.offsets.delete_all(group_id, effects)
+        group.write_tombstones(effects)
+        logger.info("group deleted group=%s", group_id)
+        effects.answer(reply, DeleteGroupsResponse(results=[DeletableGroupResult(group_id, NO_ERROR)]))
+
+    def on_topics_deleted(self, deleted: Mapping[str, Uuid], effects: Effects) -> None:
+        self.expiry.forget_topics(deleted, effects)
+
+    # -- as a state machine
+
+    def replay(self, record: StateRecord, producer: Producer | None) -> None:
+        try:
+            version = version_of(record.key)
+            if version in OFFSET_KEYS:
+                self.offsets.replay(record, producer)
+            elif version == CLASSIC_GROUP_KEY:
+                self._replay_classic_group(record)
+            elif version in CONSUMER_GROUP_KEYS:
+                self.consumer.replay(version, record)
+            else:
+                logger.warning("skip a record of an unknown kind key_version=%d", version)
+        except (MalformedMessage, KafkaError) as error:
+            logger.warning("skip a record that cannot be read key=%s reason=%s", record.key.hex(), error)
+
+    def _replay_classic_group(self, record: StateRecord) -> None:
+        key = decode_versioned(GroupMetadataKey, record.key)
+        value = None if record.value is None else decode_versioned(GroupMetadataValue, record.value)
+        self.classic.replay_group_metadata(key, value)
+
+    def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
+        self.offsets.committed.end_transaction(producer.producer_id, is_committed=is_committed)
+
+    def on_loaded(self, effects: Effects) -> None:
+        self.classic.on_loaded(effects)
+        self.consumer.on_loaded(effects)
+        self.expiry.on_loaded(effects)
 
     def on_timer(self, key: Any, effects: Effects) -> None:
-        if key[0] == CLASSIC:
-            self.classic.on_timer(key, effects)
-        elif key[0] == CONSUMER:
-            self.consumer.on_timer(key, effects)
+        match key[0]:
+            case "classic":
+                self.classic.on_timer(key, effects)
+            case "consumer":
+                self.consumer.on_timer(key, effects)
+            case _:
+                self.expiry.on_timer(key, effects)
+
+    def on_unloaded(self, effects: Effects) -> None:
+        self.classic.on_unloaded(effects)
+        self.consumer.on_unloaded(effects)
+
+
+def _not_found(group_id: str, api_version: int) -> DescribedGroup:
+    if api_version < NOT_FOUND_FROM_VERSION:
+        return DescribedGroup(group_id=group_id, group_state="Dead")
+    return DescribedGroup(
+        group_id=group_id,
+        group_state="Dead",
+        error_code=GroupIdNotFound.code,
+        error_message=f"Group {group_id} not found.",
+    )

@@ -1,0 +1,125 @@
+"""How far groups have come, and what transactions that still go on will make of it.
+
+There may be a hundred thousand of them: an offset is kept as the bytes of its record and read when somebody asks.
+"""
+
+from collections.abc import Iterator, Mapping
+from sys import intern
+from typing import NamedTuple, TypeAlias
+
+Value: TypeAlias = bytes
+"""Of the record; `offset_records.decode_value` reads it."""
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+
+
+class _Pending(NamedTuple):
+    position: int
+    """When it was written, compared with others: of two commits the one written later counts, whichever ends later."""
+    value: Value | None
+    """None if a commit that was written later counts already."""
+
+
+_Transaction: TypeAlias = dict[str, dict[Place, _Pending]]
+"""By group."""
+
+NOTHING: Mapping[str, Mapping[int, Value]] = {}
+
+
+class CommittedOffsets:
+    """Everything here follows from the records alone, in their order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._position = 0
+        self._by_group: dict[str, dict[str, dict[int, Value]]] = {}
+        self._transactions: dict[int, _Transaction] = {}
+        self._producers_by_group: dict[str, set[int]] = {}
+
+    # -- asking
+
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, Value]]:
+        """By topic and partition."""
+        return self._by_group.get(group_id, NOTHING)
+
+    def get(self, group_id: str, topic: str, partition: int) -> Value | None:
+        partitions = self.of_group(group_id).get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Some transaction that goes on has an offset for it."""
+        place = Place(topic, partition)
+        return any(place in pending for _, pending in self._pending_of(group_id))
+
+    def has_transactions(self, group_id: str) -> bool:
+        return group_id in self._producers_by_group
+
+    def pending_places(self, group_id: str) -> set[Place]:
+        return {place for _, pending in self._pending_of(group_id) for place in pending}
+
+    def pending_values(self, group_id: str) -> Iterator[tuple[Place, Value]]:
+        for _, pending in self._pending_of(group_id):
+            for place, (_, value) in pending.items():
+                if value is not None:
+                    yield place, value
+
+    def _pending_of(self, group_id: str) -> Iterator[tuple[int, dict[Place, _Pending]]]:
+        for producer_id in self._producers_by_group.get(group_id, ()):
+            yield producer_id, self._transactions[producer_id][group_id]
+
+    # -- what the records say
+
+    def put(self, group_id: str, topic: str, partition: int, value: Value) -> None:
+        self._position += 1
+        self._store(group_id, Place(topic, partition), value, self._position)
+
+    def put_pending(self, producer_id: int, group_id: str, topic: str, partition: int, value: Value) -> None:
+        self._position += 1
+        transaction = self._transactions.setdefault(producer_id, {})
+        pending = transaction.setdefault(group_id, {})
+        pending[Place(intern(topic), partition)] = _Pending(self._position, value)
+        self._producers_by_group.setdefault(group_id, set()).add(producer_id)
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        """Pending ones too: a tombstone counts against everything before it."""
+        place = Place(topic, partition)
+        topics = self._by_group.get(group_id)
+        if topics is not None and topics.get(topic, {}).pop(partition, None) is not None:
+            self.count -= 1
+            if not topics[topic]:
+                del topics[topic]
+            if not topics:
+                del self._by_group[group_id]
+        for producer_id, pending in list(self._pending_of(group_id)):
+            if pending.pop(place, None) is not None and not pending:
+                self._forget_pending(producer_id, group_id)
+
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        for group_id, pending in list(self._transactions.get(producer_id, {}).items()):
+            self._forget_pending(producer_id, group_id)
+            if is_committed:
+                for place, (position, value) in pending.items():
+                    if value is not None:
+                        self._store(group_id, place, value, position)
+
+    def _store(self, group_id: str, place: Place, value: Value, position: int) -> None:
+        partitions = self._by_group.setdefault(group_id, {}).setdefault(intern(place.topic), {})
+        self.count += place.partition not in partitions
+        partitions[place.partition] = value
+        for _, pending in self._pending_of(group_id):
+            other = pending.get(place)
+            if other is not None and other.position < position:
+                pending[place] = other._replace(value=None)
+
+    def _forget_pending(self, producer_id: int, group_id: str) -> None:
+        transaction = self._transactions[producer_id]
+        del transaction[group_id]
+        if not transaction:
+            del self._transactions[producer_id]
+        producers = self._producers_by_group[group_id]
+        producers.discard(producer_id)
+        if not producers:
+            del self._producers_by_group[group_id]

@@ -1,0 +1,134 @@
+"""The groups that this broker coordinates: what handlers ask, on its way to the machine of the right partition."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import CoordinatorLoadInProgress, InvalidGroupId
+from tidelog.groups.caller import Caller
+from tidelog.groups.machine import GroupMachine
+from tidelog.groups.settings import GroupSettings
+from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tidelog.protocol.messages.heartbeat import HeartbeatRequest
+from tidelog.protocol.messages.join_group import JoinGroupRequest
+from tidelog.protocol.messages.leave_group import LeaveGroupRequest
+from tidelog.protocol.messages.list_groups import ListedGroup
+from tidelog.protocol.messages.offset_commit import OffsetCommitRequest
+from tidelog.protocol.messages.offset_delete import OffsetDeleteRequest
+from tidelog.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from tidelog.protocol.messages.sync_group import SyncGroupRequest
+from tidelog.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from tidelog.replicated.machine import Effects, Reply
+from tidelog.replicated.topic import ReplicatedTopic
+from tidelog.runtime.randomness import Randomness
+from tidelog.types import TopicPartition, Uuid
+
+GROUP_TOPIC = "__consumer_offsets"
+
+
+def group_machines(
+    *, settings: Callable[[], GroupSettings], image: Callable[[], ClusterImage], randomness: Randomness
+) -> Callable[[int], GroupMachine]:
+    """What makes the machine of each partition."""
+    return lambda _: GroupMachine(settings=settings, image=image, randomness=randomness)
+
+
+class GroupCoordinator:
+    """Each call ends in exactly one answer to `reply`, now or later."""
+
+    def __init__(self, topic: ReplicatedTopic[GroupMachine]) -> None:
+        self.topic = topic
+
+    def partition_of(self, group_id: str) -> TopicPartition:
+        return TopicPartition(GROUP_TOPIC, self.topic.partition_of(group_id))
+
+    # -- members
+
+    def join(self, request: JoinGroupRequest, caller: Caller, reply: Reply) -> None:
+        self._perform(request.group_id, reply, lambda machine, effects: machine.join(request, caller, reply, effects))
+
+    def sync(self, request: SyncGroupRequest, caller: Caller, reply: Reply) -> None:
+        self._perform(request.group_id, reply, lambda machine, effects: machine.sync(request, caller, reply, effects))
+
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller, reply: Reply) -> None:
+        self._perform(
+            request.group_id, reply, lambda machine, effects: machine.heartbeat(request, caller, reply, effects)
+        )
+
+    def leave(self, request: LeaveGroupRequest, caller: Caller, reply: Reply) -> None:
+        self._perform(request.group_id, reply, lambda machine, effects: machine.leave(request, caller, reply, effects))
+
+    def consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, reply: Reply) -> None:
+        self._perform(
+            request.group_id,
+            reply,
+            lambda machine, effects: machine.consumer_heartbeat(request, caller, reply, effects),
+        )
+
+    # -- offsets
+
+    def commit_offsets(self, request: OffsetCommitRequest, caller: Caller, reply: Reply) -> None:
+        """Topics have both name and id here."""
+        self._perform(
+            request.group_id,
+            reply,
+            lambda machine, effects: machine.offsets.commit(request, caller, reply, effects),
+            may_be_empty=True,
+        )
+
+    def commit_offsets_in_transaction(self, request: TxnOffsetCommitRequest, caller: Caller, reply: Reply) -> None:
+        self._perform(
+            request.group_id,
+            reply,
+            lambda machine, effects: machine.offsets.commit_in_transaction(request, caller, reply, effects),
+        )
+
+    def fetch_offsets(self, request: OffsetFetchRequestGroup, reply: Reply, *, require_stable: bool) -> None:
+        self._perform(
+            request.group_id,
+            reply,
+            lambda machine, effects: machine.offsets.fetch(request, reply, effects, require_stable=require_stable),
+            may_be_empty=True,
+        )
+
+    def delete_offsets(self, request: OffsetDeleteRequest, reply: Reply) -> None:
+        self._perform(request.group_id, reply, lambda machine, effects: machine.offsets.delete(request, reply, effects))
+
+    # -- looking after groups
+
+    def listed(self) -> Iterator[ListedGroup]:
+        if self.topic.is_loading:
+            raise CoordinatorLoadInProgress
+        for _, machine in self.topic.loaded():
+            yield from machine.listed()
+
+    def describe(self, group_id: str, api_version: int, reply: Reply) -> None:
+        self._perform(
+            group_id,
+            reply,
+            lambda machine, effects: machine.describe(group_id, api_version, reply, effects),
+            may_be_empty=True,
+        )
+
+    def delete(self, group_id: str, reply: Reply) -> None:
+        self._perform(
+            group_id, reply, lambda machine, effects: machine.delete(group_id, reply, effects), may_be_empty=True
+        )
+
+    def on_topics_deleted(self, deleted: Mapping[str, Uuid]) -> None:
+        """The ids tell them from topics that are made anew under the same names."""
+        for partition, _ in list(self.topic.loaded()):
+            self.topic.perform_in(partition, lambda machine, effects: machine.on_topics_deleted(deleted, effects))
+
+    def _perform(
+        self,
+        group_id: str,
+        reply: Reply,
+        step: Callable[[GroupMachine, Effects], None],
+        *,
+        may_be_empty: bool = False,
+    ) -> None:
+        """The group without a name may have offsets, for old consumers, but no members."""
+        if not group_id and not may_be_empty:
+            reply.fail(InvalidGroupId())
+        else:
+            self.topic.perform(group_id, reply, step)

@@ -1,0 +1,119 @@
+"""Forgetting: offsets that nobody has used for long, groups that have nothing left, offsets of deleted topics."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from tidelog.groups.committed_offsets import CommittedOffsets, Place, Value
+from tidelog.groups.group import Group
+from tidelog.groups.offset_records import decode_value, encode_key
+from tidelog.groups.settings import GroupSettings, offsets_retention_ms
+from tidelog.replicated.machine import Effects
+from tidelog.types import Uuid
+
+logger = logging.getLogger(__name__)
+
+OWNER = "offsets"
+LOOK_FOR_EXPIRED = (OWNER, "look for expired")
+FORGET_TOPICS = (OWNER, "forget topics")
+
+MOST_TOMBSTONES = 1_000
+"""In one step: more would not fit into one batch, and others want to be served in between."""
+
+GO_ON_AFTER_MS = 20
+TRY_AGAIN_AFTER_MS = 1_000
+
+
+class Expiry:
+    def __init__(
+        self, groups: Mapping[str, Group], committed: CommittedOffsets, settings: Callable[[], GroupSettings]
+    ) -> None:
+        self._groups = groups
+        self._committed = committed
+        self._settings = settings
+        self._deleted_topics: dict[str, Uuid] = {}
+        """Whose offsets are still to be looked for."""
+
+    def on_loaded(self, effects: Effects) -> None:
+        effects.set_timer(LOOK_FOR_EXPIRED, self._settings().offsets_retention_check_interval_ms)
+
+    def on_timer(self, key: Any, effects: Effects) -> None:
+        if key == LOOK_FOR_EXPIRED:
+            self._look_for_expired(effects)
+        elif key == FORGET_TOPICS:
+            self._forget_some(effects)
+
+    # -- what nobody used for long
+
+    def _look_for_expired(self, effects: Effects) -> None:
+        for group in list(self._groups.values()):
+            self._expire(group, effects)
+            if len(effects.records) >= MOST_TOMBSTONES:
+                effects.set_timer(LOOK_FOR_EXPIRED, GO_ON_AFTER_MS)
+                return
+        effects.set_timer(LOOK_FOR_EXPIRED, self._settings().offsets_retention_check_interval_ms)
+
+    def _expire(self, group: Group, effects: Effects) -> None:
+        group_id, room = group.group_id, MOST_TOMBSTONES - len(effects.records)
+        expired = list(islice(self._expired(group, effects.now_ms), room))
+        for topic, partition in expired:
+            effects.write(encode_key(group_id, topic, partition), None)
+        stored_count = sum(len(partitions) for partitions in self._committed.of_group(group_id).values())
+        is_unused = len(expired) == stored_count and not self._committed.has_transactions(group_id)
+        if is_unused and group.is_empty:
+            group.write_tombstones(effects)
+            logger.info("group expired group=%s offsets=%d", group_id, len(expired))
+        elif expired:
+            left = stored_count - len(expired)
+            logger.info("offsets expired group=%s offsets=%d left=%d", group_id, len(expired), left)
+
+    def _expired(self, group: Group, now_ms: int) -> Iterator[Place]:
+        for topic, partitions in self._committed.of_group(group.group_id).items():
+            if group.is_subscribed_to(topic):
+                continue
+            for partition, value in partitions.items():
+                if self._is_expired(group, value, now_ms) and not self._committed.is_pending(
+                    group.group_id, topic, partition
+                ):
+                    yield Place(topic, partition)
+
+    def _is_expired(self, group: Group, value: Value, now_ms: int) -> bool:
+        committed = decode_value(value)
+        unused_since_ms = group.offsets_unused_since_ms(committed.committed_at_ms)
+        if unused_since_ms is None:
+            return False
+        if committed.expires_at_ms >= 0:
+            return now_ms >= committed.expires_at_ms
+        return now_ms - unused_since_ms >= offsets_retention_ms(self._settings())
+
+    # -- topics that were deleted
+
+    def forget_topics(self, deleted: Mapping[str, Uuid], effects: Effects) -> None:
+        self._deleted_topics.update(deleted)
+        self._forget_some(effects)
+
+    def _forget_some(self, effects: Effects) -> None:
+        found = list(islice(self._of_deleted_topics(), MOST_TOMBSTONES))
+        if not found:
+            self._deleted_topics.clear()
+            return
+        for group_id, place in found:
+            effects.write(encode_key(group_id, place.topic, place.partition), None)
+        logger.info("forget offsets of deleted topics topics=%s offsets=%d", ",".join(self._deleted_topics), len(found))
+        effects.set_timer(FORGET_TOPICS, GO_ON_AFTER_MS if len(found) == MOST_TOMBSTONES else TRY_AGAIN_AFTER_MS)
+
+    def _of_deleted_topics(self) -> Iterator[tuple[str, Place]]:
+        """Unless they were committed to a topic that was made since under the same name."""
+        for group_id in self._groups:
+            stored = self._committed.of_group(group_id)
+            for topic in self._deleted_topics.keys() & stored.keys():
+                for partition, value in stored[topic].items():
+                    if self._belongs_to_deleted(topic, value):
+                        yield group_id, Place(topic, partition)
+            for place, value in self._committed.pending_values(group_id):
+                if place.topic in self._deleted_topics and self._belongs_to_deleted(place.topic, value):
+                    yield group_id, place
+
+    def _belongs_to_deleted(self, topic: str, value: Value) -> bool:
+        return decode_value(value).is_of(self._deleted_topics[topic])
