@@ -10,13 +10,15 @@ from tidelog.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
-from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader
+from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
 from tidelog.protocol.records import ControlType
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.storage.log import REMEMBERED_TAIL_BATCHES, AppendResult, Log
 from tidelog.storage.producer_snapshots import replay_segments
 from tidelog.storage.producer_state import DamagedSnapshot, ProducerStates
 from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.storage.validation import AppendOrigin
+from tidelog.storage.verifications import Verification
 
 PRODUCER = 7
 
@@ -263,3 +265,188 @@ def test_a_marker_of_an_older_coordinator_or_producer_is_refused() -> None:
     with pytest.raises(InvalidProducerEpoch):
         end_transaction(log, PRODUCER, ControlType.COMMIT, producer_epoch=2, coordinator_epoch=5)
     assert log.log_end_offset == 2
+
+
+def test_a_marker_with_a_new_epoch_lets_the_next_transaction_begin_at_sequence_zero() -> None:
+    """KIP-890: every transaction has an epoch of its own, which the marker of the one before brings."""
+    log = new_log()
+    send(log, 0, 3, epoch=1, transactional=True)
+    end_transaction(log, PRODUCER, ControlType.COMMIT, producer_epoch=2)
+    with pytest.raises(InvalidProducerEpoch):
+        send(log, 3, epoch=1, transactional=True)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        send(log, 3, epoch=2, transactional=True)
+    assert send(log, 0, epoch=2, transactional=True).first_offset == 4
+    assert loaded(log).producers.by_id[PRODUCER].epoch == 2
+
+
+def test_a_marker_of_the_same_epoch_leaves_sequences_as_they_are() -> None:
+    log = new_log()
+    send(log, 0, 3, transactional=True)
+    end_transaction(log, PRODUCER, ControlType.ABORT)
+    assert send(log, 0, 3, transactional=True).is_duplicate
+    assert send(log, 3, transactional=True).first_offset == 4
+
+
+def test_a_marker_of_an_unknown_producer_is_kept_and_makes_its_epoch_known() -> None:
+    log = new_log()
+    end_transaction(log, PRODUCER, ControlType.ABORT, producer_epoch=4, coordinator_epoch=9)
+    state = log.producers.by_id[PRODUCER]
+    assert (state.epoch, state.coordinator_epoch, state.transaction_first_offset) == (4, 9, -1)
+    assert log.aborted_transactions(0, 1) == []
+    log.raise_high_watermark(1)
+    assert log.last_stable_offset == 1
+    with pytest.raises(InvalidProducerEpoch):
+        send(log, 0, epoch=3, transactional=True)
+
+
+def test_a_repeated_marker_changes_nothing() -> None:
+    log = new_log()
+    send(log, 0, transactional=True)
+    for _ in range(3):
+        end_transaction(log, PRODUCER, ControlType.ABORT)
+    log.raise_high_watermark(4)
+    assert log.last_stable_offset == 4
+    assert log.aborted_transactions(0, 4) == [AbortedTransaction(PRODUCER, 0, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("marker_epoch", "is_open", "is_allowed"),
+    [(6, True, True), (6, False, True), (5, False, True), (5, True, False), (4, False, False), (4, True, False)],
+)
+def test_under_transactions_version_two_a_marker_raises_the_epoch_or_is_a_repetition(
+    marker_epoch: int, is_open: bool, is_allowed: bool
+) -> None:
+    log = new_log()
+    send(log, 0, epoch=5, transactional=is_open)
+    if is_allowed:
+        log.producers.check_newer_epoch(PRODUCER, marker_epoch)
+    else:
+        with pytest.raises(InvalidProducerEpoch):
+            log.producers.check_newer_epoch(PRODUCER, marker_epoch)
+
+
+def test_the_last_epoch_of_a_producer_is_ended_with_itself() -> None:
+    log = new_log()
+    send(log, 0, epoch=2**15 - 1, transactional=True)
+    log.producers.check_newer_epoch(PRODUCER, 2**15 - 1)
+    log.producers.check_newer_epoch(PRODUCER + 1, 0)  # nobody knows it here
+
+
+def test_batches_without_sequence_are_remembered_for_compaction_and_snapshots() -> None:
+    """A coordinator writes them: committed offsets in a transaction."""
+    log = new_log()
+    batch = batch_of(b"a", b"b", producer_id=PRODUCER, producer_epoch=0, is_transactional=True)
+    log.append_as_leader(batch, EPOCH, AppendOrigin.COORDINATOR)
+    state = log.producers.by_id[PRODUCER]
+    assert (state.last_offset, state.last_sequence, state.next_sequence) == (1, -1, 0)
+    restored = ProducerStates()
+    restored.restore(log.producers.snapshot(), 2)
+    assert restored.by_id[PRODUCER].batches == state.batches
+    assert restored.snapshot() == log.producers.snapshot()
+
+
+def test_the_transaction_index_survives_restart_and_truncation_in_every_segment() -> None:
+    log = new_log(settings=TopicSettings(segment_bytes=400))
+    for number in range(12):
+        send(log, number, transactional=True)
+        end_transaction(log, PRODUCER, ControlType.ABORT if number % 3 else ControlType.COMMIT)
+    assert len(log.segments) > 4
+    expected = [AbortedTransaction(PRODUCER, n * 2, n * 2 + 1, n * 2 + 2) for n in range(12) if n % 3]
+    assert log.aborted_transactions(0, 24) == expected
+    assert loaded(log, recovery_point=0).aborted_transactions(0, 24) == expected
+    again = loaded(log, recovery_point=24)
+    for end in range(24, -1, -1):
+        again.truncate_to(end)
+        assert again.aborted_transactions(0, end) == [entry for entry in expected if entry.last_offset < end]
+        again.raise_high_watermark(end)
+        open_from = end - 1 if end % 2 else end
+        assert again.last_stable_offset == open_from
+
+
+def test_the_last_stable_offset_is_never_below_the_log_start() -> None:
+    log = new_log()
+    for number in range(4):
+        send(log, number, transactional=True)
+    log.raise_high_watermark(4)
+    log.advance_log_start_offset(2)
+    assert log.last_stable_offset == 2
+
+
+# ---- the guard between the coordinator's word and the first batch
+
+
+def header(sequence: int, *, epoch: int = 0, producer_id: int = PRODUCER) -> BatchHeader:
+    batch = batch_of(b"v", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=True)
+    return read_header(batch)
+
+
+def verification_of(log: Log, sequence: int, *, epoch: int = 0, starts_at_zero: bool = False) -> Verification:
+    found = log.producers.begin_verification(header(sequence, epoch=epoch), NOW_MS, starts_at_zero=starts_at_zero)
+    assert found is not None
+    return found
+
+
+def test_a_transaction_that_is_open_here_needs_no_verification() -> None:
+    log = new_log()
+    send(log, 0, transactional=True)
+    assert log.producers.begin_verification(header(1), NOW_MS, starts_at_zero=False) is None
+    assert verification_of(log, 0, epoch=1) is not None
+    end_transaction(log, PRODUCER, ControlType.COMMIT)
+    assert verification_of(log, 1) is not None
+
+
+def test_a_verified_batch_is_appended_and_uses_the_guard_up() -> None:
+    log = new_log()
+    guard = verification_of(log, 0)
+    log.producers.check_verified(header(0), guard)
+    send(log, 0, transactional=True)
+    assert len(log.producers.verifications) == 0
+    log.producers.check_verified(header(1), guard)  # the transaction goes on
+
+
+def test_a_marker_between_verification_and_append_takes_the_guard_away() -> None:
+    log = new_log()
+    guard = verification_of(log, 0)
+    end_transaction(log, PRODUCER, ControlType.ABORT)
+    with pytest.raises(InvalidTxnState):
+        log.producers.check_verified(header(0), guard)
+    later = verification_of(log, 0)
+    with pytest.raises(InvalidTxnState):
+        log.producers.check_verified(header(0), guard)
+    log.producers.check_verified(header(0), later)
+
+
+def test_a_marker_of_a_later_epoch_between_verification_and_append_fences() -> None:
+    log = new_log()
+    guard = verification_of(log, 0)
+    end_transaction(log, PRODUCER, ControlType.ABORT, producer_epoch=1)
+    with pytest.raises(InvalidProducerEpoch):
+        log.producers.check_verified(header(0), guard)
+    with pytest.raises(InvalidProducerEpoch):
+        verification_of(log, 0)
+
+
+def test_a_later_batch_does_not_overtake_the_first_one_of_its_transaction() -> None:
+    log = new_log()
+    guard = verification_of(log, 5)
+    assert verification_of(log, 3) is guard
+    with pytest.raises(OutOfOrderSequenceNumber):
+        log.producers.check_verified(header(5), guard)
+    log.producers.check_verified(header(3), guard)
+
+
+def test_a_transaction_with_an_epoch_of_its_own_begins_with_sequence_zero() -> None:
+    log = new_log()
+    guard = verification_of(log, 1, starts_at_zero=True)
+    with pytest.raises(OutOfOrderSequenceNumber, match="expected 0"):
+        log.producers.check_verified(header(1), guard)
+
+
+def test_guards_that_nobody_used_are_forgotten_in_time() -> None:
+    log = new_log()
+    verification_of(log, 0)
+    log.producers.remove_expired(NOW_MS + 999, expiration_ms=1000)
+    assert len(log.producers.verifications) == 1
+    log.producers.remove_expired(NOW_MS + 1000, expiration_ms=1000)
+    assert len(log.producers.verifications) == 0

@@ -17,12 +17,14 @@ from tidelog.protocol.record_batch import CONTROL_BIT, MAX_SEQUENCE, TRANSACTION
 from tidelog.protocol.records import ControlType, EndMarker
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin
+from tidelog.storage.verifications import Verification, Verifications
 from tidelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 REMEMBERED_BATCHES = 5
 """A producer may have five requests in flight, and so repeat any of the last five batches."""
 
 NO_COORDINATOR_EPOCH = -1
+LAST_PRODUCER_EPOCH = 2**15 - 1
 
 SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hIi")
@@ -114,7 +116,7 @@ class ProducerStates:
     `check` decides on a batch before it is appended and changes nothing; `update` follows once it was.
     """
 
-    __slots__ = ("_open_transactions", "_unreplicated", "by_id", "end_offset")
+    __slots__ = ("_open_transactions", "_unreplicated", "by_id", "end_offset", "verifications")
 
     def __init__(self, end_offset: int = 0) -> None:
         self.by_id: dict[int, ProducerState] = {}
@@ -122,6 +124,7 @@ class ProducerStates:
         """Everything before it has been taken into account, as far as transactional and idempotent batches go."""
         self._open_transactions: dict[int, int] = {}
         self._unreplicated: list[CompletedTransaction] = []
+        self.verifications = Verifications()
 
     # ---- before an append
 
@@ -155,6 +158,40 @@ class ProducerStates:
                 f"marker of producer {header.producer_id} from coordinator epoch {marker.coordinator_epoch},"
                 f" epoch {state.coordinator_epoch} has written here already"
             )
+
+    def check_newer_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """For a marker of a transaction that has an epoch of its own, which the marker raises (KIP-890).
+
+        A marker that is repeated has the epoch that it gave the producer; the next transaction must not be open yet.
+        At the last epoch there is nothing to raise.
+        """
+        state = self.by_id.get(producer_id)
+        if state is None or producer_epoch > state.epoch:
+            return
+        is_repeated = state.transaction_first_offset == NO_OFFSET or producer_epoch == LAST_PRODUCER_EPOCH
+        if producer_epoch < state.epoch or not is_repeated:
+            raise InvalidProducerEpoch(
+                f"marker of producer {producer_id} with epoch {producer_epoch}, epoch {state.epoch} has taken over"
+            )
+
+    def begin_verification(self, header: BatchHeader, now_ms: int, *, starts_at_zero: bool) -> Verification | None:
+        """For a batch of a transaction: None if the transaction goes on here, else what guards its beginning."""
+        state = self.by_id.get(header.producer_id)
+        if state is not None:
+            self._check_epoch(state, header)
+            if state.transaction_first_offset != NO_OFFSET and state.epoch == header.producer_epoch:
+                return None
+        return self.verifications.begin(header, now_ms, starts_at_zero=starts_at_zero)
+
+    def check_verified(self, header: BatchHeader, verification: Verification) -> None:
+        """The coordinator has confirmed the transaction: whether it can still begin here, or go on."""
+        state = self.by_id.get(header.producer_id)
+        if state is not None:
+            self._check_epoch(state, header)
+            if state.transaction_first_offset != NO_OFFSET and state.epoch == header.producer_epoch:
+                return
+        has_batches = state is not None and bool(state.batches)
+        self.verifications.check(header, verification, has_batches=has_batches)
 
     def _check_epoch(self, state: ProducerState, header: BatchHeader) -> None:
         if header.producer_epoch < state.epoch:
@@ -191,10 +228,14 @@ class ProducerStates:
                 _new_tuple(RememberedBatch, (sequence, last_sequence, first_offset, first_offset + delta, timestamp))
             )
             state.next_sequence = (last_sequence + 1) & MAX_SEQUENCE
+        else:
+            # A coordinator's: it has no sequence, and still is the batch by which compaction keeps the producer.
+            state.remember(RememberedBatch(NO_SEQUENCE, NO_SEQUENCE, first_offset, first_offset + delta, timestamp))
         state.last_timestamp = timestamp
         if attributes & TRANSACTIONAL_BIT and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = first_offset
             self._open_transactions[producer_id] = first_offset
+            self.verifications.end(producer_id)
 
     def end_transaction(self, header: BatchHeader, marker: EndMarker, offset: int) -> AbortedTransaction | None:
         """A marker was appended at `offset`; gives the entry for the transaction index if it aborts anything."""
@@ -202,6 +243,7 @@ class ProducerStates:
         state.take_epoch(header.producer_epoch)
         state.coordinator_epoch = marker.coordinator_epoch
         state.last_timestamp = header.max_timestamp
+        self.verifications.end(header.producer_id)
         first_offset = state.transaction_first_offset
         if first_offset == NO_OFFSET:
             return None
@@ -230,11 +272,13 @@ class ProducerStates:
         for state in list(self.by_id.values()):
             if state.transaction_first_offset == NO_OFFSET and now_ms - state.last_timestamp >= expiration_ms:
                 del self.by_id[state.producer_id]
+        self.verifications.remove_older_than(now_ms - expiration_ms)
 
     def clear(self, end_offset: int) -> None:
         self.by_id.clear()
         self._open_transactions.clear()
         self._unreplicated.clear()
+        self.verifications.clear()
         self.end_offset = end_offset
 
     def _state(self, producer_id: int) -> ProducerState:
@@ -259,6 +303,7 @@ class ProducerStates:
         self.end_offset = copy.end_offset
         self._open_transactions = copy._open_transactions
         self._unreplicated = copy._unreplicated
+        self.verifications.clear()
 
     def snapshot(self) -> bytes:
         entries = b"".join(_snapshot_entry(state) for state in self.by_id.values())
@@ -319,7 +364,7 @@ def _snapshot_state(
     state.coordinator_epoch = coordinator_epoch
     state.transaction_first_offset = transaction_first_offset
     if last_offset >= 0:
-        first_sequence = (last_sequence - offset_delta) & MAX_SEQUENCE
+        first_sequence = NO_SEQUENCE if last_sequence == NO_SEQUENCE else (last_sequence - offset_delta) & MAX_SEQUENCE
         first_offset = last_offset - offset_delta
         state.remember(RememberedBatch(first_sequence, last_sequence, first_offset, last_offset, timestamp))
     return state
