@@ -1,0 +1,263 @@
+"""JoinGroup to a classic group: who may join, and whether that takes a new generation."""
+
+import logging
+import uuid
+from collections.abc import Callable, MutableMapping
+
+from tidelog.errors import (
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    MemberIdRequired,
+    UnknownMemberId,
+)
+from tidelog.groups.caller import Caller
+from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.classic.group import ClassicGroup
+from tidelog.groups.classic.member import ClassicMember, protocols_of
+from tidelog.groups.classic.rebalancing import Rebalances, joined
+from tidelog.groups.classic.records import write_group, write_new_group
+from tidelog.groups.classic.states import GroupState
+from tidelog.groups.classic.timers import session_key
+from tidelog.groups.group import NO_MEMBER, Group
+from tidelog.groups.settings import GroupSettings
+from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from tidelog.replicated.machine import Effects, Reply
+from tidelog.runtime.randomness import Randomness
+
+logger = logging.getLogger(__name__)
+
+NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
+"""How long the first JoinGroup of a member may wait: it cannot send heartbeats yet."""
+NO_REBALANCE_TIMEOUT_BEFORE = 1
+MEMBER_ID_REQUIRED_FROM = 4
+SKIPS_ASSIGNMENT_FROM = 9
+"""The versions of JoinGroup from which on things are so."""
+
+
+class Joining:
+    def __init__(
+        self,
+        groups: MutableMapping[str, Group],
+        settings: Callable[[], GroupSettings],
+        randomness: Randomness,
+        rebalances: Rebalances,
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._randomness = randomness
+        self._rebalances = rebalances
+
+    def join(self, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
+        try:
+            self._check(request)
+            if caller.api_version < NO_REBALANCE_TIMEOUT_BEFORE:
+                request.rebalance_timeout_ms = request.session_timeout_ms
+            group = self._group_of(request, effects.now_ms)
+            self._check_size(group, request, effects)
+            self._check_protocols(group, request)
+            if request.group_id not in self._groups:
+                self._create(group, reply, effects)
+            if request.member_id == NO_MEMBER:
+                self._join_without_id(group, request, caller, reply, effects)
+            elif request.member_id in group.pending_members and request.group_instance_id is None:
+                self._add(group, request.member_id, request, caller, reply, effects)
+            else:
+                self._join_again(group, request, reply, effects)
+        except KafkaError as error:
+            effects.fail(reply, error)
+
+    def _check(self, request: JoinGroupRequest) -> None:
+        if not request.group_id:
+            raise InvalidGroupId("a group needs a name")
+        settings = self._settings()
+        least_ms, most_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not least_ms <= request.session_timeout_ms <= most_ms:
+            raise InvalidSessionTimeout(f"{request.session_timeout_ms} ms is not between {least_ms} and {most_ms} ms")
+
+    def _group_of(self, request: JoinGroupRequest, now_ms: int) -> ClassicGroup:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id != NO_MEMBER:
+                raise UnknownMemberId(f"there is no group {request.group_id}")
+            return ClassicGroup(request.group_id, now_ms)
+        if not isinstance(group, ClassicGroup):
+            raise InconsistentGroupProtocol(f"group {request.group_id} is not a classic one")
+        return group
+
+    def _check_size(self, group: ClassicGroup, request: JoinGroupRequest, effects: Effects) -> None:
+        """A group that is too large, since the limit was lowered, loses whoever joins last."""
+        limit = self._settings().group_max_size
+        member = group.members.get(request.member_id)
+        if group.is_empty or (request.group_instance_id or "") in group.static_members:
+            return
+        if group.state is GroupState.PREPARING_REBALANCE:
+            is_in = (member is not None and member.join_reply is not None) or group.waiting_join_count < limit
+        else:
+            is_in = member is not None or len(group.members) < limit
+        if is_in:
+            return
+        group.pending_members.discard(request.member_id)
+        if member is not None:
+            group.remove(member, effects)
+            self._rebalances.complete_if_all_joined(group, effects)
+        raise GroupMaxSizeReached(f"group {group.group_id} has {limit} members")
+
+    def _check_protocols(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
+        names = frozenset(protocol.name for protocol in request.protocols)
+        if not group.supports(request.protocol_type, names):
+            raise InconsistentGroupProtocol(
+                f"group {group.group_id} of type {group.protocol_type!r} has no protocol in common with "
+                f"{sorted(names)} of type {request.protocol_type!r}"
+            )
+
+    def _create(self, group: ClassicGroup, reply: Reply, effects: Effects) -> None:
+        """Its record goes first, so that a group that somebody joins outlives its coordinator."""
+        self._groups[group.group_id] = group
+        write_new_group(group, effects)
+
+        def forget(error: KafkaError, instead: Effects) -> None:
+            group.move(GroupState.DEAD, instead.now_ms)
+            self._groups.pop(group.group_id, None)
+            instead.fail(reply, answer_for(error))
+
+        effects.on_refused = forget
+
+    # -- new members
+
+    def _join_without_id(
+        self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects
+    ) -> None:
+        member_id = self._new_member_id(request.group_instance_id or caller.client_id)
+        known_id = group.static_members.get(request.group_instance_id or "")
+        if known_id is not None:
+            self._replace_static(group, group.members[known_id], member_id, request, caller, reply, effects)
+        elif request.group_instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_FROM:
+            group.pending_members.add(member_id)
+            effects.set_timer(session_key(group.group_id, member_id), request.session_timeout_ms)
+            effects.answer(
+                reply, JoinGroupResponse(error_code=MemberIdRequired.code, protocol_name="", member_id=member_id)
+            )
+        else:
+            self._add(group, member_id, request, caller, reply, effects)
+
+    def _new_member_id(self, prefix: str) -> str:
+        return f"{prefix}-{uuid.UUID(bytes=self._randomness.bytes(16), version=4)}"
+
+    def _add(
+        self,
+        group: ClassicGroup,
+        member_id: str,
+        request: JoinGroupRequest,
+        caller: Caller,
+        reply: Reply,
+        effects: Effects,
+    ) -> None:
+        member = _member_of(member_id, request, caller)
+        member.is_new = True
+        group.has_new_member = True
+        if not group.members:
+            group.protocol_type = request.protocol_type
+        group.add(member)
+        group.await_join(member, reply, effects)
+        group.keep_alive(member, effects, NEW_MEMBER_TIMEOUT_MS)
+        self._rebalances.begin_or_go_on(group, _because(f"{member_id} joins", request), effects)
+
+    # -- members that are known
+
+    def _join_again(self, group: ClassicGroup, request: JoinGroupRequest, reply: Reply, effects: Effects) -> None:
+        member = group.check_member(request.member_id, request.group_instance_id)
+        is_unchanged = member.protocols == protocols_of(request)
+        has_to_lead = group.state is GroupState.STABLE and group.leader_id == member.member_id
+        if group.state is GroupState.PREPARING_REBALANCE or not is_unchanged or has_to_lead:
+            # A leader that joins again wants to assign anew, for reasons that its metadata does not tell.
+            group.update(member, request)
+            group.await_join(member, reply, effects)
+            self._rebalances.begin_or_go_on(group, _because(f"{member.member_id} joins again", request), effects)
+        else:
+            effects.is_read_of_state = True
+            group.keep_alive(member, effects)
+            effects.answer(reply, joined(group, member))
+
+    # -- static members that come back (KIP-345)
+
+    def _replace_static(
+        self,
+        group: ClassicGroup,
+        old: ClassicMember,
+        member_id: str,
+        request: JoinGroupRequest,
+        caller: Caller,
+        reply: Reply,
+        effects: Effects,
+    ) -> None:
+        logger.info(
+            "static member is back group=%s instance=%s member=%s before=%s",
+            group,
+            old.instance_id,
+            member_id,
+            old.member_id,
+        )
+        leader_before = group.leader_id
+        fenced = FencedInstanceId(f"{member_id} has taken {old.instance_id} over from {old.member_id}")
+        group.fail_join(old, fenced, effects)
+        group.fail_sync(old, fenced, effects)
+        effects.cancel_timer(session_key(group.group_id, old.member_id))
+        new = _member_of(member_id, request, caller)
+        new.assignment = old.assignment
+        group.replace(old, new)
+        group.keep_alive(new, effects)
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._store_replacement(group, old, new, reply, effects)
+            effects.answer(reply, _taken_over(group, new, leader_before, caller))
+            return
+        group.await_join(new, reply, effects)
+        self._rebalances.begin_or_go_on(group, _because(f"static {old.instance_id} is back", request), effects)
+
+    def _store_replacement(
+        self, group: ClassicGroup, old: ClassicMember, new: ClassicMember, reply: Reply, effects: Effects
+    ) -> None:
+        """The generation stays as it is, but for the member's id."""
+        write_group(group, {member.member_id: member.assignment for member in group.members.values()}, effects)
+        others = [answer for answer in effects.answers if answer.reply is not reply]
+
+        def take_back(error: KafkaError, instead: Effects) -> None:
+            logger.warning("cannot store a static member group=%s member=%s error=%s", group, new.member_id, error)
+            group.replace(new, old)
+            old.timer_due_ms = None
+            group.keep_alive(old, instead)
+            instead.answers.extend(others)
+            instead.fail(reply, answer_for(error))
+
+        effects.on_refused = take_back
+
+
+def _member_of(member_id: str, request: JoinGroupRequest, caller: Caller) -> ClassicMember:
+    return ClassicMember(
+        member_id,
+        instance_id=request.group_instance_id,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=protocols_of(request),
+    )
+
+
+def _taken_over(
+    group: ClassicGroup, member: ClassicMember, leader_before: str | None, caller: Caller
+) -> JoinGroupResponse:
+    """A leader that is back must not assign anew. Before it could be told so, it was told that the former one leads."""
+    response = joined(group, member)
+    if caller.api_version >= SKIPS_ASSIGNMENT_FROM:
+        response.skip_assignment = group.leader_id == member.member_id
+    else:
+        response.leader, response.members = leader_before or "", []
+    return response
+
+
+def _because(reason: str, request: JoinGroupRequest) -> str:
+    return f"{reason} ({request.reason})" if request.reason else reason

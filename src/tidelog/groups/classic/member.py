@@ -1,0 +1,96 @@
+"""One member of a classic group."""
+
+from typing import TypeAlias
+
+from tidelog.protocol.messages.describe_groups import DescribedGroupMember
+from tidelog.protocol.messages.join_group import JoinGroupRequest
+from tidelog.replicated.machine import Reply
+
+Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+"""The assignors a member can work with, by name, the one it likes best first; each with its metadata."""
+
+NO_ASSIGNMENT = b""
+
+
+class ClassicMember:
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "instance_id",
+        "is_new",
+        "join_reply",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_reply",
+        "timer_due_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = NO_ASSIGNMENT,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        """`group.instance.id` of a static member (KIP-345)."""
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.join_reply: Reply | None = None
+        self.sync_reply: Reply | None = None
+        self.is_new = False
+        """It has not been part of a generation yet."""
+        self.deadline_ms = 0
+        """When its session ends unless it is heard of."""
+        self.timer_due_ms: int | None = None
+        """When its timer looks at the deadline: not moved by each sign of life, which would cost a heap operation."""
+
+    @property
+    def is_static(self) -> bool:
+        return self.instance_id is not None
+
+    @property
+    def is_excused(self) -> bool:
+        """Whoever waits for us need not be heard of. But a new member does not know its id yet, so it would come back
+        under another one if its connection broke: its request is worth no more than the time it was given."""
+        return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
+
+    def vote(self, candidates: frozenset[str]) -> str:
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def takes_over(self, request: JoinGroupRequest) -> None:
+        """What a further JoinGroup says of the member holds from now on."""
+        self.protocols = protocols_of(request)
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.session_timeout_ms = request.session_timeout_ms
+
+    def described(self, protocol_name: str | None) -> DescribedGroupMember:
+        return DescribedGroupMember(
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            member_metadata=self.metadata(protocol_name),
+            member_assignment=self.assignment,
+        )
+
+
+def protocols_of(request: JoinGroupRequest) -> Protocols:
+    return tuple((protocol.name, protocol.metadata) for protocol in request.protocols)

@@ -1,0 +1,235 @@
+"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, as Kafka 4.3 answers them."""
+
+import logging
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+from tidelog.errors import (
+    NO_ERROR,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    KafkaError,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from tidelog.groups.caller import Caller
+from tidelog.groups.classic import timers
+from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.classic.group import ClassicGroup
+from tidelog.groups.classic.joining import Joining
+from tidelog.groups.classic.leaving import Leaving
+from tidelog.groups.classic.member import NO_ASSIGNMENT, ClassicMember
+from tidelog.groups.classic.rebalancing import Rebalances
+from tidelog.groups.classic.records import write_group
+from tidelog.groups.classic.states import GroupState
+from tidelog.groups.group import Group
+from tidelog.groups.settings import GroupSettings
+from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
+from tidelog.protocol.messages.describe_groups import DescribedGroup
+from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidelog.protocol.messages.join_group import JoinGroupRequest
+from tidelog.protocol.messages.leave_group import LeaveGroupRequest
+from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tidelog.replicated.machine import Effects, Reply
+from tidelog.runtime.randomness import Randomness
+
+logger = logging.getLogger(__name__)
+
+NAMES_PROTOCOL_FROM = 5
+"""The version of SyncGroup from which on the protocol has to be named."""
+
+
+class ClassicProtocol:
+    """The classic groups among `groups`, which it shares with others."""
+
+    def __init__(
+        self,
+        groups: MutableMapping[str, Group],
+        settings: Callable[[], GroupSettings],
+        randomness: Randomness,
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._is_loaded = False
+        self.rebalances = Rebalances(settings)
+        self._joining = Joining(groups, settings, randomness, self.rebalances)
+        self._leaving = Leaving(self.rebalances)
+
+    def join(self, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
+        self._joining.join(request, caller, reply, effects)
+
+    # -- sync
+
+    def sync(self, request: SyncGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
+        try:
+            group, member = self._check_sync(request, caller)
+        except KafkaError as error:
+            effects.fail(reply, error)
+            return
+        self.rebalances.on_synced(group, member, effects)
+        if group.state is GroupState.STABLE:
+            effects.is_read_of_state = True
+            group.keep_alive(member, effects)
+            effects.answer(reply, _synced(group, member.assignment))
+            return
+        group.await_sync(member, reply, effects)
+        if member.member_id == group.leader_id:
+            self._assign(group, request, effects)
+
+    def _check_sync(self, request: SyncGroupRequest, caller: Caller) -> tuple[ClassicGroup, ClassicMember]:
+        if caller.api_version >= NAMES_PROTOCOL_FROM and (not request.protocol_type or not request.protocol_name):
+            raise InconsistentGroupProtocol("the type and the name of the protocol are missing")
+        group = self._find(request.group_id)
+        if group.is_empty:
+            raise UnknownMemberId(f"group {request.group_id} has no members")
+        member = group.check_member(request.member_id, request.group_instance_id)
+        group.check_generation(request.generation_id)
+        if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol_name, group.protocol_name):
+            raise InconsistentGroupProtocol(f"group {group} speaks {group.protocol_type} {group.protocol_name}")
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise RebalanceInProgress
+        return group, member
+
+    def _assign(self, group: ClassicGroup, request: SyncGroupRequest, effects: Effects) -> None:
+        """The leader has decided: write it down, then tell whoever waits. The rest will ask, or is thrown out."""
+        assignments = {entry.member_id: entry.assignment for entry in request.assignments}
+        forgotten = [member_id for member_id in group.members if member_id not in assignments]
+        if forgotten:
+            logger.warning("the leader has assigned nothing group=%s members=%s", group, ",".join(forgotten))
+        write_group(group, assignments, effects)
+        waiting = [member for member in group.members.values() if member.sync_reply is not None]
+
+        def give_up(error: KafkaError, instead: Effects) -> None:
+            logger.warning("cannot store the assignment group=%s error=%s", group, error)
+            for member, reply in replies:
+                member.sync_reply = reply
+            instead.timers.extend(effects.timers)
+            group.drop_assignments(answer_for(error), instead)
+            self.rebalances.begin_or_go_on(group, "the assignment could not be stored", instead)
+
+        replies = [(member, _take_sync_reply(member)) for member in waiting]
+        for member, reply in replies:
+            effects.answer(reply, _synced(group, assignments.get(member.member_id, NO_ASSIGNMENT)))
+            group.keep_alive(member, effects)
+        effects.on_refused = give_up
+        effects.after_commit.append(lambda: self.rebalances.on_assigned(group))
+
+    # -- heartbeat
+
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
+        try:
+            group = self._find(request.group_id)
+            member = group.check_member(request.member_id, request.group_instance_id)
+            group.check_generation(request.generation_id)
+        except KafkaError as error:
+            effects.fail(reply, error)
+            return
+        group.keep_alive(member, effects)
+        is_rebalancing = group.state is GroupState.PREPARING_REBALANCE
+        effects.answer(reply, HeartbeatResponse(error_code=RebalanceInProgress.code if is_rebalancing else NO_ERROR))
+
+    # -- leave
+
+    def leave(self, request: LeaveGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
+        if not request.group_id:
+            effects.fail(reply, InvalidGroupId("a group needs a name"))
+            return
+        group = self._groups.get(request.group_id)
+        self._leaving.leave(group if isinstance(group, ClassicGroup) else None, request, caller, reply, effects)
+
+    # -- time
+
+    def on_timer(self, key: Any, effects: Effects) -> None:
+        _, purpose, group_id, *rest = key
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            return
+        if purpose == timers.SESSION:
+            self._on_session_timer(group, rest[0], effects)
+        elif purpose == timers.JOIN:
+            self.rebalances.on_join_timer(group, effects)
+        else:
+            self.rebalances.on_sync_timer(group, effects)
+
+    def _on_session_timer(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
+        if member_id in group.pending_members:
+            group.pending_members.discard(member_id)
+            logger.info("member did not join with its id group=%s member=%s", group, member_id)
+            self.rebalances.on_pending_removed(group, effects)
+            return
+        member = group.members.get(member_id)
+        if member is None:
+            return
+        member.timer_due_ms = None
+        if member.is_excused:
+            return
+        remaining_ms = member.deadline_ms - effects.now_ms
+        if remaining_ms > 0:
+            group.keep_alive(member, effects, remaining_ms)
+            return
+        logger.info("member is lost group=%s member=%s", group, member_id)
+        group.remove(member, effects)
+        self.rebalances.on_removed(group, f"{member_id} was not heard of in time", effects)
+
+    # -- the topic
+
+    def replay_group_metadata(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        group = self._groups.get(key.group)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                group.state = GroupState.DEAD
+                del self._groups[key.group]
+        elif self._is_loaded and isinstance(group, ClassicGroup):
+            group.on_stored(value)
+        else:
+            self._groups[key.group] = ClassicGroup.restored(key.group, value)
+
+    def on_loaded(self, effects: Effects) -> None:
+        self._is_loaded = True
+        group_count = member_count = 0
+        limit = self._settings().group_max_size
+        for group in self._classic_groups():
+            group_count += 1
+            member_count += len(group.members)
+            for member in group.members.values():
+                group.keep_alive(member, effects)
+            if len(group.members) > limit:
+                self.rebalances.begin(group, f"{len(group.members)} members are more than {limit}", effects)
+        if group_count:
+            logger.info("classic groups are loaded groups=%d members=%d", group_count, member_count)
+
+    def on_unloaded(self, effects: Effects) -> None:
+        for group in self._classic_groups():
+            group.fail_all_waiting(NotCoordinator(), effects)
+            group.move(GroupState.DEAD, effects.now_ms)
+
+    def describe(self, group: ClassicGroup) -> DescribedGroup:
+        return group.described()
+
+    def _classic_groups(self) -> Iterator[ClassicGroup]:
+        return (group for group in list(self._groups.values()) if isinstance(group, ClassicGroup))
+
+    def _find(self, group_id: str) -> ClassicGroup:
+        if not group_id:
+            raise InvalidGroupId("a group needs a name")
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMemberId(f"there is no group {group_id}")
+        return group
+
+
+def _differ(said: str | None, known: str | None) -> bool:
+    return said is not None and bool(known) and said != known
+
+
+def _take_sync_reply(member: ClassicMember) -> Reply:
+    reply, member.sync_reply = member.sync_reply, None
+    assert reply is not None
+    return reply
+
+
+def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
+    )

@@ -1,0 +1,178 @@
+"""From one generation of a classic group to the next: members join, then ask for their assignments."""
+
+import logging
+from collections.abc import Callable
+
+from tidelog.errors import RebalanceInProgress
+from tidelog.groups.classic.group import ClassicGroup, InitialRebalance
+from tidelog.groups.classic.member import ClassicMember
+from tidelog.groups.classic.records import write_group
+from tidelog.groups.classic.states import MOVES, GroupState
+from tidelog.groups.classic.timers import join_key, sync_key
+from tidelog.groups.settings import GroupSettings
+from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from tidelog.replicated.machine import Effects
+
+logger = logging.getLogger(__name__)
+
+
+class Rebalances:
+    def __init__(self, settings: Callable[[], GroupSettings]) -> None:
+        self._settings = settings
+        self.completed_count = 0
+
+    def begin_or_go_on(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
+        """Something has changed that needs a new generation."""
+        if group.state in MOVES[GroupState.PREPARING_REBALANCE]:
+            self.begin(group, reason, effects)
+        else:
+            self.complete_if_all_joined(group, effects)
+
+    def begin(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
+        logger.info(
+            "group is rebalancing group=%s state=%s members=%d reason=%s",
+            group,
+            group.state_name,
+            len(group.members),
+            reason,
+        )
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            group.drop_assignments(RebalanceInProgress(), effects)
+        self._stop_expecting_syncs(group, effects)
+        if group.is_empty:
+            self._begin_initially(group, effects)
+            return
+        group.move(GroupState.PREPARING_REBALANCE, effects.now_ms)
+        if group.has_all_joined:
+            self.complete_join(group, effects)
+        else:
+            effects.set_timer(join_key(group.group_id), group.rebalance_timeout_ms)
+
+    def _begin_initially(self, group: ClassicGroup, effects: Effects) -> None:
+        delay_ms = self._settings().group_initial_rebalance_delay_ms
+        group.initial_rebalance = InitialRebalance(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        group.has_new_member = False
+        group.move(GroupState.PREPARING_REBALANCE, effects.now_ms)
+        if delay_ms == 0:
+            self.complete_join(group, effects)
+        else:
+            effects.set_timer(join_key(group.group_id), delay_ms)
+
+    def on_join_timer(self, group: ClassicGroup, effects: Effects) -> None:
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        initial = group.initial_rebalance
+        if initial is None or not group.has_new_member or initial.remaining_ms == 0:
+            self.complete_join(group, effects)
+            return
+        delay_ms = min(self._settings().group_initial_rebalance_delay_ms, initial.remaining_ms)
+        group.initial_rebalance = InitialRebalance(delay_ms, max(initial.remaining_ms - initial.delay_ms, 0))
+        group.has_new_member = False
+        effects.set_timer(join_key(group.group_id), delay_ms)
+
+    def complete_if_all_joined(self, group: ClassicGroup, effects: Effects) -> None:
+        is_time_up_to_us = group.state is GroupState.PREPARING_REBALANCE and group.initial_rebalance is None
+        if is_time_up_to_us and group.has_all_joined:
+            self.complete_join(group, effects)
+
+    def complete_join(self, group: ClassicGroup, effects: Effects) -> None:
+        """Whoever has not joined by now is out. Static members keep their places until their sessions end."""
+        effects.cancel_timer(join_key(group.group_id))
+        absent = [member for member in group.members.values() if member.join_reply is None and not member.is_static]
+        for member in absent:
+            group.remove(member, effects)
+        if absent:
+            logger.info("members did not join in time group=%s members=%s", group, names_of(absent))
+        if group.members and not group.elect_leader():
+            logger.warning("no member has joined, waiting for those that are left group=%s", group)
+            effects.set_timer(join_key(group.group_id), group.rebalance_timeout_ms)
+            return
+        group.initial_rebalance = None
+        group.begin_generation(effects.now_ms)
+        if group.is_empty:
+            logger.info("group is empty group=%s", group)
+            write_group(group, {}, effects)
+        else:
+            self._answer_joins(group, effects)
+
+    def _answer_joins(self, group: ClassicGroup, effects: Effects) -> None:
+        logger.info(
+            "group has a new generation group=%s members=%d leader=%s protocol=%s",
+            group,
+            len(group.members),
+            group.leader_id,
+            group.protocol_name,
+        )
+        for member in group.members.values():
+            reply = group.take_join_reply(member)
+            if reply is not None:
+                effects.answer(reply, joined(group, member))
+            member.is_new = False
+            group.pending_syncs.add(member.member_id)
+            group.keep_alive(member, effects)
+        effects.set_timer(sync_key(group.group_id), group.rebalance_timeout_ms)
+
+    # -- after the join
+
+    def on_synced(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
+        """The member has asked for its assignment."""
+        group.pending_syncs.discard(member.member_id)
+        if not group.pending_syncs:
+            effects.cancel_timer(sync_key(group.group_id))
+
+    def on_assigned(self, group: ClassicGroup) -> None:
+        """The assignments of a generation are committed."""
+        self.completed_count += 1
+        logger.info("group is stable group=%s members=%d", group, len(group.members))
+
+    def on_sync_timer(self, group: ClassicGroup, effects: Effects) -> None:
+        if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
+            return
+        silent = [group.members[member_id] for member_id in group.pending_syncs]
+        for member in silent:
+            group.remove(member, effects)
+        self.begin(group, f"no SyncGroup in time from {names_of(silent)}", effects)
+
+    def _stop_expecting_syncs(self, group: ClassicGroup, effects: Effects) -> None:
+        group.pending_syncs.clear()
+        effects.cancel_timer(sync_key(group.group_id))
+
+    def on_removed(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
+        """A member is gone; perhaps it was the one that the others waited for."""
+        if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            self.begin(group, reason, effects)
+        else:
+            self.on_pending_removed(group, effects)
+
+    def on_pending_removed(self, group: ClassicGroup, effects: Effects) -> None:
+        """Somebody who was expected will not come."""
+        if group.state is GroupState.PREPARING_REBALANCE and group.has_all_joined:
+            self.complete_join(group, effects)
+
+
+def joined(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
+    """The generation as a member hears of it. Its leader hears of all members, to assign them something."""
+    is_leader = member.member_id == group.leader_id
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=group.leader_id or "",
+        member_id=member.member_id,
+        members=members_for_leader(group) if is_leader else [],
+    )
+
+
+def members_for_leader(group: ClassicGroup) -> list[JoinGroupResponseMember]:
+    return [
+        JoinGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            metadata=member.metadata(group.protocol_name),
+        )
+        for member in group.members.values()
+    ]
+
+
+def names_of(members: list[ClassicMember]) -> str:
+    return ",".join(sorted(member.member_id for member in members))
