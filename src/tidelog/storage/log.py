@@ -176,7 +176,7 @@ class Log:
         unstable = self._first_unstable_offset
         if unstable is None or unstable > self.high_watermark:
             return self.high_watermark
-        return unstable if unstable > self.log_start_offset else self.log_start_offset
+        return max(self.log_start_offset, unstable)
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
         """Note the id of the topic; for logs from before topics had ids."""
