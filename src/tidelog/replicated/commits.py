@@ -1,0 +1,100 @@
+"""What waits until everything that a shard has written is committed: answers, in the order of the log."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from tidelog.errors import KafkaError
+from tidelog.replicated.machine import Answer
+
+logger = logging.getLogger(__name__)
+
+
+class Uncommitted:
+    """One step's share of the log, up to `end_offset`, and what follows once it is committed."""
+
+    __slots__ = ("after_commit", "answers", "due_s", "end_offset")
+
+    def __init__(
+        self, end_offset: int, answers: Sequence[Answer], after_commit: Sequence[Callable[[], None]], due_s: float
+    ) -> None:
+        self.end_offset = end_offset
+        self.answers = answers
+        self.after_commit = after_commit
+        self.due_s = due_s
+
+    def finish(self) -> None:
+        give(self.answers)
+        for begin in self.after_commit:
+            _guarded(begin)
+
+    def fail(self, error: KafkaError) -> None:
+        """Nobody waits longer; what follows the commit still does."""
+        answers, self.answers = self.answers, ()
+        fail(answers, error)
+
+
+class Commits:
+    """First in, first out, by the high watermark."""
+
+    __slots__ = ("_is_finishing", "_queue")
+
+    def __init__(self) -> None:
+        self._queue: deque[Uncommitted] = deque()
+        self._is_finishing = False
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def add(self, uncommitted: Uncommitted) -> None:
+        self._queue.append(uncommitted)
+
+    def is_due(self, high_watermark: int) -> bool:
+        return bool(self._queue) and self._queue[0].end_offset <= high_watermark
+
+    @property
+    def next_due_s(self) -> float | None:
+        """When the first answer runs out of time."""
+        return next((each.due_s for each in self._queue if each.answers), None)
+
+    def finish(self, high_watermark: Callable[[], int]) -> None:
+        """Whoever is told may come back with more to write: that waits for its turn."""
+        if self._is_finishing:
+            return
+        self._is_finishing = True
+        try:
+            while self.is_due(high_watermark()):
+                self._queue.popleft().finish()
+        finally:
+            self._is_finishing = False
+
+    def fail_overdue(self, now_s: float, error: KafkaError) -> None:
+        for uncommitted in list(self._queue):
+            if uncommitted.due_s > now_s:
+                break
+            uncommitted.fail(error)
+
+    def fail_all(self, error: KafkaError) -> None:
+        """They will never be known to be committed here."""
+        queue, self._queue = self._queue, deque()
+        for uncommitted in queue:
+            uncommitted.fail(error)
+
+
+def give(answers: Sequence[Answer]) -> None:
+    for answer in answers:
+        _guarded(answer.give)
+
+
+def fail(answers: Sequence[Answer], error: KafkaError) -> None:
+    for answer in answers:
+        _guarded(partial(answer.reply.fail, error))
+
+
+def _guarded(tell: Callable[[], None]) -> None:
+    """One listener's mistake must not cost the others their answers."""
+    try:
+        tell()
+    except Exception:
+        logger.exception("could not give an answer of a coordinator")

@@ -1,0 +1,76 @@
+"""The batches of an internal topic: made of what a step writes, and read back when a machine is loaded."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.record_batch import BatchHeader, crc_matches
+from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker, read_end_marker, records_of
+from tidelog.replicated.machine import Effects, Producer, StateMachine, StateRecord
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Buffer
+
+_NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+def batch_of(effects: Effects) -> memoryview:
+    """One batch for one step: it is read as a whole or not at all."""
+    producer = effects.producer or _NOBODY
+    records = [
+        Record(offset, effects.now_ms, record.key, record.value) for offset, record in enumerate(effects.records)
+    ]
+    return memoryview(
+        build_batch(
+            records,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            is_transactional=effects.producer is not None,
+        )
+    )
+
+
+def end_marker_of(producer: Producer, *, is_committed: bool, coordinator_epoch: int, now_ms: int) -> memoryview:
+    return memoryview(
+        build_end_marker(
+            ControlType.COMMIT if is_committed else ControlType.ABORT,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=now_ms,
+        )
+    )
+
+
+class Written(NamedTuple):
+    offset: int
+    record: StateRecord
+    producer: Producer | None
+
+    def replay(self, machine: StateMachine) -> None:
+        machine.replay(self.record, self.producer)
+
+
+class Ended(NamedTuple):
+    """A transaction that had records here."""
+
+    offset: int
+    producer: Producer
+    is_committed: bool
+
+    def replay(self, machine: StateMachine) -> None:
+        machine.replay_end_marker(self.producer, is_committed=self.is_committed)
+
+
+def entries_of(header: BatchHeader, batch: Buffer) -> Iterator[Written | Ended]:
+    """What a machine is to take over of one batch. Raises CorruptMessage."""
+    if not crc_matches(batch, header):
+        raise CorruptMessage("its CRC-32C is not what it says")
+    producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+    if header.is_control:
+        marker = read_end_marker(batch)
+        if marker is not None and producer is not None:
+            yield Ended(header.last_offset, producer, marker.control_type is ControlType.COMMIT)
+        return
+    for record in records_of(batch):
+        if record.key is None:
+            raise CorruptMessage(f"the record at offset {record.offset} has no key")
+        yield Written(record.offset, StateRecord(record.key, record.value), producer)

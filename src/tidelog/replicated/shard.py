@@ -1,0 +1,295 @@
+"""One partition of an internal topic that this broker leads, with the machine that is kept in it (R10).
+
+A step is one synchronous change: decide, append, replay, and note who is answered once the records are committed.
+Leadership that is lost ends the shard in the same step in which the partition loses it: no answer leaves later, however
+far the high watermark moves under the next leader.
+"""
+
+import logging
+from collections.abc import Callable, Hashable
+from enum import Enum, auto
+from typing import Generic, NamedTuple, TypeVar
+
+from tidelog.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, UnknownServerError
+from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
+from tidelog.protocol.structs import Response
+from tidelog.replicated.commits import Commits, Uncommitted, fail, give
+from tidelog.replicated.entries import batch_of, end_marker_of
+from tidelog.replicated.machine import Answer, CancelTimer, Effects, Producer, Reply, StateMachine
+from tidelog.replicated.refusals import as_coordinator_error
+from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.runtime.clock import Clock
+from tidelog.runtime.deadlines import Deadlines
+from tidelog.runtime.purgatory import DelayedOperation, Purgatory, Watchers
+from tidelog.storage.validation import AppendOrigin
+
+logger = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=StateMachine)
+
+
+class ShardState(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    FAILED = auto()  # its records cannot be read
+    LEFT = auto()  # this broker does not lead it any more
+
+
+class ShardHost(NamedTuple):
+    """What all shards of one topic share."""
+
+    clock: Clock
+    purgatory: Purgatory
+    deadlines: Deadlines
+    commit_timeout_ms: Callable[[], int]
+    is_fenced: Callable[[], bool]
+
+
+class Shard(Generic[M]):
+    __slots__ = (
+        "_commits",
+        "_postponed",
+        "_timers",
+        "_waiting",
+        "_written_end",
+        "host",
+        "leading_since_epoch",
+        "machine",
+        "partition",
+        "records_loaded",
+        "state",
+    )
+
+    def __init__(self, partition: Partition, machine: M, host: ShardHost, leading_since_epoch: int) -> None:
+        self.partition = partition
+        self.machine = machine
+        self.leading_since_epoch = leading_since_epoch
+        self.state = ShardState.LOADING
+        self.records_loaded = 0
+        self.host = host
+        self._commits = Commits()
+        self._written_end = 0
+        """All that the machine knows of lies before it."""
+        self._timers: dict[Hashable, _Timer] = {}
+        self._postponed: dict[Hashable, None] = {}
+        """Timers that were due while this broker could not act as leader."""
+        self._waiting: _Wait | None = None
+
+    @property
+    def is_acting(self) -> bool:
+        """Not while the broker has fenced itself: it may have been succeeded without knowing."""
+        return self.state is ShardState.ACTIVE and self.partition.leader is not None and not self.host.is_fenced()
+
+    # ---- loading and leaving
+
+    def activate(self, loaded_end: int) -> None:
+        """All records before this offset were replayed; they count as committed once the high watermark is there."""
+        self.state = ShardState.ACTIVE
+        self._written_end = loaded_end
+        self.perform(lambda machine, effects: machine.on_loaded(effects))
+
+    def give_up(self) -> None:
+        self.state = ShardState.FAILED
+
+    def leave(self) -> None:
+        """Another broker answers from now on."""
+        was_active, self.state = self.state is ShardState.ACTIVE, ShardState.LEFT
+        self._stop_waiting()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._postponed.clear()
+        self._commits.fail_all(NotCoordinator(f"{self.partition.topic_partition} has another leader now"))
+        if was_active:
+            self._unload()
+
+    def _unload(self) -> None:
+        effects = Effects(self.host.clock.now_ms())
+        try:
+            self.machine.on_unloaded(effects)
+        except Exception:
+            logger.exception("could not unload a coordinator partition=%s", self.partition.topic_partition)
+        give(effects.answers)
+
+    # ---- steps
+
+    def perform(self, step: Callable[[M, Effects], None], reply: Reply | None = None) -> None:
+        """`reply` is told if the step itself fails."""
+        effects = Effects(self.host.clock.now_ms())
+        try:
+            step(self.machine, effects)
+        except KafkaError as error:
+            _abandon(effects, reply, error)
+        except Exception as error:
+            logger.exception("a step of a coordinator failed partition=%s", self.partition.topic_partition)
+            _abandon(effects, reply, UnknownServerError(f"{type(error).__name__} in the coordinator"))
+        else:
+            self._carry_out(effects)
+
+    def _carry_out(self, effects: Effects) -> None:
+        answers = effects.answers
+        if effects.records:
+            try:
+                self._append(batch_of(effects))
+            except KafkaError as error:
+                self._refuse(effects, as_coordinator_error(error))
+                return
+            if not self._replay(effects):
+                answers = [Answer(each.reply, UnknownServerError("the coordinator failed")) for each in answers]
+        elif not effects.is_read_of_state:
+            give(answers)
+            answers = []
+        self._set_timers(effects)
+        if answers or effects.after_commit:
+            self._await_commit(answers, effects.after_commit)
+
+    def _append(self, batch: memoryview) -> None:
+        result = self.partition.append_as_leader(batch, ACKS_ALL, AppendOrigin.COORDINATOR)
+        self._written_end = result.last_offset + 1
+
+    def _replay(self, effects: Effects) -> bool:
+        try:
+            for record in effects.records:
+                self.machine.replay(record, effects.producer)
+        except Exception:
+            logger.exception("could not replay what was written partition=%s", self.partition.topic_partition)
+            return False
+        return True
+
+    def _refuse(self, effects: Effects, error: KafkaError) -> None:
+        logger.debug("refused a coordinator's records partition=%s reason=%s", self.partition.topic_partition, error)
+        if effects.on_refused is None:
+            self._set_timers(effects)
+            fail(effects.answers, error)
+            return
+        on_refused = effects.on_refused
+        self.perform(lambda _, instead: on_refused(error, instead))
+
+    def append_end_marker(
+        self, producer: Producer, *, is_committed: bool, coordinator_epoch: int, reply: Reply
+    ) -> None:
+        """In its place among the machine's own records; the answer leaves when the marker is committed."""
+        now_ms = self.host.clock.now_ms()
+        marker = end_marker_of(producer, is_committed=is_committed, coordinator_epoch=coordinator_epoch, now_ms=now_ms)
+        try:
+            self._append(marker)
+        except KafkaError as error:
+            reply.fail(as_coordinator_error(error))
+            return
+        outcome: Response | KafkaError = WriteTxnMarkersResponse()
+        try:
+            self.machine.replay_end_marker(producer, is_committed=is_committed)
+        except Exception:
+            logger.exception("could not replay an end marker partition=%s", self.partition.topic_partition)
+            outcome = UnknownServerError("the coordinator failed")
+        self._await_commit([Answer(reply, outcome)], ())
+
+    # ---- waiting for commits
+
+    def _await_commit(self, answers: list[Answer], after_commit: "list[Callable[[], None]] | tuple[()]") -> None:
+        due_s = self.host.clock.monotonic() + self.host.commit_timeout_ms() / 1000
+        self._commits.add(Uncommitted(self._written_end, answers, after_commit, due_s))
+        self._commits.finish(self._high_watermark)
+        self._wait()
+
+    def _high_watermark(self) -> int:
+        return self.partition.log.high_watermark
+
+    def _wait(self) -> None:
+        """One operation for all that waits, and none while nothing does."""
+        if self._waiting is not None or self.state is not ShardState.ACTIVE or not (self._commits or self._postponed):
+            return
+        timeout_s = self.host.commit_timeout_ms() / 1000
+        due_s = self._commits.next_due_s
+        if due_s is not None:
+            timeout_s = max(due_s - self.host.clock.monotonic(), 0.0)
+        self._waiting = _Wait(self)
+        self.host.purgatory.wait(self._waiting, [self.partition.watchers], timeout_s)
+
+    def _stop_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.abandon()
+
+    def has_waited_enough(self) -> bool:
+        return self._commits.is_due(self._high_watermark()) or bool(self._postponed and self.is_acting)
+
+    def on_wait_over(self) -> None:
+        self._waiting = None
+        self._commits.finish(self._high_watermark)
+        overdue = CoordinatorNotAvailable("the replicas have not confirmed what the coordinator wrote in time")
+        self._commits.fail_overdue(self.host.clock.monotonic(), overdue)
+        if self._postponed and self.is_acting:
+            postponed, self._postponed = self._postponed, {}
+            for key in postponed:
+                self._tell_timer(key)
+        self._wait()
+
+    # ---- timers
+
+    def _set_timers(self, effects: Effects) -> None:
+        for wanted in effects.timers:
+            key = wanted.key
+            self._postponed.pop(key, None)
+            earlier = self._timers.pop(key, None)
+            if earlier is not None:
+                earlier.cancel()
+            if not isinstance(wanted, CancelTimer):
+                self._timers[key] = _Timer(self, key, wanted.delay_ms / 1000)
+
+    def on_timer(self, timer: "_Timer") -> None:
+        """A timer that was replaced in the moment in which it was due says nothing."""
+        key = timer.key
+        if self._timers.get(key) is not timer:
+            return
+        del self._timers[key]
+        if self.is_acting:
+            self._tell_timer(key)
+        else:
+            self._postponed[key] = None
+            self._wait()
+
+    def _tell_timer(self, key: Hashable) -> None:
+        self.perform(lambda machine, effects: machine.on_timer(key, effects))
+
+
+class _Timer:
+    __slots__ = ("_deadline", "_deadlines", "_shard", "key")
+
+    def __init__(self, shard: Shard[M], key: Hashable, delay_s: float) -> None:
+        self.key = key
+        self._shard = shard
+        self._deadlines = shard.host.deadlines
+        self._deadline = self._deadlines.add(delay_s, self._on_due)
+
+    def cancel(self) -> None:
+        self._deadlines.cancel(self._deadline)
+
+    def _on_due(self) -> None:
+        self._shard.on_timer(self)
+
+
+class _Wait(DelayedOperation):
+    """Until the high watermark moves far enough, or the first answer is overdue."""
+
+    __slots__ = ("_shard",)
+
+    kind = "Coordinator"
+
+    def __init__(self, shard: Shard[M]) -> None:
+        super().__init__()
+        self._shard = shard
+
+    def is_satisfied(self, changed: Watchers) -> bool:
+        return self._shard.has_waited_enough()
+
+    def on_completed(self) -> None:
+        self._shard.on_wait_over()
+
+
+def _abandon(effects: Effects, reply: Reply | None, error: KafkaError) -> None:
+    """A step that fails changes nothing; nobody whom it would have answered waits for ever."""
+    replies = {id(answer.reply): answer.reply for answer in effects.answers}
+    if reply is not None:
+        replies[id(reply)] = reply
+    fail([Answer(each, error) for each in replies.values()], error)

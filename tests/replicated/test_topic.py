@@ -1,0 +1,637 @@
+"""Steps of machines kept in a topic: written, replayed, and answered when they are committed."""
+
+import asyncio
+
+import pytest
+
+from tests.replicated.counting import COMMIT_TIMEOUT_MS, KEY, CountingMachine, CountingWorld, in_world, total_in
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    KafkaError,
+    MessageTooLarge,
+    NotCoordinator,
+    UnknownServerError,
+)
+from tidelog.replicated.machine import Effects, Producer
+from tidelog.replicated.memory_shard import MemoryReply
+
+
+async def a_moment() -> None:
+    """Let the end of this turn of the loop come."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+# ---- answers follow commits
+
+
+def test_an_answer_leaves_when_the_record_is_committed() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply = world.add(3)
+        assert world.machine().totals == {b"a": 3}
+        await a_moment()
+        assert not reply.is_given
+        world.replicate()
+        await a_moment()
+        assert total_in(reply.outcome) == 3
+
+    in_world(scenario)
+
+
+def test_a_leader_without_followers_answers_at_once() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        assert total_in(world.add(3).outcome) == 3
+
+    in_world(scenario)
+
+
+def test_the_next_step_sees_what_is_not_committed_yet_and_answers_keep_their_order() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        order: list[int] = []
+        replies = [world.add(1) for _ in range(3)]
+        for number, reply in enumerate(replies):
+            reply.answer = lambda response, number=number: order.append(number)  # type: ignore[method-assign, misc]
+        world.partition().on_follower_fetch(2, 2, 0, 0)
+        await a_moment()
+        assert order == [0, 1]
+        world.replicate()
+        await a_moment()
+        assert order == [0, 1, 2]
+        assert world.machine().totals == {b"a": 3}
+
+    in_world(scenario)
+
+
+def test_a_read_of_state_waits_until_what_it_saw_is_committed() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        world.add(3)
+        reading = world.get()
+        await a_moment()
+        assert not reading.is_given
+        world.replicate()
+        await a_moment()
+        assert total_in(reading.outcome) == 3
+        assert total_in(world.get().outcome) == 3
+
+    in_world(scenario)
+
+
+def test_an_answer_that_tells_no_state_does_not_wait() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        world.add(3)
+        reply = MemoryReply()
+        world.topic.perform(KEY, reply, lambda machine, effects: effects.fail(reply, InvalidGroupId()))
+        assert isinstance(reply.outcome, InvalidGroupId)
+
+    in_world(scenario)
+
+
+def test_what_follows_a_commit_begins_after_the_answer() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply = MemoryReply()
+        begun: list[bool] = []
+
+        def step(machine: CountingMachine, effects: Effects) -> None:
+            machine.add(KEY, 1, reply, effects)
+            effects.after_commit.append(lambda: begun.append(reply.is_given))
+
+        world.topic.perform(KEY, reply, step)
+        await a_moment()
+        assert begun == []
+        world.replicate()
+        await a_moment()
+        assert begun == [True]
+
+    in_world(scenario)
+
+
+def test_what_follows_a_commit_may_write_again() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        replies = [MemoryReply(), MemoryReply()]
+
+        def second() -> None:
+            assert world.topic.perform_in(0, lambda machine, effects: machine.add(KEY, 1, replies[1], effects))
+
+        def first(machine: CountingMachine, effects: Effects) -> None:
+            machine.add(KEY, 1, replies[0], effects)
+            effects.after_commit.append(second)
+
+        world.topic.perform(KEY, replies[0], first)
+        assert [total_in(reply.outcome) for reply in replies] == [1, 2]
+
+    in_world(scenario)
+
+
+def test_nobody_waits_longer_than_the_commit_timeout_and_the_record_stays() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        begun: list[str] = []
+        reply = MemoryReply()
+
+        def step(machine: CountingMachine, effects: Effects) -> None:
+            machine.add(KEY, 1, reply, effects)
+            effects.after_commit.append(lambda: begun.append("markers"))
+
+        world.topic.perform(KEY, reply, step)
+        await asyncio.sleep(COMMIT_TIMEOUT_MS / 1000 - 0.1)
+        later = world.add(1)
+        assert not reply.is_given
+        await asyncio.sleep(0.2)
+        assert isinstance(reply.outcome, CoordinatorNotAvailable)
+        assert not later.is_given
+        assert world.machine().totals == {b"a": 2}
+        await asyncio.sleep(COMMIT_TIMEOUT_MS * 3 / 1000)
+        assert isinstance(later.outcome, CoordinatorNotAvailable)
+        assert begun == []
+        world.replicate()
+        await a_moment()
+        assert begun == ["markers"]
+
+    in_world(scenario)
+
+
+# ---- who may answer
+
+
+def test_a_broker_that_does_not_lead_the_partition_is_not_the_coordinator() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        assert isinstance(world.add(1).outcome, NotCoordinator)
+        world.follow()
+        assert isinstance(world.add(1).outcome, NotCoordinator)
+        assert not world.topic.perform_in(0, lambda machine, effects: None)
+
+    in_world(scenario)
+
+
+def test_leadership_lost_before_the_commit_is_told_at_once_and_nothing_leaves_later() -> None:
+    """KAFKA-20634: the high watermark moves on under the next leader, maybe over other records."""
+
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply, reading = world.add(3), world.get()
+        machine = world.machine()
+        world.follow()
+        assert isinstance(reply.outcome, NotCoordinator)
+        assert isinstance(reading.outcome, NotCoordinator)
+        assert machine.is_unloaded
+        world.partition().log.raise_high_watermark(1)
+        await asyncio.sleep(10)
+        assert len(reply.outcomes) == 1
+
+    in_world(scenario)
+
+
+def test_leadership_lost_between_the_commit_and_the_end_of_the_turn_gives_one_answer() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply = world.add(3)
+        world.replicate()
+        world.follow()
+        await asyncio.sleep(10)
+        assert isinstance(reply.outcome, NotCoordinator)
+
+    in_world(scenario)
+
+
+def test_what_should_follow_a_commit_is_forgotten_with_the_leadership() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        begun: list[int] = []
+        world.topic.perform_in(0, lambda machine, effects: effects.after_commit.append(lambda: begun.append(1)))
+        assert begun == [1]
+
+        def step(machine: CountingMachine, effects: Effects) -> None:
+            machine.add(KEY, 1, MemoryReply(), effects)
+            effects.after_commit.append(lambda: begun.append(2))
+
+        world.topic.perform_in(0, step)
+        world.follow()
+        world.lead()
+        await a_moment()
+        world.replicate()
+        await asyncio.sleep(10)
+        assert begun == [1]
+
+    in_world(scenario)
+
+
+def test_replies_that_wait_inside_the_machine_are_failed_with_it() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply = MemoryReply()
+        world.topic.perform(KEY, reply, lambda machine, effects: machine.waiting.append(reply))
+        world.follow()
+        assert isinstance(reply.outcome, KafkaError)
+
+    in_world(scenario)
+
+
+def test_a_leader_that_gets_a_new_epoch_keeps_its_machine_and_those_who_wait() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply = world.add(3)
+        machine = world.machine()
+        world.lead(1, 2, in_sync=(1,))
+        assert world.machine() is machine
+        assert world.topic.coordinator_epoch(0) == world.epoch
+        await a_moment()
+        assert total_in(reply.outcome) == 3
+
+    in_world(scenario)
+
+
+def test_a_fenced_broker_answers_nobody_and_goes_on_with_the_same_machine() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply = world.add(3)
+        machine = world.machine()
+        world.replicas.manager.suspend()
+        assert isinstance(world.add(1).outcome, NotCoordinator)
+        assert isinstance(world.get().outcome, NotCoordinator)
+        assert list(world.topic.loaded()) == []
+        assert not reply.is_given
+        world.replicas.manager.resume()
+        assert world.machine() is machine
+        world.replicate()
+        await a_moment()
+        assert total_in(reply.outcome) == 3
+
+    in_world(scenario)
+
+
+def test_a_process_that_was_stopped_asks_first_whether_its_lease_is_over() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        world.is_fenced = True
+        assert isinstance(world.add(1).outcome, NotCoordinator)
+        assert world.partition().log.log_end_offset == 0
+
+    in_world(scenario)
+
+
+def test_a_broker_that_stops_lets_everybody_go() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply = world.add(3)
+        await world.topic.close()
+        assert isinstance(reply.outcome, NotCoordinator)
+        world.lead()
+        assert isinstance(world.add(1).outcome, NotCoordinator)
+
+    in_world(scenario)
+
+
+# ---- what cannot be written
+
+
+def test_a_refused_append_changes_nothing() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1, 2, in_sync=(1,))
+        reply = world.add(3)
+        assert isinstance(reply.outcome, CoordinatorNotAvailable)
+        assert world.machine().totals == {}
+        assert world.partition().log.log_end_offset == 0
+
+    in_world(scenario, TopicSettings(min_insync_replicas=2))
+
+
+def test_a_step_may_repair_what_a_refused_append_leaves_behind() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1, 2, in_sync=(1,))
+        reply = MemoryReply()
+
+        def step(machine: CountingMachine, effects: Effects) -> None:
+            machine.add(KEY, 1, reply, effects)
+            effects.set_timer("never", 1000)
+            effects.on_refused = repair
+
+        def repair(error: KafkaError, instead: Effects) -> None:
+            assert isinstance(error, CoordinatorNotAvailable)
+            instead.fail(reply, InvalidGroupId())
+
+        world.topic.perform(KEY, reply, step)
+        assert isinstance(reply.outcome, InvalidGroupId)
+        await asyncio.sleep(2)
+        assert world.machine().timers == []
+
+    in_world(scenario, TopicSettings(min_insync_replicas=2))
+
+
+def test_a_batch_that_is_too_large_is_refused_as_such() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply = MemoryReply()
+
+        def step(machine: CountingMachine, effects: Effects) -> None:
+            effects.write(b"key", bytes(2_000))
+            effects.answer(reply, MemoryReply)  # type: ignore[arg-type]
+
+        world.topic.perform(KEY, reply, step)
+        assert isinstance(reply.outcome, MessageTooLarge)
+
+    in_world(scenario, TopicSettings(max_message_bytes=1_000))
+
+
+# ---- mistakes in a machine
+
+
+def test_a_mistake_in_a_step_is_told_and_the_next_step_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        reply, other = MemoryReply(), MemoryReply()
+
+        def step(machine: CountingMachine, effects: Effects) -> None:
+            machine.add(KEY, 1, other, effects)
+            raise LookupError("a mistake")
+
+        world.topic.perform(KEY, reply, step)
+        assert isinstance(reply.outcome, UnknownServerError)
+        assert isinstance(other.outcome, UnknownServerError)
+        assert "a mistake" in caplog.text
+        assert total_in(world.add(1).outcome) == 1
+
+    in_world(scenario)
+
+
+def test_a_step_may_refuse_by_raising() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        reply = MemoryReply()
+
+        def step(machine: CountingMachine, effects: Effects) -> None:
+            raise InvalidGroupId
+
+        world.topic.perform(KEY, reply, step)
+        assert isinstance(reply.outcome, InvalidGroupId)
+
+    in_world(scenario)
+
+
+def test_a_record_that_its_machine_cannot_replay_fails_the_request_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        reply = MemoryReply()
+
+        def step(machine: CountingMachine, effects: Effects) -> None:
+            effects.write(b"key", b"no number")
+            effects.answer(reply, MemoryReply)  # type: ignore[arg-type]
+
+        world.topic.perform(KEY, reply, step)
+        assert isinstance(reply.outcome, UnknownServerError)
+        assert total_in(world.add(1).outcome) == 1
+
+    in_world(scenario)
+
+
+def test_a_listener_that_fails_costs_nobody_else_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(MemoryReply):
+        def answer(self, response: object) -> None:
+            raise OSError("connection gone")
+
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        broken = Broken()
+        world.topic.perform(KEY, broken, lambda machine, effects: machine.add(KEY, 1, broken, effects))
+        reply = world.add(1)
+        world.replicate()
+        await a_moment()
+        assert total_in(reply.outcome) == 2
+        assert "connection gone" in caplog.text
+
+    in_world(scenario)
+
+
+# ---- timers
+
+
+def set_timer(world: CountingWorld, key: str, delay_ms: int) -> None:
+    assert world.topic.perform_in(0, lambda machine, effects: effects.set_timer(key, delay_ms))
+
+
+def test_a_timer_is_told_once_and_can_be_moved_and_cancelled() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        for key in ("kept", "moved", "cancelled"):
+            set_timer(world, key, 1000)
+        await asyncio.sleep(0.9)
+        set_timer(world, "moved", 1000)
+        world.topic.perform_in(0, lambda machine, effects: effects.cancel_timer("cancelled"))
+        await asyncio.sleep(0.2)
+        assert world.machine().timers == ["kept"]
+        await asyncio.sleep(10)
+        assert world.machine().timers == ["kept", "moved"]
+
+    in_world(scenario)
+
+
+def test_a_timer_that_is_moved_by_another_one_of_the_same_moment_waits_again() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        machine = world.machine()
+
+        def on_timer(key: str, effects: Effects) -> None:
+            machine.timers.append(key)
+            if key == "first":
+                effects.set_timer("second", 1000)
+
+        machine.on_timer = on_timer  # type: ignore[method-assign]
+        set_timer(world, "first", 1000)
+        set_timer(world, "second", 1000)
+        await asyncio.sleep(1.5)
+        assert machine.timers == ["first"]
+        await asyncio.sleep(1)
+        assert machine.timers == ["first", "second"]
+
+    in_world(scenario)
+
+
+def test_timers_go_with_the_leadership() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        set_timer(world, "session", 1000)
+        machine = world.machine()
+        world.follow()
+        await asyncio.sleep(5)
+        assert machine.timers == []
+
+    in_world(scenario)
+
+
+def test_a_timer_that_is_due_while_the_broker_is_fenced_is_told_when_it_acts_again() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        for key in ("due", "renewed"):
+            set_timer(world, key, 1000)
+        machine = world.machine()
+        world.replicas.manager.suspend()
+        await asyncio.sleep(20)
+        assert machine.timers == []
+        world.replicas.manager.resume()
+        set_timer(world, "renewed", 1000)
+        await a_moment()
+        assert machine.timers == ["due"]
+
+    in_world(scenario)
+
+
+# ---- loading
+
+
+def test_a_new_leader_has_the_same_state_as_the_one_before() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        for number in range(5):
+            world.add(number, key=f"key{number}")
+        world.add(7, key="key0")
+        before = world.machine().totals
+        world.follow()
+        world.lead()
+        assert isinstance(world.add(1).outcome, CoordinatorLoadInProgress)
+        assert world.topic.is_loading
+        await asyncio.sleep(1)
+        assert not world.topic.is_loading
+        assert world.machine().totals == before == {b"key0": 7} | {b"key%d" % n: n for n in range(1, 5)}
+        assert world.machine().is_loaded
+
+    in_world(scenario)
+
+
+def test_what_was_loaded_counts_as_committed_only_when_the_high_watermark_is_there() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        world.add(3)
+        world.follow()
+        world.lead()
+        await asyncio.sleep(1)
+        reading = world.get()
+        await a_moment()
+        assert not reading.is_given
+        world.replicate()
+        await a_moment()
+        assert total_in(reading.outcome) == 3
+
+    in_world(scenario)
+
+
+def test_transactions_are_open_committed_or_aborted_as_they_were() -> None:
+    producers = [Producer(number, 0) for number in range(3)]
+
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        for producer in producers:
+            key, reply = f"key{producer.producer_id}", MemoryReply()
+            world.topic.perform(
+                KEY,
+                reply,
+                lambda machine, effects: machine.add(key, 1, reply, effects, producer),  # noqa: B023
+            )
+            assert reply.is_given
+        for producer, is_committed in ((producers[0], True), (producers[1], False)):
+            reply = MemoryReply()
+            world.topic.append_end_marker(0, producer, is_committed=is_committed, coordinator_epoch=1, reply=reply)
+            assert not isinstance(reply.outcome, KafkaError)
+        live = world.machine()
+        assert (live.totals, list(live.open)) == ({b"key0": 1}, [producers[2]])
+        world.follow(1, 2)
+        world.lead(1)
+        await asyncio.sleep(1)
+        loaded = world.machine()
+        assert (loaded.totals, loaded.open) == (live.totals, live.open)
+
+    in_world(scenario)
+
+
+def test_an_end_marker_waits_for_its_commit_and_is_refused_where_nobody_coordinates() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        early, reply = MemoryReply(), MemoryReply()
+        producer = Producer(1, 0)
+        world.topic.append_end_marker(0, producer, is_committed=True, coordinator_epoch=1, reply=early)
+        assert isinstance(early.outcome, NotCoordinator)
+        world.lead()
+        world.topic.append_end_marker(0, producer, is_committed=True, coordinator_epoch=1, reply=reply)
+        await a_moment()
+        assert not reply.is_given
+        world.replicate()
+        await a_moment()
+        assert not isinstance(reply.outcome, KafkaError)
+
+    in_world(scenario)
+
+
+def test_a_partition_that_leaves_while_it_loads_is_loaded_anew_when_it_comes_back() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        world.add(3)
+        world.follow()
+        world.lead()
+        world.follow()
+        world.lead()
+        await asyncio.sleep(1)
+        assert world.machine().totals == {b"a": 3}
+        world.follow()
+        world.lead()
+        world.follow()
+        await asyncio.sleep(1)
+        assert list(world.topic.loaded()) == []
+
+    in_world(scenario)
+
+
+def test_a_long_log_is_loaded_in_turns() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        for number in range(3_000):
+            world.add(1, key=f"key{number % 100}")
+        world.follow(1, 2)
+        world.lead(1)
+        turns = 0
+        fractions = set()
+        while world.topic.is_loading:
+            await asyncio.sleep(0)
+            turns += 1
+            if world.topic.progress is not None:
+                fractions.add(world.topic.progress.fraction)
+        assert turns >= 3
+        assert world.machine().totals == {b"key%d" % number: 30 for number in range(100)}
+
+    in_world(scenario)
+
+
+def test_a_record_that_cannot_be_read_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        world.add(1, key="before")
+        world.topic.perform_in(0, lambda machine, effects: effects.write(b"bad", b"no number"))
+        world.add(1, key="after")
+        world.follow(1, 2)
+        world.lead(1)
+        await asyncio.sleep(1)
+        assert world.machine().totals == {b"before": 1, b"after": 1}
+        assert "offset=1" in caplog.text
+
+    in_world(scenario)
+
+
+def test_each_partition_has_its_own_machine() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        for partition in range(3):
+            world.lead(1, partition=partition)
+        for key in ("a", "b", "c"):
+            world.add(1, key=key)
+        assert {index: machine.totals for index, machine in world.topic.loaded()} == {
+            97 % 3: {b"a": 1},
+            98 % 3: {b"b": 1},
+            99 % 3: {b"c": 1},
+        }
+
+    in_world(scenario, partition_count=3)
