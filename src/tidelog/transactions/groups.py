@@ -1,0 +1,284 @@
+"""Transaction groups: many producers whose records become visible together, by one record.
+
+A driver opens the group by InitProducerId. Its members write as ordinary transactional producers, each under a producer
+id of its own. The driver's EndTxn names the members that count, and a number for what they wrote: one record of the
+group decides, with the number and the winners in it. COMMIT markers for the winners and ABORT markers for all others
+follow, and are found again from the group's record and the members' own records after a crash. A member that is done is
+forgotten; the group keeps the number, so that the same batch is not committed twice. Groups therefore never expire.
+
+A group is open while it is Ongoing, for as long as its timeout says. Whoever opens it again shuts the earlier driver
+and all its members out.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from tidelog.errors import (
+    NO_ERROR,
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTxnState,
+    KafkaError,
+    PolicyViolation,
+    ProducerFenced,
+)
+from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.replicated.machine import Effects
+from tidelog.transactions.group_ids import MemberId, parse_member
+from tidelog.transactions.group_ids import coordinator_key as coordinator_key
+from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
+from tidelog.transactions.rules import (
+    check_expected,
+    expected_identity,
+    is_repeated_identity,
+    needs_new_producer_id,
+)
+from tidelog.transactions.states import (
+    COMPLETE_ABORT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TransactionState,
+)
+from tidelog.transactions.timers import set_timeout
+from tidelog.transactions.transaction import (
+    EPOCH_PER_TRANSACTION,
+    NO_BATCH_ID,
+    ProducerIdentity,
+    Transaction,
+    created,
+)
+from tidelog.types import NO_PRODUCER_ID
+
+logger = logging.getLogger(__name__)
+
+MAX_MEMBERS = 100_000
+
+
+class TransactionGroups:
+    def __init__(self, ledger: TransactionLedger, take_producer_id: Callable[[], int]) -> None:
+        self._ledger = ledger
+        self._take_producer_id = take_producer_id
+
+    # ---- opening
+
+    def open(self, request: InitProducerIdRequest, effects: Effects) -> InitProducerIdResponse | KafkaError:
+        assert request.transactional_id is not None
+        group = self._ledger.get(request.transactional_id)
+        if group is None:
+            new = created(
+                request.transactional_id, self._take_producer_id(), request.transaction_timeout_ms, effects.now_ms
+            )
+            return self._open(new.initialized(None, request.transaction_timeout_ms, effects.now_ms, None), effects)
+        expected = expected_identity(request)
+        check_expected(group, expected)
+        if group.state.is_prepared:
+            return ConcurrentTransactions("the members of the batch before it are still being ended")
+        if group.state is ONGOING and any(member.partitions for member in self._members(group)):
+            if expected is not None and expected.producer_epoch != group.producer_epoch:
+                raise _stranger(group, expected)
+            self.abort(group, effects, "it is opened again")
+            return ConcurrentTransactions("the members of an earlier driver are being aborted")
+        return self._open(self._next_epoch(group, expected, request.transaction_timeout_ms, effects.now_ms), effects)
+
+    def _next_epoch(
+        self, group: Transaction, expected: ProducerIdentity | None, timeout_ms: int, now_ms: int
+    ) -> Transaction:
+        # That nobody has written since it was opened makes it as good as empty.
+        closed = replace(group, state=EMPTY) if group.state is ONGOING else group
+        new_producer_id = self._take_producer_id() if needs_new_producer_id(group, expected) else None
+        return closed.initialized(
+            None if expected is None else expected.producer_epoch, timeout_ms, now_ms, new_producer_id
+        )
+
+    def _open(self, group: Transaction, effects: Effects) -> InitProducerIdResponse:
+        opened = group.with_partitions((), effects.now_ms, EPOCH_PER_TRANSACTION)
+        for member in self._members(group):
+            self._ledger.forget(member, effects)
+        self._ledger.write(opened, effects)
+        set_timeout(opened, effects)
+        return InitProducerIdResponse(
+            error_code=NO_ERROR,
+            producer_id=opened.producer_id,
+            producer_epoch=opened.producer_epoch,
+            group_batch_id=opened.batch_id,
+        )
+
+    # ---- members
+
+    def check_open(self, member_id: MemberId) -> Transaction:
+        """The group of a member, as long as its own driver has it open. Raises ProducerFenced."""
+        group = self._ledger.get(member_id.group_id)
+        if group is None or group.state is not ONGOING or group.identity != member_id.identity:
+            raise ProducerFenced(
+                f"{member_id.group_id} is not open with producer id {member_id.identity.producer_id}"
+                f" and epoch {member_id.identity.producer_epoch}"
+            )
+        return group
+
+    def add_member(
+        self, member_id: MemberId, request: InitProducerIdRequest, effects: Effects
+    ) -> InitProducerIdResponse:
+        assert request.transactional_id is not None
+        group = self.check_open(member_id)
+        member = self._ledger.get(request.transactional_id)
+        if member is None:
+            if self._ledger.member_count(group.transactional_id) >= MAX_MEMBERS:
+                raise PolicyViolation(f"{group.transactional_id} has {MAX_MEMBERS} members already")
+            member = created(
+                request.transactional_id, self._take_producer_id(), request.transaction_timeout_ms, effects.now_ms
+            )
+        if member.state is ONGOING:
+            # What it wrote may have won already: nobody else may go on under its name.
+            raise ProducerFenced(f"{request.transactional_id} has written already")
+        expected = expected_identity(request)
+        check_expected(member, expected)
+        initialized = member.initialized(
+            None if expected is None else expected.producer_epoch, request.transaction_timeout_ms, effects.now_ms, None
+        )
+        self._ledger.write(initialized, effects)
+        return InitProducerIdResponse(
+            error_code=NO_ERROR, producer_id=initialized.producer_id, producer_epoch=initialized.producer_epoch
+        )
+
+    def _members(self, group: Transaction) -> list[Transaction]:
+        return self._ledger.members_of(group.transactional_id)
+
+    # ---- ending
+
+    def end(self, request: EndTxnRequest, effects: Effects) -> EndTxnResponse:
+        if request.group_batch_id < NO_BATCH_ID or (request.group_winners and not request.committed):
+            raise InvalidRequest("a batch id is not negative, and an abort has no winners")
+        group = self._ledger.get(request.transactional_id)
+        if group is None:
+            raise InvalidProducerIdMapping
+        identity = ProducerIdentity(request.producer_id, request.producer_epoch)
+        if group.identity != identity and not (is_repeated_identity(group, identity) and group.state is not ONGOING):
+            raise _stranger(group, identity)
+        if group.state is not ONGOING:
+            return self._end_again(group, identity, request)
+        if not request.committed:
+            return self._decide(group, PREPARE_ABORT, effects)
+        if _is_committed_already(group, request):
+            logger.info(
+                "a batch was committed before group=%s batch_id=%d last_batch_id=%d",
+                group.transactional_id,
+                request.group_batch_id,
+                group.batch_id,
+            )
+            return self._decide(group, PREPARE_ABORT, effects)
+        winners = self._check_winners(group, request.group_winners)
+        batch_id = group.batch_id if request.group_batch_id == NO_BATCH_ID else request.group_batch_id
+        return self._decide(replace(group, batch_id=batch_id, winners=winners), PREPARE_COMMIT, effects)
+
+    def _end_again(self, group: Transaction, identity: ProducerIdentity, request: EndTxnRequest) -> EndTxnResponse:
+        """It is closed: the request is granted if things are as it wants them."""
+        is_current = group.identity == identity
+        if request.committed:
+            is_so = _is_committed_already(group, request) or (
+                request.group_batch_id == NO_BATCH_ID and not is_current and _is_commit(group.state)
+            )
+        else:
+            is_so = is_current or not _is_commit(group.state)
+        if not is_so:
+            raise InvalidTxnState(f"{group.transactional_id} is {group.state.label}")
+        return _ended(group if group.state.is_completed else group.completed(group.updated_at_ms))
+
+    def _check_winners(self, group: Transaction, winners: Collection[str]) -> tuple[str, ...]:
+        """Those that have written something; the others have nothing to commit."""
+        for winner in winners:
+            member_id = parse_member(winner)
+            if member_id is None or member_id.identity != group.identity or self._ledger.get(winner) is None:
+                raise InvalidTxnState(f"{winner} is no member of {group.transactional_id} as it is open now")
+        chosen = frozenset(winners)
+        return tuple(
+            member.transactional_id
+            for member in self._members(group)
+            if member.transactional_id in chosen and member.partitions
+        )
+
+    def abort(self, group: Transaction, effects: Effects, reason: str) -> None:
+        logger.info(
+            "aborting a transaction group group=%s producer_id=%d producer_epoch=%d members=%d because %s",
+            group.transactional_id,
+            group.producer_id,
+            group.producer_epoch,
+            self._ledger.member_count(group.transactional_id),
+            reason,
+        )
+        self._decide(group, PREPARE_ABORT, effects)
+
+    def _decide(self, group: Transaction, state: TransactionState, effects: Effects) -> EndTxnResponse:
+        """One record. Everything after it can be done again by whoever reads it."""
+        next_producer_id = self._take_producer_id() if group.is_epoch_exhausted else NO_PRODUCER_ID
+        decided = group.prepared(state, EPOCH_PER_TRANSACTION, effects.now_ms, next_producer_id)
+        logger.debug(
+            "a transaction group is decided group=%s state=%s batch_id=%d winners=%d members=%d",
+            decided.transactional_id,
+            decided.state.label,
+            decided.batch_id,
+            len(decided.winners),
+            self._ledger.member_count(decided.transactional_id),
+        )
+        self._ledger.write(decided, effects)
+        self.carry_out(decided, effects)
+        return _ended(decided.completed(effects.now_ms))
+
+    # ---- after the decision
+
+    def carry_out(self, group: Transaction, effects: Effects) -> None:
+        """End all members that are left: what a new coordinator does for a decision that it finds."""
+        winners = frozenset(group.winners) if group.is_committing else frozenset[str]()
+        has_writers = False
+        for member in self._members(group):
+            if member.partitions:
+                order = _order(member, is_committed=member.transactional_id in winners)
+                self._ledger.order_markers(order, effects)
+                has_writers = True
+            else:
+                self._ledger.forget(member, effects)
+        if not has_writers:
+            self._ledger.write(group.completed(effects.now_ms), effects)
+
+    def on_member_written(self, member_id: MemberId, transactional_id: str, effects: Effects) -> None:
+        """All partitions of a member have its marker: it is done, and with the last one the group."""
+        member, group = self._ledger.get(transactional_id), self._ledger.get(member_id.group_id)
+        if member is None or group is None or not group.state.is_prepared:
+            return
+        self._ledger.forget(member, effects)
+        if self._ledger.member_count(group.transactional_id) == 1:
+            self._ledger.write(group.completed(effects.now_ms), effects)
+
+
+def _order(member: Transaction, *, is_committed: bool) -> MarkerOrder:
+    """With the member's next epoch, so that nothing it sent can arrive later (KIP-890)."""
+    return MarkerOrder(
+        member.transactional_id,
+        member.producer_id,
+        member.producer_epoch + 1,
+        is_committed,
+        EPOCH_PER_TRANSACTION,
+        member.partitions,
+    )
+
+
+def _is_commit(state: TransactionState) -> bool:
+    return state not in (PREPARE_ABORT, COMPLETE_ABORT)
+
+
+def _is_committed_already(group: Transaction, request: EndTxnRequest) -> bool:
+    return NO_BATCH_ID < request.group_batch_id <= group.batch_id
+
+
+def _stranger(group: Transaction, identity: ProducerIdentity) -> KafkaError:
+    if group.producer_id != identity.producer_id:
+        return InvalidProducerIdMapping()
+    return ProducerFenced(f"the epoch is {group.producer_epoch}, not {identity.producer_epoch}")
+
+
+def _ended(group: Transaction) -> EndTxnResponse:
+    return EndTxnResponse(error_code=NO_ERROR, producer_id=group.producer_id, producer_epoch=group.producer_epoch)

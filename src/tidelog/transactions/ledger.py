@@ -1,0 +1,113 @@
+"""All transactions of one partition of the state topic, and the markers that are on their way for them."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tidelog.errors import UnsupportedVersion
+from tidelog.protocol.errors import MalformedMessage
+from tidelog.replicated.machine import Effects, StateRecord
+from tidelog.transactions.group_ids import parse_member
+from tidelog.transactions.transaction import Transaction, decode_key, decode_transaction, encode_key
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class MarkerOrder(NamedTuple):
+    """How the transaction of a producer ends, for all its partitions."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_committed: bool
+    transaction_version: int
+    partitions: frozenset[TopicPartition]
+
+
+class TransactionLedger:
+    def __init__(self, send: Callable[[MarkerOrder], None]) -> None:
+        self._send = send
+        self.by_id: dict[str, Transaction] = {}
+        self._members: dict[str, dict[str, None]] = defaultdict(dict)
+        """The members of each transaction group, in the order in which they came."""
+        self._unwritten: dict[str, tuple[MarkerOrder, set[TopicPartition]]] = {}
+        """Where a marker is on its way: soft, since after a reload all of them are sent again."""
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        return self.by_id.get(transactional_id)
+
+    def members_of(self, group_id: str) -> list[Transaction]:
+        return [self.by_id[member_id] for member_id in self._members.get(group_id, ())]
+
+    def member_count(self, group_id: str) -> int:
+        return len(self._members.get(group_id, ()))
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(list(self.by_id.values()))
+
+    # ---- records
+
+    def write(self, transaction: Transaction, effects: Effects) -> None:
+        effects.write(encode_key(transaction.transactional_id), transaction.encode())
+
+    def forget(self, transaction: Transaction, effects: Effects) -> None:
+        effects.write(encode_key(transaction.transactional_id), None)
+
+    def replay(self, record: StateRecord) -> None:
+        try:
+            transactional_id = decode_key(record.key)
+            transaction = None if record.value is None else decode_transaction(transactional_id, record.value)
+        except (MalformedMessage, UnsupportedVersion, ValueError) as error:
+            logger.error("skipped a record of a transaction that cannot be read key=%s error=%s", record.key, error)
+            return
+        if transaction is None:
+            self._remove(transactional_id)
+        else:
+            self._put(transaction)
+
+    def _put(self, transaction: Transaction) -> None:
+        transactional_id = transaction.transactional_id
+        self.by_id[transactional_id] = transaction
+        if (member := parse_member(transactional_id)) is not None:
+            self._members[member.group_id][transactional_id] = None
+        elif not transaction.state.is_prepared:
+            self._unwritten.pop(transactional_id, None)
+
+    def _remove(self, transactional_id: str) -> None:
+        self.by_id.pop(transactional_id, None)
+        self._unwritten.pop(transactional_id, None)
+        if (member := parse_member(transactional_id)) is not None:
+            others = self._members.get(member.group_id, {})
+            others.pop(transactional_id, None)
+            if not others:
+                self._members.pop(member.group_id, None)
+
+    # ---- markers
+
+    def order_markers(self, order: MarkerOrder, effects: Effects) -> None:
+        """Once the decision is committed, and not before."""
+
+        def begin() -> None:
+            self._unwritten[order.transactional_id] = (order, set(order.partitions))
+            self._send(order)
+
+        effects.after_commit.append(begin)
+
+    def on_markers_written(self, order: MarkerOrder, partitions: frozenset[TopicPartition]) -> bool:
+        """Whether these were the last ones of that order, as far as it still counts."""
+        awaited, left = self._unwritten.get(order.transactional_id, (None, None))
+        if awaited != order or left is None:
+            return False
+        left -= partitions
+        return not left
+
+    def is_written(self, transactional_id: str) -> bool:
+        _, left = self._unwritten.get(transactional_id, (None, None))
+        return left is not None and not left
+
+    def partitions_left(self, transaction: Transaction) -> frozenset[TopicPartition]:
+        """Of the transaction; while it ends, those that lack their marker."""
+        _, left = self._unwritten.get(transaction.transactional_id, (None, None))
+        return transaction.partitions if left is None else frozenset(left)

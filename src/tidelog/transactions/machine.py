@@ -1,0 +1,381 @@
+"""The transaction coordinator of one partition of `__transaction_state`: what requests, timers and markers lead to.
+
+Kafka refuses requests while a record is on its way to the log. Here the next step sees what was written before it, and
+its answer waits until that is committed: an answer never tells what may yet be lost.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from typing import TypeAlias
+
+from tidelog.config.coordinators import CoordinatorSettings
+from tidelog.errors import (
+    NO_ERROR,
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    KafkaError,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+)
+from tidelog.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from tidelog.protocol.messages.describe_transactions import (
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from tidelog.protocol.messages.describe_transactions import TransactionState as TransactionDescription
+from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.protocol.structs import Response
+from tidelog.replicated.machine import Answer, Effects, Producer, Reply, StateRecord
+from tidelog.transactions.group_ids import is_group, parse_member
+from tidelog.transactions.groups import TransactionGroups
+from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
+from tidelog.transactions.rules import (
+    check_expected,
+    check_producer,
+    expected_identity,
+    is_to_be_ended,
+    needs_new_producer_id,
+)
+from tidelog.transactions.states import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
+from tidelog.transactions.timers import EXPIRATION, TimerKey, TimerKind, set_timeout
+from tidelog.transactions.transaction import (
+    EPOCH_PER_TRANSACTION,
+    FIRST_TRANSACTIONS,
+    ProducerIdentity,
+    Transaction,
+    by_topic,
+    created,
+)
+from tidelog.types import NO_PRODUCER_ID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FINISH_RETRY_MS = 1000
+MAX_EXPIRED_AT_ONCE = 1000
+NEXT_EXPIRED_MS = 100
+
+Outcome: TypeAlias = Response | KafkaError
+
+
+class TransactionMachine:
+    def __init__(
+        self,
+        settings: Callable[[], CoordinatorSettings],
+        take_producer_id: Callable[[], int],
+        send_markers: Callable[[MarkerOrder], None],
+        on_unloaded: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`take_producer_id` raises a KafkaError if there is none at hand."""
+        self._settings = settings
+        self._take_producer_id = take_producer_id
+        self._on_unloaded = on_unloaded
+        self.ledger = TransactionLedger(send_markers)
+        self._groups = TransactionGroups(self.ledger, take_producer_id)
+
+    # ---- StateMachine
+
+    def replay(self, record: StateRecord, producer: Producer | None) -> None:
+        self.ledger.replay(record)
+
+    def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
+        """Nothing in this topic is part of a transaction."""
+
+    def on_loaded(self, effects: Effects) -> None:
+        effects.is_read_of_state = True
+        effects.set_timer(EXPIRATION, self._settings().transaction_remove_expired_transaction_cleanup_interval_ms)
+        for transaction in self.ledger:
+            if parse_member(transaction.transactional_id) is not None:
+                continue
+            if transaction.state is ONGOING:
+                set_timeout(transaction, effects)
+            elif transaction.state.is_prepared:
+                self._carry_out(transaction, effects)
+
+    def on_unloaded(self, effects: Effects) -> None:
+        self._on_unloaded()
+
+    def on_timer(self, key: TimerKey, effects: Effects) -> None:
+        match key.kind:
+            case TimerKind.TIMEOUT:
+                self._on_timeout(key.transactional_id, effects)
+            case TimerKind.FINISH:
+                if self.ledger.is_written(key.transactional_id):
+                    self._finish(key.transactional_id, effects)
+            case TimerKind.EXPIRATION:
+                self._expire(effects)
+
+    # ---- InitProducerId
+
+    def init(self, request: InitProducerIdRequest, reply: Reply, effects: Effects) -> None:
+        self._answer(reply, effects, lambda: self._init(request, effects))
+
+    def _init(self, request: InitProducerIdRequest, effects: Effects) -> Outcome:
+        assert request.transactional_id is not None
+        if is_group(request.transactional_id):
+            return self._groups.open(request, effects)
+        if (member_id := parse_member(request.transactional_id)) is not None:
+            return self._groups.add_member(member_id, request, effects)
+        timeout_ms, expected = request.transaction_timeout_ms, expected_identity(request)
+        transaction = self.ledger.get(request.transactional_id)
+        if transaction is None:
+            transaction = created(request.transactional_id, self._take_producer_id(), timeout_ms, effects.now_ms)
+        else:
+            check_expected(transaction, expected)
+        if transaction.state.is_prepared:
+            return ConcurrentTransactions("the transaction before it is still ending")
+        if transaction.state is ONGOING:
+            self._abort(transaction, effects, "its producer starts again")
+            return ConcurrentTransactions("the transaction that was open is being aborted")
+        return self._initialize(transaction, expected, timeout_ms, effects)
+
+    def _initialize(
+        self, transaction: Transaction, expected: ProducerIdentity | None, timeout_ms: int, effects: Effects
+    ) -> InitProducerIdResponse:
+        new_producer_id = self._take_producer_id() if needs_new_producer_id(transaction, expected) else None
+        expected_epoch = None if expected is None else expected.producer_epoch
+        initialized = transaction.initialized(expected_epoch, timeout_ms, effects.now_ms, new_producer_id)
+        self.ledger.write(initialized, effects)
+        return InitProducerIdResponse(
+            error_code=NO_ERROR, producer_id=initialized.producer_id, producer_epoch=initialized.producer_epoch
+        )
+
+    # ---- AddPartitionsToTxn, AddOffsetsToTxn
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+        granted: Response,
+        reply: Reply,
+        effects: Effects,
+    ) -> None:
+        """`granted` is the answer if they are part of the transaction now, or were before."""
+
+        def decide() -> Outcome:
+            transaction = self._check_producer(transactional_id, identity)
+            if transaction.state is not ONGOING or not transaction.partitions.issuperset(partitions):
+                self._begin(transaction.with_partitions(partitions, effects.now_ms, client_version), effects)
+            return granted
+
+        self._answer(reply, effects, decide)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        reply: Reply,
+        effects: Effects,
+    ) -> None:
+        """Whether partitions are part of the transaction, without adding them (KIP-890)."""
+
+        def decide() -> Outcome:
+            transaction = self._check_producer(transactional_id, identity)
+            return AddPartitionsToTxnResponse(
+                error_code=NO_ERROR,
+                results_by_transaction=[_verified(transaction, partitions)],
+            )
+
+        self._answer(reply, effects, decide)
+
+    def _check_producer(self, transactional_id: str, identity: ProducerIdentity) -> Transaction:
+        if is_group(transactional_id):
+            raise InvalidTxnState("the members of a transaction group write, not the group")
+        transaction = check_producer(self.ledger.get(transactional_id), identity)
+        if (member_id := parse_member(transactional_id)) is not None:
+            self._groups.check_open(member_id)
+        return transaction
+
+    def _begin(self, transaction: Transaction, effects: Effects) -> None:
+        self.ledger.write(transaction, effects)
+        if parse_member(transaction.transactional_id) is None and transaction.started_at_ms == effects.now_ms:
+            set_timeout(transaction, effects)
+
+    # ---- EndTxn
+
+    def end(self, request: EndTxnRequest, api_version: int, reply: Reply, effects: Effects) -> None:
+        self._answer(reply, effects, lambda: self._end(request, api_version, effects))
+
+    def _end(self, request: EndTxnRequest, api_version: int, effects: Effects) -> EndTxnResponse:
+        if is_group(request.transactional_id):
+            return self._groups.end(request, effects)
+        if parse_member(request.transactional_id) is not None:
+            raise InvalidTxnState("a member of a transaction group ends with its group")
+        transaction = self.ledger.get(request.transactional_id)
+        if transaction is None:
+            raise InvalidProducerIdMapping
+        identity = ProducerIdentity(request.producer_id, request.producer_epoch)
+        client_version = EPOCH_PER_TRANSACTION if api_version >= 5 else FIRST_TRANSACTIONS
+        if is_to_be_ended(transaction, identity, is_commit=request.committed, client_version=client_version):
+            transaction = self._decide(transaction, effects, is_commit=request.committed, client_version=client_version)
+            transaction = transaction.completed(effects.now_ms)
+        if client_version < EPOCH_PER_TRANSACTION:
+            return EndTxnResponse(error_code=NO_ERROR)
+        return EndTxnResponse(
+            error_code=NO_ERROR, producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch
+        )
+
+    def _decide(
+        self, transaction: Transaction, effects: Effects, *, is_commit: bool, client_version: int
+    ) -> Transaction:
+        is_exhausted = client_version >= EPOCH_PER_TRANSACTION and transaction.is_epoch_exhausted
+        decided = transaction.prepared(
+            PREPARE_COMMIT if is_commit else PREPARE_ABORT,
+            client_version,
+            effects.now_ms,
+            self._take_producer_id() if is_exhausted else NO_PRODUCER_ID,
+        )
+        self.ledger.write(decided, effects)
+        self._carry_out(decided, effects)
+        return decided
+
+    def _abort(self, transaction: Transaction, effects: Effects, reason: str) -> None:
+        """By the coordinator, which shuts the producer out by its next epoch, whatever version it speaks."""
+        logger.info(
+            "aborting a transaction transactional_id=%s producer_id=%d producer_epoch=%d partitions=%d because %s",
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            len(transaction.partitions),
+            reason,
+        )
+        self._decide(transaction, effects, is_commit=False, client_version=EPOCH_PER_TRANSACTION)
+
+    # ---- after the decision
+
+    def _carry_out(self, transaction: Transaction, effects: Effects) -> None:
+        if is_group(transaction.transactional_id):
+            self._groups.carry_out(transaction, effects)
+        elif transaction.partitions:
+            self.ledger.order_markers(_order(transaction), effects)
+        else:
+            self.ledger.write(transaction.completed(effects.now_ms), effects)
+
+    def on_markers_written(self, order: MarkerOrder, partitions: frozenset[TopicPartition], effects: Effects) -> None:
+        if self.ledger.on_markers_written(order, partitions):
+            self._finish(order.transactional_id, effects)
+
+    def _finish(self, transactional_id: str, effects: Effects) -> None:
+        """All markers are written: say so, if need be again and again."""
+
+        def try_again(error: KafkaError, instead: Effects) -> None:
+            instead.set_timer(TimerKey(TimerKind.FINISH, transactional_id), FINISH_RETRY_MS)
+
+        effects.on_refused = try_again
+        if (member_id := parse_member(transactional_id)) is not None:
+            self._groups.on_member_written(member_id, transactional_id, effects)
+            return
+        transaction = self.ledger.get(transactional_id)
+        if transaction is not None and transaction.state.is_prepared:
+            self.ledger.write(transaction.completed(effects.now_ms), effects)
+
+    # ---- time
+
+    def _on_timeout(self, transactional_id: str, effects: Effects) -> None:
+        transaction = self.ledger.get(transactional_id)
+        if transaction is None or transaction.state is not ONGOING:
+            return
+        if transaction.times_out_at_ms > effects.now_ms:
+            set_timeout(transaction, effects)
+            return
+        retry_ms = self._settings().transaction_abort_timed_out_transaction_cleanup_interval_ms
+        # Should the abort be refused, it is tried again; if not, there will be nothing to do then.
+        effects.set_timer(TimerKey(TimerKind.TIMEOUT, transactional_id), retry_ms)
+        abort = self._groups.abort if is_group(transactional_id) else self._abort
+        try:
+            abort(transaction, effects, "it timed out")
+        except KafkaError as error:
+            logger.warning("cannot abort a transaction yet transactional_id=%s error=%s", transactional_id, error)
+
+    def _expire(self, effects: Effects) -> None:
+        settings = self._settings()
+        oldest_ms = effects.now_ms - settings.transactional_id_expiration_ms
+        expired = [each for each in self.ledger if each.updated_at_ms <= oldest_ms and _may_expire(each)]
+        for transaction in expired[:MAX_EXPIRED_AT_ONCE]:
+            self.ledger.forget(transaction, effects)
+        if expired:
+            logger.info("forgetting transactional ids that are not used any more count=%d", len(expired))
+        is_all = len(expired) <= MAX_EXPIRED_AT_ONCE
+        interval_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        effects.set_timer(EXPIRATION, interval_ms if is_all else NEXT_EXPIRED_MS)
+
+    # ---- questions
+
+    def describe(self, transactional_id: str, reply: Reply, effects: Effects) -> None:
+        def decide() -> Outcome:
+            transaction = self.ledger.get(transactional_id)
+            if transaction is None:
+                return TransactionalIdNotFound()
+            partitions = self.ledger.partitions_left(transaction)
+            return DescribeTransactionsResponse(transaction_states=[_description(transaction, partitions)])
+
+        self._answer(reply, effects, decide)
+
+    def _answer(self, reply: Reply, effects: Effects, decide: Callable[[], Outcome]) -> None:
+        """Also refusals wait for what was written before: they speak of it."""
+        effects.is_read_of_state = True
+        try:
+            outcome = decide()
+        except KafkaError as error:
+            outcome = error
+        effects.answers.append(Answer(reply, outcome))
+
+
+def _order(transaction: Transaction) -> MarkerOrder:
+    return MarkerOrder(
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.is_committing,
+        transaction.client_version,
+        transaction.partitions,
+    )
+
+
+def _may_expire(transaction: Transaction) -> bool:
+    """A group knows what it has committed, and its members go when it ends."""
+    transactional_id = transaction.transactional_id
+    return transaction.state.may_expire and not is_group(transactional_id) and parse_member(transactional_id) is None
+
+
+def _verified(transaction: Transaction, partitions: Collection[TopicPartition]) -> AddPartitionsToTxnResult:
+    return AddPartitionsToTxnResult(
+        transaction.transactional_id,
+        [
+            AddPartitionsToTxnTopicResult(
+                topic,
+                [
+                    AddPartitionsToTxnPartitionResult(
+                        index,
+                        NO_ERROR
+                        if TopicPartition(topic, index) in transaction.partitions
+                        else TransactionAbortable.code,
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in by_topic(partitions).items()
+        ],
+    )
+
+
+def _description(transaction: Transaction, partitions: frozenset[TopicPartition]) -> TransactionDescription:
+    return TransactionDescription(
+        error_code=NO_ERROR,
+        transactional_id=transaction.transactional_id,
+        transaction_state=transaction.state.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.started_at_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[TopicData(topic, indexes) for topic, indexes in by_topic(partitions).items()],
+    )

@@ -1,0 +1,103 @@
+"""Who may do what to a transaction, as Kafka 4.3 judges it. All of it is about one id and one request."""
+
+from tidelog.errors import ConcurrentTransactions, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from tidelog.transactions.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, LAST_CLIENT_EPOCH, ProducerIdentity, Transaction
+from tidelog.types import NO_PRODUCER_ID
+
+
+def expected_identity(request: InitProducerIdRequest) -> ProducerIdentity | None:
+    """Who a producer says it is when it asks for its next epoch (KIP-360)."""
+    if request.producer_id == NO_PRODUCER_ID:
+        return None
+    return ProducerIdentity(request.producer_id, request.producer_epoch)
+
+
+def check_expected(transaction: Transaction, expected: ProducerIdentity | None) -> None:
+    """The epoch is looked at when it is raised."""
+    if expected is None or expected.producer_id == transaction.producer_id:
+        return
+    # The answer that told the new producer id may have been lost.
+    is_repeated = expected.producer_id == transaction.previous_producer_id
+    if not (is_repeated and expected.producer_epoch >= LAST_CLIENT_EPOCH):
+        raise ProducerFenced(f"the producer id is {transaction.producer_id}, not {expected.producer_id}")
+
+
+def needs_new_producer_id(transaction: Transaction, expected: ProducerIdentity | None) -> bool:
+    return transaction.is_epoch_exhausted and (
+        expected is None or expected.producer_epoch == transaction.producer_epoch
+    )
+
+
+def check_producer(transaction: Transaction | None, identity: ProducerIdentity) -> Transaction:
+    """Whoever adds to a transaction is its present producer, and nothing of it is decided."""
+    if transaction is None or transaction.producer_id != identity.producer_id:
+        raise InvalidProducerIdMapping
+    if transaction.producer_epoch != identity.producer_epoch:
+        raise ProducerFenced(f"the epoch is {transaction.producer_epoch}, not {identity.producer_epoch}")
+    if transaction.state.is_prepared:
+        raise ConcurrentTransactions("the transaction before it is still ending")
+    return transaction
+
+
+def is_to_be_ended(
+    transaction: Transaction, identity: ProducerIdentity, *, is_commit: bool, client_version: int
+) -> bool:
+    """Whether the request ends something; False if that has happened already. Raises what refuses it."""
+    if client_version >= EPOCH_PER_TRANSACTION:
+        return _has_to_end_epoch(transaction, identity, is_commit=is_commit)
+    if transaction.producer_id != identity.producer_id:
+        raise InvalidProducerIdMapping
+    if transaction.producer_epoch != identity.producer_epoch:
+        raise ProducerFenced(f"the epoch is {transaction.producer_epoch}, not {identity.producer_epoch}")
+    if transaction.state is ONGOING:
+        return True
+    if transaction.state is EMPTY:
+        raise _wrong_state(transaction, is_commit=is_commit)
+    return _is_repeated_end(transaction, is_commit=is_commit)
+
+
+def is_repeated_identity(transaction: Transaction, identity: ProducerIdentity) -> bool:
+    """It is the one that the transaction had before its end raised the epoch, or exhausted it (KIP-890)."""
+    if transaction.producer_id == identity.producer_id:
+        return transaction.producer_epoch == identity.producer_epoch + 1
+    return (
+        transaction.state.is_completed
+        and transaction.previous_producer_id == identity.producer_id
+        and identity.producer_epoch == LAST_CLIENT_EPOCH
+        and transaction.producer_epoch == 0
+    )
+
+
+def _has_to_end_epoch(transaction: Transaction, identity: ProducerIdentity, *, is_commit: bool) -> bool:
+    """The epoch alone tells whether a request is about this transaction, the one before it, or an older one."""
+    is_repeated = is_repeated_identity(transaction, identity)
+    if transaction.producer_id != identity.producer_id and not is_repeated:
+        raise InvalidProducerIdMapping
+    is_current = transaction.identity == identity
+    if not (
+        (is_current and not transaction.state.is_prepared)
+        or (is_repeated and (transaction.state.is_prepared or transaction.state.is_completed))
+    ):
+        raise ProducerFenced(f"the epoch is {transaction.producer_epoch}, not {identity.producer_epoch}")
+    if transaction.state is ONGOING:
+        return True
+    if is_repeated:
+        return _is_repeated_end(transaction, is_commit=is_commit)
+    if is_commit:
+        raise _wrong_state(transaction, is_commit=is_commit)
+    return True  # nothing was begun: an abort is how the producer gets its next epoch
+
+
+def _is_repeated_end(transaction: Transaction, *, is_commit: bool) -> bool:
+    if (transaction.state in (PREPARE_COMMIT, COMPLETE_COMMIT)) != is_commit:
+        raise _wrong_state(transaction, is_commit=is_commit)
+    if transaction.state.is_prepared:
+        raise ConcurrentTransactions("the end of the transaction is being written")
+    return False
+
+
+def _wrong_state(transaction: Transaction, *, is_commit: bool) -> InvalidTxnState:
+    wish = "commit" if is_commit else "abort"
+    return InvalidTxnState(f"{transaction.transactional_id} is {transaction.state.label}: there is nothing to {wish}")
