@@ -1,0 +1,20 @@
+"""Heartbeat: a member of a classic group is alive, and hears whether it has to join again."""
+
+from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, KafkaError
+from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidelog.server.callers import caller_of
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+from tidelog.server.replies import DeferredReply
+
+
+def handle_heartbeat(request: HeartbeatRequest, call: Call) -> Deferred[HeartbeatResponse]:
+    reply = DeferredReply(_refused)
+    call.services.groups.heartbeat(request, caller_of(call), reply)
+    return reply.deferred
+
+
+def _refused(error: KafkaError) -> HeartbeatResponse:
+    """While the group is loaded nobody can be late, so all is well, as Kafka has it."""
+    is_loading = isinstance(error, CoordinatorLoadInProgress)
+    return HeartbeatResponse(error_code=NO_ERROR if is_loading else error.code)

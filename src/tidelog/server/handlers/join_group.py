@@ -1,0 +1,22 @@
+"""JoinGroup: a member joins a group, or joins it again for a rebalance. The answer comes when all have joined."""
+
+from tidelog.errors import KafkaError
+from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from tidelog.server.callers import caller_of
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+from tidelog.server.replies import DeferredReply
+
+NULLABLE_PROTOCOL_FROM_VERSION = 7
+
+
+def handle_join_group(request: JoinGroupRequest, call: Call) -> Deferred[JoinGroupResponse]:
+    protocol_name = None if call.version >= NULLABLE_PROTOCOL_FROM_VERSION else ""
+    member_id = request.member_id
+
+    def refused(error: KafkaError) -> JoinGroupResponse:
+        return JoinGroupResponse(error_code=error.code, protocol_name=protocol_name, member_id=member_id)
+
+    reply = DeferredReply(refused)
+    call.services.groups.join(request, caller_of(call), reply)
+    return reply.deferred

@@ -1,0 +1,18 @@
+"""LeaveGroup: members leave a group."""
+
+from tidelog.errors import KafkaError
+from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from tidelog.server.callers import caller_of
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+from tidelog.server.replies import DeferredReply
+
+
+def handle_leave_group(request: LeaveGroupRequest, call: Call) -> Deferred[LeaveGroupResponse]:
+    reply = DeferredReply(_refused)
+    call.services.groups.leave(request, caller_of(call), reply)
+    return reply.deferred
+
+
+def _refused(error: KafkaError) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=error.code)
