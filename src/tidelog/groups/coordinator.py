@@ -7,6 +7,7 @@ from tidelog.errors import CoordinatorLoadInProgress, InvalidGroupId
 from tidelog.groups.caller import Caller
 from tidelog.groups.machine import GroupMachine
 from tidelog.groups.settings import GroupSettings
+from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupRequest
@@ -75,11 +76,24 @@ class GroupCoordinator:
             may_be_empty=True,
         )
 
-    def commit_offsets_in_transaction(self, request: TxnOffsetCommitRequest, caller: Caller, reply: Reply) -> None:
+    def guard_transaction(self, group_id: str, guard: TransactionGuard, reply: Reply) -> None:
+        """Answered at once, with an empty TxnOffsetCommitResponse, if this broker coordinates the group."""
+        self._perform(
+            group_id, reply, lambda machine, effects: machine.offsets.guard_transaction(guard, reply, effects)
+        )
+
+    def release_guard(self, group_id: str, guard: TransactionGuard) -> None:
+        partition = self.topic.partition_of(group_id)
+        self.topic.perform_in(partition, lambda machine, _: machine.offsets.guards.remove(guard))
+
+    def commit_offsets_in_transaction(
+        self, request: TxnOffsetCommitRequest, guard: TransactionGuard, caller: Caller, reply: Reply
+    ) -> None:
+        """The transaction's coordinator has said that it goes on, since the guard is there."""
         self._perform(
             request.group_id,
             reply,
-            lambda machine, effects: machine.offsets.commit_in_transaction(request, caller, reply, effects),
+            lambda machine, effects: machine.offsets.commit_in_transaction(request, guard, caller, reply, effects),
         )
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, reply: Reply, *, require_stable: bool) -> None:

@@ -143,7 +143,7 @@ class GroupMachine:
         self.classic.replay_group_metadata(key, value)
 
     def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
-        self.offsets.committed.end_transaction(producer.producer_id, is_committed=is_committed)
+        self.offsets.replay_end_marker(producer, is_committed=is_committed)
 
     def on_loaded(self, effects: Effects) -> None:
         self.classic.on_loaded(effects)

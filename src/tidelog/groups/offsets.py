@@ -20,6 +20,7 @@ from tidelog.groups.committed_offsets import CommittedOffsets, Value
 from tidelog.groups.group import NO_MEMBER, Group, Membership
 from tidelog.groups.offset_records import CommittedOffset, decode_value, encode_key, encode_value
 from tidelog.groups.settings import GroupSettings
+from tidelog.groups.transaction_guards import TransactionGuard, TransactionGuards
 from tidelog.protocol.internal.offset_records import OffsetCommitKey
 from tidelog.protocol.internal.versioned import decode_versioned
 from tidelog.protocol.messages.offset_commit import (
@@ -76,6 +77,7 @@ class Offsets:
         self._settings = settings
         self._make_simple_group = make_simple_group
         self.committed = CommittedOffsets()
+        self.guards = TransactionGuards()
 
     # -- committing
 
@@ -103,12 +105,17 @@ class Offsets:
         if group is not None and member.member_id != NO_MEMBER:
             group.on_offset_commit(member, effects)
 
+    def guard_transaction(self, guard: TransactionGuard, reply: Reply, effects: Effects) -> None:
+        self.guards.add(guard)
+        effects.answer(reply, TxnOffsetCommitResponse())
+
     def commit_in_transaction(
-        self, request: TxnOffsetCommitRequest, caller: Caller, reply: Reply, effects: Effects
+        self, request: TxnOffsetCommitRequest, guard: TransactionGuard, caller: Caller, reply: Reply, effects: Effects
     ) -> None:
         """They count once the transaction is committed; until then those who want stable offsets wait."""
         member = Membership(request.member_id, request.generation_id, request.group_instance_id)
         try:
+            self.guards.check(guard)
             self._check_commit_in_transaction(request.group_id, member, caller.api_version)
         except KafkaError as error:
             effects.fail(reply, error)
@@ -231,7 +238,7 @@ class Offsets:
         for topic, partition in places:
             effects.write(encode_key(group_id, topic, partition), None)
 
-    # -- replaying
+    # -- what the records say
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
         key = decode_versioned(OffsetCommitKey, record.key)
@@ -246,6 +253,10 @@ class Offsets:
             self.committed.put(key.group, key.topic, key.partition, record.value)
         else:
             self.committed.put_pending(producer.producer_id, key.group, key.topic, key.partition, record.value)
+
+    def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
+        self.committed.end_transaction(producer.producer_id, is_committed=is_committed)
+        self.guards.on_transaction_ended(producer.producer_id)
 
 
 def _fetched(index: int, stored: Mapping[int, Value], topic_id: Uuid) -> OffsetFetchResponsePartitions:

@@ -1,0 +1,25 @@
+"""DeleteGroups: forget groups that have no members, with their offsets."""
+
+from tidelog.errors import KafkaError
+from tidelog.groups.gathering import Gathering
+from tidelog.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+
+
+def handle_delete_groups(request: DeleteGroupsRequest, call: Call) -> Deferred[DeleteGroupsResponse]:
+    deferred: Deferred[DeleteGroupsResponse] = Deferred()
+
+    def finish(parts: list[DeleteGroupsResponse]) -> None:
+        deferred.resolve(DeleteGroupsResponse(results=[result for part in parts for result in part.results]))
+
+    group_ids = list(dict.fromkeys(request.groups_names))
+    gathering = Gathering(len(group_ids), finish)
+    for index, group_id in enumerate(group_ids):
+        reply = gathering.part(index, lambda error, group_id=group_id: _failed(group_id, error))  # type: ignore[misc]
+        call.services.groups.delete(group_id, reply)
+    return deferred
+
+
+def _failed(group_id: str, error: KafkaError) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=[DeletableGroupResult(group_id, error.code)])

@@ -1,0 +1,20 @@
+"""ListGroups: the groups that this broker coordinates."""
+
+from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tidelog.server.dispatch import Call
+
+
+def handle_list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    """A filter that names no state or kind that there is finds nothing."""
+    states = {state.lower() for state in request.states_filter}
+    kinds = {kind.lower() for kind in request.types_filter}
+    try:
+        groups = [
+            group
+            for group in call.services.groups.listed()
+            if (not states or group.group_state.lower() in states) and (not kinds or group.group_type in kinds)
+        ]
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code)
+    return ListGroupsResponse(error_code=NO_ERROR, groups=groups)

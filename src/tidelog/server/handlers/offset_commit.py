@@ -1,0 +1,67 @@
+"""OffsetCommit: note how far a group has come."""
+
+from collections.abc import Iterable
+
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
+from tidelog.groups.classic.append_errors import answer_for
+from tidelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from tidelog.server.callers import caller_of
+from tidelog.server.dispatch import Call
+from tidelog.server.known_partitions import CompletedReply, divide, merged
+from tidelog.server.outcome import Deferred
+
+TOPIC_IDS_FROM_VERSION = 10
+
+
+def handle_offset_commit(
+    request: OffsetCommitRequest, call: Call
+) -> OffsetCommitResponse | Deferred[OffsetCommitResponse]:
+    image, uses_ids = call.services.cluster.image, call.version >= TOPIC_IDS_FROM_VERSION
+    known, refused = [], []
+    for topic in request.topics:
+        _complete(topic, image, uses_ids=uses_ids)
+        partitions, unknown = divide(topic, image)
+        if partitions:
+            known.append(OffsetCommitRequestTopic(topic.name, topic.topic_id, partitions))
+        if unknown:
+            is_id_unknown = uses_ids and not topic.name
+            refused.append(_answered(topic, unknown, UnknownTopicId if is_id_unknown else UnknownTopicOrPartition))
+    if not known:
+        return OffsetCommitResponse(topics=refused)
+    request.topics = known
+    reply = CompletedReply(
+        lambda error: _failed(request, answer_for(error)),
+        lambda response: OffsetCommitResponse(topics=merged(response.topics, refused)),
+    )
+    call.services.groups.commit_offsets(request, caller_of(call), reply)
+    return reply.deferred
+
+
+def _complete(topic: OffsetCommitRequestTopic, image: ClusterImage, *, uses_ids: bool) -> None:
+    """Give it the name or the id that the request does not tell."""
+    if uses_ids:
+        topic.name = image.topic_names.get(topic.topic_id, "")
+    elif topic.name in image.topics:
+        topic.topic_id = image.topics[topic.name].topic_id
+
+
+def _failed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    topics = [
+        _answered(topic, (partition.partition_index for partition in topic.partitions), type(error))
+        for topic in request.topics
+    ]
+    return OffsetCommitResponse(topics=topics)
+
+
+def _answered(
+    topic: OffsetCommitRequestTopic, indexes: Iterable[int], error: type[KafkaError]
+) -> OffsetCommitResponseTopic:
+    partitions = [OffsetCommitResponsePartition(index, error.code) for index in indexes]
+    return OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions)

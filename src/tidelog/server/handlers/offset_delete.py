@@ -1,0 +1,42 @@
+"""OffsetDelete: forget how far a group has come in some partitions."""
+
+from tidelog.errors import KafkaError, UnknownTopicOrPartition
+from tidelog.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from tidelog.server.dispatch import Call
+from tidelog.server.known_partitions import CompletedReply, divide, merged
+from tidelog.server.outcome import Deferred
+
+
+def handle_offset_delete(request: OffsetDeleteRequest, call: Call) -> Deferred[OffsetDeleteResponse]:
+    known, refused = [], []
+    for topic in request.topics:
+        partitions, unknown = divide(topic, call.services.cluster.image)
+        if partitions:
+            known.append(OffsetDeleteRequestTopic(topic.name, partitions))
+        if unknown:
+            refused.append(_unknown(topic.name, unknown))
+    request.topics = known
+    reply = CompletedReply(_failed, lambda response: _completed(response, refused))
+    call.services.groups.delete_offsets(request, reply)
+    return reply.deferred
+
+
+def _completed(response: OffsetDeleteResponse, refused: list[OffsetDeleteResponseTopic]) -> OffsetDeleteResponse:
+    if not response.error_code:
+        response.topics = merged(response.topics, refused)
+    return response
+
+
+def _unknown(topic: str, indexes: list[int]) -> OffsetDeleteResponseTopic:
+    code = UnknownTopicOrPartition.code
+    return OffsetDeleteResponseTopic(topic, [OffsetDeleteResponsePartition(index, code) for index in indexes])
+
+
+def _failed(error: KafkaError) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=error.code)

@@ -1,0 +1,139 @@
+"""OffsetFetch: how far groups have come."""
+
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import NO_ERROR, CoordinatorNotAvailable, KafkaError, NotCoordinator, UnknownTopicId
+from tidelog.groups.gathering import Gathering
+from tidelog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+from tidelog.types import NO_OFFSET
+
+GROUPS_FROM_VERSION = 8
+TOPIC_IDS_FROM_VERSION = 10
+GROUP_ERROR_FROM_VERSION = 2
+"""Before, an error of the whole group stood with each partition."""
+
+
+def handle_offset_fetch(request: OffsetFetchRequest, call: Call) -> Deferred[OffsetFetchResponse]:
+    deferred: Deferred[OffsetFetchResponse] = Deferred()
+    image, uses_ids = call.services.cluster.image, call.version >= TOPIC_IDS_FROM_VERSION
+    groups = request.groups if call.version >= GROUPS_FROM_VERSION else [_only_group(request)]
+    unknown = [_take_unknown(group, image) for group in groups] if uses_ids else []
+
+    def finish(parts: list[OffsetFetchResponse]) -> None:
+        found = [group for part in parts for group in part.groups]
+        if uses_ids:
+            for group, topics in zip(found, unknown, strict=True):
+                _tell_ids(group, topics, image)
+        if call.version >= GROUPS_FROM_VERSION:
+            deferred.resolve(OffsetFetchResponse(groups=found))
+        else:
+            deferred.resolve(_only_answer(request, found[0], call.version))
+
+    gathering = Gathering(len(groups), finish)
+    for index, group in enumerate(groups):
+        reply = gathering.part(index, lambda error, group=group: _failed(group.group_id, error))  # type: ignore[misc]
+        call.services.groups.fetch_offsets(group, reply, require_stable=request.require_stable)
+    return deferred
+
+
+def _failed(group_id: str, error: KafkaError) -> OffsetFetchResponse:
+    # Consumers before 3.9 take an unavailable coordinator for fatal here; to look for it again always helps.
+    code = NotCoordinator.code if isinstance(error, CoordinatorNotAvailable) else error.code
+    return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=group_id, error_code=code)])
+
+
+# -- one group, as it was asked for before version 8
+
+
+def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = request.topics
+    return OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics],
+    )
+
+
+def _only_answer(request: OffsetFetchRequest, group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+    if group.error_code != NO_ERROR:
+        return OffsetFetchResponse(
+            error_code=group.error_code,
+            topics=_all_failed(request, group.error_code) if version < GROUP_ERROR_FROM_VERSION else [],
+        )
+    topics = [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [
+                OffsetFetchResponsePartition(
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata,
+                    each.error_code,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(topics=topics)
+
+
+def _all_failed(request: OffsetFetchRequest, error_code: int) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [
+                OffsetFetchResponsePartition(
+                    partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=error_code
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or ()
+    ]
+
+
+# -- topics by id, as they are asked for since version 10
+
+
+def _take_unknown(group: OffsetFetchRequestGroup, image: ClusterImage) -> list[OffsetFetchResponseTopics]:
+    """Name the topics that exist; those that do not are answered for right away."""
+    if group.topics is None:
+        return []
+    unknown = []
+    for topic in group.topics:
+        topic.name = image.topic_names.get(topic.topic_id, "")
+        if not topic.name:
+            partitions = [_of_unknown_topic(index) for index in topic.partition_indexes]
+            unknown.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions))
+    group.topics = [topic for topic in group.topics if topic.name]
+    return unknown
+
+
+def _of_unknown_topic(index: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=UnknownTopicId.code
+    )
+
+
+def _tell_ids(group: OffsetFetchResponseGroup, unknown: list[OffsetFetchResponseTopics], image: ClusterImage) -> None:
+    """Topics that were not asked for by id have none yet; those that are gone cannot be told."""
+    if group.error_code != NO_ERROR:
+        return
+    known = [topic for topic in group.topics if topic.name in image.topics]
+    for topic in known:
+        topic.topic_id = image.topics[topic.name].topic_id
+    group.topics = known + unknown

@@ -1,0 +1,119 @@
+"""TxnOffsetCommit: note how far a group has come, as part of a transaction."""
+
+from collections.abc import Iterable
+
+from tidelog.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidTxnState,
+    KafkaError,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
+from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.transaction_guards import TransactionGuard
+from tidelog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from tidelog.protocol.structs import Response
+from tidelog.server.callers import caller_of
+from tidelog.server.dispatch import Call
+from tidelog.server.known_partitions import divide, merged
+from tidelog.server.outcome import Deferred
+
+KNOWS_LOADING_FROM_VERSION = 2
+KNOWS_ABORTABLE_FROM_VERSION = 4
+ADDS_FROM_VERSION = 5
+"""The commit itself makes the group part of the transaction (KIP-890); before, AddOffsetsToTxn did."""
+
+
+async def handle_txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
+    known, refused = [], []
+    for topic in request.topics:
+        partitions, unknown = divide(topic, call.services.cluster.image)
+        if partitions:
+            known.append(TxnOffsetCommitRequestTopic(topic.name, partitions))
+        if unknown:
+            refused.append(_answered(topic.name, unknown, UnknownTopicOrPartition.code))
+    if not known:
+        return TxnOffsetCommitResponse(topics=refused)
+    request.topics = known
+    try:
+        topics = (await _commit(request, call)).topics
+    except KafkaError as error:
+        topics = _failed(request, _told(error, call.version).code)
+    return TxnOffsetCommitResponse(topics=merged(topics, refused))
+
+
+async def _commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
+    groups = call.services.groups
+    guard, reply = TransactionGuard(request.producer_id), _Reply()
+    groups.guard_transaction(request.group_id, guard, reply)
+    await reply.outcome()
+    try:
+        await _verify(request, call)
+        reply = _Reply()
+        groups.commit_offsets_in_transaction(request, guard, caller_of(call), reply)
+    finally:
+        groups.release_guard(request.group_id, guard)
+    return await reply.outcome()
+
+
+async def _verify(request: TxnOffsetCommitRequest, call: Call) -> None:
+    """Ask the transaction's coordinator whether the group's partition is, or make it, part of the transaction."""
+    verifier, adds = call.services.verifier, call.version >= ADDS_FROM_VERSION
+    if not adds and not verifier.is_enabled:
+        return
+    partition = call.services.groups.partition_of(request.group_id)
+    found = await verifier.verify(
+        request.transactional_id, request.producer_id, request.producer_epoch, [partition], adds=adds
+    )
+    error = found[partition]
+    if error is not None:
+        raise error
+
+
+class _Reply:
+    """The answer of the group, or the error instead of it, for somebody who has more to do then."""
+
+    def __init__(self) -> None:
+        self._deferred: Deferred[Response | KafkaError] = Deferred()
+
+    def answer(self, response: Response) -> None:
+        self._deferred.resolve(response)
+
+    def fail(self, error: KafkaError) -> None:
+        self._deferred.resolve(error)
+
+    async def outcome(self) -> TxnOffsetCommitResponse:
+        outcome = await self._deferred.wait()
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        assert isinstance(outcome, TxnOffsetCommitResponse)
+        return outcome
+
+
+def _told(error: KafkaError, version: int) -> KafkaError:
+    """In words that the producer's version knows."""
+    if isinstance(error, CoordinatorLoadInProgress) and version < KNOWS_LOADING_FROM_VERSION:
+        return CoordinatorNotAvailable(error.message)
+    if isinstance(error, TransactionAbortable) and version < KNOWS_ABORTABLE_FROM_VERSION:
+        return InvalidTxnState(error.message)
+    return answer_for(error)
+
+
+def _failed(request: TxnOffsetCommitRequest, error_code: int) -> list[TxnOffsetCommitResponseTopic]:
+    return [
+        _answered(topic.name, (partition.partition_index for partition in topic.partitions), error_code)
+        for topic in request.topics
+    ]
+
+
+def _answered(topic: str, indexes: Iterable[int], error_code: int) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        topic, [TxnOffsetCommitResponsePartition(index, error_code) for index in indexes]
+    )

@@ -1,0 +1,66 @@
+"""Requests about offsets of partitions of which some do not exist: groups are asked about the others only."""
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import KafkaError
+from tidelog.protocol.structs import Response
+from tidelog.server.replies import DeferredReply
+from tidelog.types import TopicPartition
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class _Requested(Protocol):
+    name: str
+    partitions: list[Any]
+
+
+class _Answered(Protocol):
+    name: str
+    partitions: list[Any]
+
+
+A = TypeVar("A", bound=_Answered)
+
+
+def divide(topic: _Requested, image: ClusterImage) -> tuple[list[Any], list[int]]:
+    """The partitions of a request's topic that exist, and the indexes of those that do not."""
+    known, unknown = [], []
+    for partition in topic.partitions:
+        if image.partition(TopicPartition(topic.name, partition.partition_index)) is None:
+            unknown.append(partition.partition_index)
+        else:
+            known.append(partition)
+    return known, unknown
+
+
+def merged(topics: list[A], others: list[A]) -> list[A]:
+    """Each topic once."""
+    by_topic = {_identity(topic): topic for topic in topics}
+    for other in others:
+        same = by_topic.setdefault(_identity(other), other)
+        if same is not other:
+            same.partitions.extend(other.partitions)
+    return list(by_topic.values())
+
+
+def _identity(topic: _Answered) -> tuple[str, object]:
+    return topic.name, getattr(topic, "topic_id", None)
+
+
+class CompletedReply(DeferredReply[ResponseT], Generic[ResponseT]):
+    """Adds to the group's answer what was found out before the group was asked."""
+
+    __slots__ = ("_complete",)
+
+    def __init__(self, failure: Callable[[KafkaError], ResponseT], complete: Callable[[ResponseT], ResponseT]) -> None:
+        super().__init__(failure)
+        self._complete = complete
+
+    def answer(self, response: Response) -> None:
+        super().answer(self._complete(response))  # type: ignore[arg-type]
+
+    def fail(self, error: KafkaError) -> None:
+        self.answer(self._failure(error))
