@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidelog.spark import session
-from tidelog.spark.java import bundled_java_home, choose_java
+from tidelog.spark.java import bundled_java_home, choose_java, share_classes
 from tidelog.spark.python_command import launcher, pyspark_home, python_command
 from tidelog.spark.source import DefaultSource
 from tidelog.spark.spark_session import (
@@ -83,6 +83,28 @@ def test_the_bundled_java_starts_with_the_flag_that_spark_gives(tmp_path: Path) 
     ended = subprocess.run(command, env={"PATH": ""}, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "21." in ended.stderr
+
+
+def test_the_bundled_java_takes_its_classes_from_where_they_are_laid_down(tmp_path: Path) -> None:
+    home = bundled_java_home(tmp_path)
+    ended = subprocess.run(
+        [home / "bin" / "java", "-Xshare:on", "-version"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, f"{ended.stdout}{ended.stderr}"
+    (archive,) = home.glob("*.jsa")
+    written_at_ns = archive.stat().st_mtime_ns
+    bundled_java_home(tmp_path)
+    assert archive.stat().st_mtime_ns == written_at_ns, "once is enough"
+
+
+def test_java_starts_where_its_classes_could_not_be_laid_down(tmp_path: Path) -> None:
+    share_classes(Path("/no/java"), tmp_path / "classes.jsa")
+    assert list(tmp_path.iterdir()) == []
+    java = bundled_java_home(tmp_path) / "bin" / "java"
+    for archive in tmp_path.glob("*/*.jsa"):
+        archive.unlink()
+    ended = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "")
 
 
 def test_python_processes_of_spark_import_what_is_compiled(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from tidelog.spark import client_thread
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.planning import OffsetRange
 from tidelog.spark.reading import read_ranges
+from tidelog.spark.task_memory import keeping_what_is_loaded
 from tidelog.spark.topics import batch_ranges
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Ranges)
-        return read_ranges(partition.ranges, self._options, self._columns)
+        return keeping_what_is_loaded(read_ranges(partition.ranges, self._options, self._columns))
 
 
 async def _ranges(options: ReadOptions) -> list[OffsetRange]:

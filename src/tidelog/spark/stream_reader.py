@@ -20,6 +20,7 @@ from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.planning import Limits, OffsetRange
 from tidelog.spark.reading import read_ranges
 from tidelog.spark.stream_planning import StreamPlanner
+from tidelog.spark.task_memory import keeping_what_is_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +75,7 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Ranges)
-        return read_ranges(partition.ranges, self._options, self._columns)
+        return keeping_what_is_loaded(read_ranges(partition.ranges, self._options, self._columns))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark keeps the position in its checkpoint."""
