@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from tidelog.client.broker_links import BrokerLinks
 from tidelog.cluster.image import Broker as RegisteredBroker
 from tidelog.cluster.znodes import MalformedNode
 from tidelog.config.broker import BrokerSettings
@@ -163,6 +164,12 @@ class Broker:
             control_plane=ControlPlane(cluster, replicas, config_changes, lambda: self._membership.broker_epoch),
             controller_link=ControllerLink(seams.network, seams.clock, cluster, self.broker_id),
             config_changes=config_changes,
+            broker_links=BrokerLinks(
+                seams.network,
+                f"broker-{self.broker_id}",
+                lambda: cluster.image,
+                self.settings.inter_broker_listener_name,
+            ),
             randomness=seams.randomness,
         )
         self._dispatcher = Dispatcher(self._services)

@@ -33,6 +33,8 @@ class ClusterState:
         """Of topics that no image has yet: a replica may be told to host them before anybody else hears of them."""
         self.early_topics: dict[str, Uuid] = {}
         """The ids of the same: followers ask by id as soon as there is a leader."""
+        self.on_image: list[Callable[[ClusterImage], None]] = []
+        """Told of every new image."""
         self._waiters: list[Callable[[ClusterImage], None]] = []
 
     @property
@@ -84,6 +86,8 @@ class ClusterState:
             self._tell_brokers()
         for name in [name for name in self._early_configs if name in image.topics]:
             del self._early_configs[name]
+        for take_image in self.on_image:
+            take_image(image)
         for waiter in list(self._waiters):
             waiter(image)
 

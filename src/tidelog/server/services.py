@@ -6,6 +6,7 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from tidelog.client.broker_links import BrokerLinks
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.configs import ConfigChange, ConfigOutcome
 from tidelog.replication.replica_manager import ReplicaManager
@@ -19,8 +20,10 @@ from tidelog.server.control_plane import ControlPlane
 from tidelog.server.controller_link import ControllerLink
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.membership import Membership
+from tidelog.server.verification import TransactionVerifier
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
+from tidelog.transactions.markers import MarkerSender
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,7 @@ logger = logging.getLogger(__name__)
 class Services:
     __slots__ = (
         "_tasks",
+        "broker_links",
         "clock",
         "cluster",
         "config_changes",
@@ -35,9 +39,11 @@ class Services:
         "controller_link",
         "fetch_sessions",
         "logs",
+        "markers",
         "membership",
         "purgatory",
         "replicas",
+        "verifier",
         "workers",
     )
 
@@ -54,6 +60,7 @@ class Services:
         control_plane: ControlPlane,
         controller_link: ControllerLink,
         config_changes: ConfigChanges,
+        broker_links: BrokerLinks,
         randomness: Randomness,
     ) -> None:
         self.clock = clock
@@ -66,6 +73,10 @@ class Services:
         self.control_plane = control_plane
         self.controller_link = controller_link
         self.config_changes = config_changes
+        self.broker_links = broker_links
+        self.verifier = TransactionVerifier(broker_links, clock, lambda: cluster.image, lambda: cluster.settings)
+        self.markers = MarkerSender(broker_links, clock, lambda: cluster.image)
+        cluster.on_image.append(self.markers.on_image)
         self.fetch_sessions = FetchSessions(
             purgatory, randomness, clock, lambda: cluster.settings.max_incremental_fetch_session_cache_slots
         )
@@ -110,6 +121,9 @@ class Services:
 
     async def close(self) -> None:
         self.controller_link.close()
+        await self.markers.close()
+        await self.verifier.close()
+        self.broker_links.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

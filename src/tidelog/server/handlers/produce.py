@@ -1,5 +1,7 @@
 """Produce: append one batch to each of some partitions, and answer as `acks` asks for."""
 
+import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, TypeAlias
 
@@ -17,6 +19,7 @@ from tidelog.errors import (
     OutOfOrderSequenceNumber,
     RecordsRefused,
     RequestTimedOut,
+    UnknownServerError,
     UnsupportedCompressionType,
 )
 from tidelog.protocol.compression import Codec
@@ -29,28 +32,61 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from tidelog.protocol.record_batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
+from tidelog.protocol.record_batch import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+)
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.dispatch import Call
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.outcome import Deferred
+from tidelog.server.verification import Asked, told_to_producer
+from tidelog.storage.verifications import Verification
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 TOPIC_IDS_FROM_VERSION = 13
 ZSTD_FROM_VERSION = 7
+ABORTABLE_FROM_VERSION = 11
+ADDS_TO_TRANSACTION_FROM_VERSION = 12
 ACKS_ALLOWED = (0, 1, ACKS_ALL)
 LOW_ATTRIBUTES_BYTE = 22
 
 ERRORS_THAT_TELL_THE_LOG_START = (RecordsRefused, OutOfOrderSequenceNumber, InvalidProducerEpoch)
 """Found while appending: a producer may learn from the log start that its state was deleted with old records."""
 
-ProduceOutcome: TypeAlias = ProduceResponse | Deferred[ProduceResponse] | Coroutine[Any, Any, ProduceResponse] | None
+ProduceOutcome: TypeAlias = (
+    ProduceResponse | Deferred[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None
+)
 
 
 def handle_produce(request: ProduceRequest, call: Call) -> ProduceOutcome:
-    appends = _Appends()
-    response = ProduceResponse([_append_to_topic(topic, request.acks, call, appends) for topic in request.topic_data])
+    appends = _Appends(request, call)
+    response = ProduceResponse([_append_to_topic(topic, appends) for topic in request.topic_data])
+    if appends.unverified:
+        return _verify_first(request, response, appends, call)
+    return _after_appends(request, response, appends, call)
+
+
+async def _verify_first(
+    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call
+) -> ProduceResponse | None:
+    await appends.wait_until_verified()
+    outcome = _after_appends(request, response, appends, call)
+    if isinstance(outcome, Deferred):
+        return await outcome.wait()
+    return await outcome if isinstance(outcome, Coroutine) else outcome
+
+
+def _after_appends(
+    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call
+) -> ProduceOutcome:
     if request.acks == 0:
         _close_if_failed(response, call)
         return None
@@ -85,11 +121,27 @@ async def _flush_first(
 class _Appends:
     """What is still to be done for the appends of one request before it is answered."""
 
-    __slots__ = ("unflushed", "waits")
+    __slots__ = ("acks", "all_verified", "call", "transactional_id", "unflushed", "unverified", "waits")
 
-    def __init__(self) -> None:
+    def __init__(self, request: ProduceRequest, call: Call) -> None:
+        self.call = call
+        self.acks = request.acks
+        self.transactional_id = request.transactional_id
         self.waits: list[_Wait] = []
         self.unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
+        self.unverified = 0
+        """Batches that wait for the coordinator of their transaction."""
+        self.all_verified: asyncio.Future[None] | None = None
+
+    async def wait_until_verified(self) -> None:
+        if self.unverified:
+            self.all_verified = asyncio.get_running_loop().create_future()
+            await self.all_verified
+
+    def on_verified(self) -> None:
+        self.unverified -= 1
+        if not self.unverified and self.all_verified is not None and not self.all_verified.done():
+            self.all_verified.set_result(None)
 
 
 class _Wait:
@@ -128,53 +180,130 @@ class _Wait:
         return None
 
 
-def _append_to_topic(topic: TopicProduceData, acks: int, call: Call, appends: _Appends) -> TopicProduceResponse:
-    answers = []
+def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduceResponse:
+    answers: list[PartitionProduceResponse] = []
     for data in topic.partition_data:
         try:
-            answers.append(_append(topic, data, acks, call, appends))
+            answers.append(_append(topic, data, answers, appends))
         except KafkaError as error:
             answers.append(_failed(data.index, error))
     return TopicProduceResponse(topic.name, topic.topic_id, answers)
 
 
 def _append(
-    topic: TopicProduceData, data: PartitionProduceData, acks: int, call: Call, appends: _Appends
+    topic: TopicProduceData, data: PartitionProduceData, answers: list[PartitionProduceResponse], appends: _Appends
 ) -> PartitionProduceResponse:
+    call = appends.call
     name = topic.name if call.version < TOPIC_IDS_FROM_VERSION else call.services.cluster.topic_name(topic.topic_id)
     batch = data.records
-    if acks not in ACKS_ALLOWED:
-        raise InvalidRequiredAcks(f"acks={acks}; allowed are 0, 1 and -1")
+    if appends.acks not in ACKS_ALLOWED:
+        raise InvalidRequiredAcks(f"acks={appends.acks}; allowed are 0, 1 and -1")
     if batch is None or len(batch) < HEADER_BYTES:
         raise InvalidRecord("a produce request carries exactly one record batch per partition")
     if is_internal(name):
         raise InvalidTopic(f"{name} is internal: only brokers write to it")
-    if call.services.is_fenced:
+    attributes = batch[LOW_ATTRIBUTES_BYTE]
+    if call.version < ZSTD_FROM_VERSION and attributes & COMPRESSION_MASK == Codec.ZSTD:
+        raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {call.version}")
+    if attributes & TRANSACTIONAL_BIT:
+        held = _held_batch(TopicPartition(name, data.index), batch, answers, appends)
+        if held is not None:
+            return held.ask()
+    return _append_to(name, data.index, batch, appends)
+
+
+def _append_to(name: str, index: int, batch: memoryview, appends: _Appends) -> PartitionProduceResponse:
+    services = appends.call.services
+    if services.is_fenced:
         raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
-    _check_attributes(batch[LOW_ATTRIBUTES_BYTE], call.version)
-    partition = call.services.replicas.get(name, data.index)
+    partition = services.replicas.get(name, index)
     try:
-        result = partition.append_as_leader(batch, acks)
+        result = partition.append_as_leader(batch, appends.acks)
     except KafkaError as error:
         partition.traffic.count_failed_produce(error)
         if isinstance(error, ERRORS_THAT_TELL_THE_LOG_START):
-            return _failed(data.index, error, partition.log.log_start_offset)
+            return _failed(index, error, partition.log.log_start_offset)
         raise
     answer = PartitionProduceResponse(
-        data.index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
+        index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
     )
-    if acks == ACKS_ALL:
+    if appends.acks == ACKS_ALL:
         appends.waits.append(_Wait(partition, result.last_offset + 1, answer))
     if partition.log.is_flush_due:
         appends.unflushed.append((partition, answer))
     return answer
 
 
-def _check_attributes(attributes: int, version: int) -> None:
-    if version < ZSTD_FROM_VERSION and attributes & COMPRESSION_MASK == Codec.ZSTD:
-        raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {version}")
-    if attributes & TRANSACTIONAL_BIT:
-        raise InvalidTxnState("this broker has no transaction coordinator: the transaction was never begun")
+def _held_batch(
+    topic_partition: TopicPartition, batch: memoryview, answers: list[PartitionProduceResponse], appends: _Appends
+) -> "_HeldBatch | None":
+    """None if the batch can be appended at once: its transaction goes on here already."""
+    services = appends.call.services
+    header = read_header(batch)
+    if header.producer_id < 0 or appends.transactional_id is None:
+        raise InvalidTxnState("the batch is part of a transaction, and says neither of which nor of whose")
+    partition = services.replicas.get(*topic_partition)
+    partition.require_leader()
+    adds = appends.call.version >= ADDS_TO_TRANSACTION_FROM_VERSION
+    if not adds and not services.verifier.is_enabled:
+        return None
+    verification = partition.log.producers.begin_verification(header, services.clock.now_ms(), starts_at_zero=adds)
+    if verification is None:
+        return None
+    asked = Asked(appends.transactional_id, header.producer_id, header.producer_epoch, adds)
+    return _HeldBatch(topic_partition, batch, header, verification, asked, answers, appends)
+
+
+class _HeldBatch:
+    """Begins a transaction in its partition, and waits for the coordinator's word that it may (KIP-890)."""
+
+    __slots__ = ("_answers", "_appends", "_asked", "_batch", "_header", "_partition", "_position", "_verification")
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        batch: memoryview,
+        header: BatchHeader,
+        verification: Verification,
+        asked: Asked,
+        answers: list[PartitionProduceResponse],
+        appends: _Appends,
+    ) -> None:
+        self._partition = topic_partition
+        self._batch = memoryview(bytearray(batch))  # the frame is gone by then
+        self._header = header
+        self._verification = verification
+        self._asked = asked
+        self._answers = answers
+        self._position = len(answers)
+        self._appends = appends
+
+    def ask(self) -> PartitionProduceResponse:
+        """What stands in the place of the answer until there is one."""
+        self._appends.unverified += 1
+        services = self._appends.call.services
+        services.verifier.confirm(self._asked, self._partition, self._verification, self._on_confirmed)
+        return _failed(self._partition.partition, RequestTimedOut("the transaction was not confirmed in time"))
+
+    def _on_confirmed(self, error: KafkaError | None) -> None:
+        """In one step with the append, or an end marker could come in between."""
+        try:
+            answer = self._append(error)
+        except KafkaError as failure:
+            answer = _failed(self._partition.partition, failure)
+        except Exception:
+            logger.exception("a batch could not be appended partition=%s", self._partition)
+            answer = _failed(self._partition.partition, UnknownServerError("the broker failed on the batch"))
+        self._answers[self._position] = answer
+        self._appends.on_verified()
+
+    def _append(self, error: KafkaError | None) -> PartitionProduceResponse:
+        if error is not None:
+            knows_abortable = self._appends.call.version >= ABORTABLE_FROM_VERSION
+            raise told_to_producer(error, self._asked, knows_abortable=knows_abortable)
+        producers = self._appends.call.services.replicas.get(*self._partition).log.producers
+        producers.check_verified(self._header, self._verification)
+        return _append_to(*self._partition, self._batch, self._appends)
 
 
 def _failed(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
