@@ -31,7 +31,7 @@ from tidelog.types import NO_BROKER, BrokerId, TopicPartition
 logger = logging.getLogger(__name__)
 
 MAX_MARKERS_PER_REQUEST = 1000
-REQUEST_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 40.0
 BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 2.0
 MISSING_TOPIC_GRACE_S = 1.0

@@ -14,7 +14,6 @@ from tidelog.errors import (
     InvalidTopic,
     InvalidTxnState,
     KafkaError,
-    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     RecordsRefused,
@@ -39,9 +38,9 @@ from tidelog.protocol.record_batch import (
     BatchHeader,
     read_header,
 )
-from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
+from tidelog.server.commit_waits import CommitWait
 from tidelog.server.dispatch import Call
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.outcome import Deferred
@@ -144,40 +143,14 @@ class _Appends:
             self.all_verified.set_result(None)
 
 
-class _Wait:
-    """An acks=all append that counts once the high watermark has passed it (R14)."""
+class _Wait(CommitWait):
+    """An acks=all append, and what it is answered with."""
 
-    __slots__ = ("answer", "end_offset", "leading_since_epoch", "partition")
+    __slots__ = ("answer",)
 
     def __init__(self, partition: Partition, end_offset: int, answer: PartitionProduceResponse) -> None:
-        self.partition = partition
-        self.leading_since_epoch = partition.require_leader().leading_since_epoch
-        self.end_offset = end_offset
+        super().__init__(partition, end_offset)
         self.answer = answer
-
-    def is_over(self) -> bool:
-        if self.partition.log.high_watermark >= self.end_offset:
-            return True
-        leader = self.partition.leader
-        return leader is None or not self._is_of(leader) or not leader.has_enough_in_sync
-
-    def _is_of(self, leader: PartitionLeader) -> bool:
-        """A leader that stays while the epoch grows, since a follower died, still holds what was written."""
-        return leader.leading_since_epoch == self.leading_since_epoch
-
-    def failure(self) -> KafkaError | None:
-        leader = self.partition.leader
-        if leader is None or not self._is_of(leader):
-            return NotLeaderOrFollower(
-                f"the leader of {self.partition.topic_partition} changed before all had the write"
-            )
-        try:
-            leader.require_enough_in_sync()
-        except KafkaError as error:
-            return NotEnoughReplicasAfterAppend(error.message)
-        if self.partition.log.high_watermark < self.end_offset:
-            return RequestTimedOut("the in-sync replicas did not confirm the write in time")
-        return None
 
 
 def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduceResponse:

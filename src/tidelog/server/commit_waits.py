@@ -1,0 +1,40 @@
+"""What was appended with acks=all counts once the high watermark has passed it (R14)."""
+
+from tidelog.errors import KafkaError, NotEnoughReplicasAfterAppend, NotLeaderOrFollower, RequestTimedOut
+from tidelog.replication.leader import PartitionLeader
+from tidelog.replication.partition import Partition
+
+
+class CommitWait:
+    """One append that is not committed yet; made in the same step."""
+
+    __slots__ = ("end_offset", "leading_since_epoch", "partition")
+
+    def __init__(self, partition: Partition, end_offset: int) -> None:
+        self.partition = partition
+        self.leading_since_epoch = partition.require_leader().leading_since_epoch
+        self.end_offset = end_offset
+
+    def is_over(self) -> bool:
+        if self.partition.log.high_watermark >= self.end_offset:
+            return True
+        leader = self.partition.leader
+        return leader is None or not self._is_of(leader) or not leader.has_enough_in_sync
+
+    def _is_of(self, leader: PartitionLeader) -> bool:
+        """A leader that stays while the epoch grows, since a follower died, still holds what was written."""
+        return leader.leading_since_epoch == self.leading_since_epoch
+
+    def failure(self) -> KafkaError | None:
+        leader = self.partition.leader
+        if leader is None or not self._is_of(leader):
+            return NotLeaderOrFollower(
+                f"the leader of {self.partition.topic_partition} changed before all had the write"
+            )
+        try:
+            leader.require_enough_in_sync()
+        except KafkaError as error:
+            return NotEnoughReplicasAfterAppend(error.message)
+        if self.partition.log.high_watermark < self.end_offset:
+            return RequestTimedOut("the in-sync replicas did not confirm the write in time")
+        return None

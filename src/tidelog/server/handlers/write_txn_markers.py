@@ -1,0 +1,187 @@
+"""WriteTxnMarkers: transactions have ended, and this broker leads partitions that they wrote to.
+
+Coordinators send it, and administrators who end a transaction that hangs: Kafka lets both, and so everybody as long as
+nobody is asked who they are. A marker that is there already is harmless: whoever got no answer asks again.
+"""
+
+from collections.abc import Callable
+
+from tidelog.errors import (
+    NO_ERROR,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    NotCoordinator,
+    NotLeaderOrFollower,
+)
+from tidelog.groups.coordinator import GROUP_TOPIC
+from tidelog.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from tidelog.protocol.records import ControlType, build_end_marker
+from tidelog.protocol.structs import Response
+from tidelog.replicated.machine import Producer
+from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.runtime.purgatory import DelayedOperation, Watchers
+from tidelog.server.commit_waits import CommitWait
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+from tidelog.storage.validation import AppendOrigin
+
+EPOCH_PER_TRANSACTION_FROM_VERSION = 2
+"""Of transactions, not of the API: a marker then has a later producer epoch than the transaction it ends (KIP-890)."""
+
+COMMIT_TIMEOUT_S = 30.0
+COORDINATOR_IS_AWAY = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
+
+
+def handle_write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Deferred[WriteTxnMarkersResponse]:
+    written = _Written(call)
+    response = WriteTxnMarkersResponse(
+        [
+            WritableTxnMarkerResult(
+                marker.producer_id,
+                [
+                    WritableTxnMarkerTopicResult(
+                        topic.name, [written.write(marker, topic.name, index) for index in topic.partition_indexes]
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+    return written.answer_with(response)
+
+
+class _Written:
+    """The markers of one request: the answer leaves when each of them is committed or has failed."""
+
+    def __init__(self, call: Call) -> None:
+        self._services = call.services
+        self._waits: list[_Wait] = []
+        self._unfinished = 1
+        self._response: WriteTxnMarkersResponse | None = None
+        self._deferred: Deferred[WriteTxnMarkersResponse] = Deferred()
+
+    def write(self, marker: WritableTxnMarker, topic: str, index: int) -> WritableTxnMarkerPartitionResult:
+        result = WritableTxnMarkerPartitionResult(index, NO_ERROR)
+        try:
+            self._write(marker, topic, index, result)
+        except KafkaError as error:
+            result.error_code = error.code
+        return result
+
+    def _write(
+        self, marker: WritableTxnMarker, topic: str, index: int, result: WritableTxnMarkerPartitionResult
+    ) -> None:
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            raise InvalidRequest("a marker ends the transaction of a producer, which has an id and an epoch")
+        if self._services.is_fenced:
+            raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
+        partition = self._services.replicas.get(topic, index)
+        partition.require_leader()
+        if marker.transaction_version >= EPOCH_PER_TRANSACTION_FROM_VERSION:
+            partition.log.producers.check_newer_epoch(marker.producer_id, marker.producer_epoch)
+        if topic == GROUP_TOPIC:
+            self._write_to_group_coordinator(marker, index, result)
+        else:
+            self._append(marker, partition, result)
+
+    def _append(
+        self, marker: WritableTxnMarker, partition: Partition, result: WritableTxnMarkerPartitionResult
+    ) -> None:
+        batch = build_end_marker(
+            ControlType.COMMIT if marker.transaction_result else ControlType.ABORT,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=self._services.clock.now_ms(),
+        )
+        appended = partition.append_as_leader(memoryview(batch), ACKS_ALL, AppendOrigin.COORDINATOR)
+        self._waits.append(_Wait(partition, appended.last_offset + 1, result))
+
+    def _write_to_group_coordinator(
+        self, marker: WritableTxnMarker, index: int, result: WritableTxnMarkerPartitionResult
+    ) -> None:
+        """The offsets that were committed in the transaction count from now on, or never."""
+        self._unfinished += 1
+        self._services.groups.topic.append_end_marker(
+            index,
+            Producer(marker.producer_id, marker.producer_epoch),
+            is_committed=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+            reply=_GroupReply(self, result),
+        )
+
+    def answer_with(self, response: WriteTxnMarkersResponse) -> Deferred[WriteTxnMarkersResponse]:
+        self._response = response
+        operation = DelayedMarkers(self._waits, self.on_part_done)
+        if all(wait.is_over() for wait in self._waits):
+            operation.on_completed()
+        else:
+            watched = [wait.partition.watchers for wait in self._waits]
+            self._services.purgatory.wait(operation, watched, COMMIT_TIMEOUT_S)
+            self._deferred.on_abandoned = operation.abandon
+        return self._deferred
+
+    def on_part_done(self) -> None:
+        self._unfinished -= 1
+        if self._unfinished == 0:
+            self._deferred.resolve(self._response)
+
+
+class _Wait(CommitWait):
+    __slots__ = ("_result",)
+
+    def __init__(self, partition: Partition, end_offset: int, result: WritableTxnMarkerPartitionResult) -> None:
+        super().__init__(partition, end_offset)
+        self._result = result
+
+    def finish(self) -> None:
+        error = self.failure()
+        self._result.error_code = NO_ERROR if error is None else error.code
+
+
+class _GroupReply:
+    __slots__ = ("_result", "_written")
+
+    def __init__(self, written: _Written, result: WritableTxnMarkerPartitionResult) -> None:
+        self._written = written
+        self._result = result
+
+    def answer(self, response: Response) -> None:
+        self._written.on_part_done()
+
+    def fail(self, error: KafkaError) -> None:
+        """Transaction coordinators know partitions and their leaders, and nothing of groups."""
+        is_away = isinstance(error, COORDINATOR_IS_AWAY)
+        self._result.error_code = NotLeaderOrFollower.code if is_away else error.code
+        self._written.on_part_done()
+
+
+class DelayedMarkers(DelayedOperation):
+    """Waits until the markers are committed, or cannot be any more."""
+
+    __slots__ = ("_on_done", "_waits")
+
+    kind = "WriteTxnMarkers"
+
+    def __init__(self, waits: list[_Wait], on_done: Callable[[], None]) -> None:
+        super().__init__()
+        self._waits = waits
+        self._on_done = on_done
+
+    def is_satisfied(self, changed: Watchers) -> bool:
+        return all(wait.is_over() for wait in self._waits)
+
+    def on_completed(self) -> None:
+        for wait in self._waits:
+            wait.finish()
+        self._on_done()
