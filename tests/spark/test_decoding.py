@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidelog.client.fetched_records import FetchedBatches
@@ -156,6 +156,15 @@ def test_every_log_is_read_as_a_consumer_reads_it(log: Log) -> None:
     assert rows_of(everything) == reference(log.raw, EVERYTHING, log.aborted, log.timestamp_types)
 
 
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(logs())
+def test_batches_taken_in_runs_are_read_as_a_consumer_reads_them(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
+    monkeypatch.setattr(decoding, "MANY_SMALL_BATCHES", 1)
+    assert rows_of(decode(log.raw, log.offsets, log.aborted)) == reference(
+        log.raw, log.offsets, log.aborted, log.timestamp_types
+    )
+
+
 @settings(deadline=None, max_examples=40)
 @given(logs(), st.lists(st.sampled_from(COLUMNS), unique=True, min_size=1))
 def test_only_the_columns_asked_for_are_there_in_their_order(log: Log, columns: list[str]) -> None:
@@ -234,6 +243,45 @@ def test_arrow_batches_are_kept_to_a_good_size(monkeypatch: pytest.MonkeyPatch, 
     sizes = [batch.num_rows for batch in decoder.decode(memoryview(many_batches(100, codec)), *EVERYTHING)]
     assert sum(sizes) == 100
     assert max(sizes) == 10
+
+
+def test_a_run_of_small_batches_ends_where_one_needs_a_closer_look() -> None:
+    raw = bytearray(many_batches(100))
+    for offset in range(100, 400):
+        codec = Codec.LZ4 if offset == 200 else Codec.NONE
+        value = b"v" * (5000 if offset == 300 else 50)
+        raw += build_batch([Record(offset, offset, b"k", value)], compression=codec)
+    table = decode(raw, (3, 390))
+    assert table["offset"].to_pylist() == list(range(3, 390))
+    assert table["value"][300 - 3].as_py() == b"v" * 5000
+
+
+def test_an_aborted_transaction_is_left_out_of_a_run_of_small_batches() -> None:
+    raw = bytearray(many_batches(30))
+    for offset in range(30, 130):
+        producer = 7 if offset % 2 else 8
+        raw += build_batch([Record(offset, 0, b"k", b"v")], producer_id=producer, is_transactional=True)
+    for producer, end in ((7, ControlType.ABORT), (8, ControlType.COMMIT)):
+        raw += build_end_marker(
+            end, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=0, base_offset=123 + producer
+        )
+    raw += b"".join(
+        bytes(build_batch([Record(offset, 0, b"k", b"v")], producer_id=7, is_transactional=True))
+        for offset in range(132, 160)
+    )
+    offsets = decode(raw, EVERYTHING, [AbortedTransaction(7, 31)])["offset"].to_pylist()
+    assert offsets == [*range(30), *range(30, 130, 2), *range(132, 160)]
+
+
+def test_a_broken_batch_in_a_run_of_small_ones_is_named() -> None:
+    raw = bytearray(many_batches(100))
+    size_bytes = len(raw) // 100
+    for position in (61, size_bytes - 1):
+        broken = raw.copy()
+        broken[70 * size_bytes + position] ^= 1
+        assert refusal(broken) == "orders-3: the batch at offset 70 cannot be read: it fails its CRC"
+        assert decode(broken, (0, 70)).num_rows == 70
+        assert decode(broken, (71, 100)).num_rows == 29
 
 
 def test_one_large_batch_becomes_several_arrow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,7 +458,10 @@ def test_a_header_name_that_is_no_text_is_read_as_java_reads_it() -> None:
     assert [row.headers for row in rows] == [(("a", None), ("b", None)), (("n\ufffd\ufffde", b"v"), ("other", None))]
 
 
-def test_mutated_batches_with_a_right_crc_are_refused_or_read() -> None:
+@pytest.mark.parametrize("many", [1, 16])
+def test_mutated_batches_with_a_right_crc_are_refused_or_read(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(decoding, "MANY_SMALL_BATCHES", many)
+    before = bytes(build_batch([Record(0, 0, b"k", b"v")]))
     random = Random(11)
     for _ in range(1500):
         codec = random.choice(list(Codec))
@@ -421,7 +472,7 @@ def test_mutated_batches_with_a_right_crc_are_refused_or_read() -> None:
             batch = assemble(read_header(batch)._replace(magic=2), compress(codec, mutated_records(random)))
         with contextlib.suppress(CorruptMessage):
             seal(batch)
-            decode(batch)
+            decode(before + batch)
 
 
 def mutated_records(random: Random) -> bytes:

@@ -5,6 +5,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
+import crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 from numba import njit
 
 from tidelog.errors import CorruptMessage
-from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, assemble, read_header
+from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, assemble, read_header, seal
 from tidelog.protocol.records import Record, build_batch, read_varint, records_of, write_varint
-from tidelog.spark.records import kernels
+from tidelog.spark.records import kernels, small_batches
 from tidelog.spark.records.batch_group import facts_of
 from tidelog.spark.records.malformed import WHY
+from tidelog.spark.records.small_batches import take_small_batches
 
 MUTATIONS = 101_000
 COMPARED_EVERY = 8
@@ -203,6 +205,35 @@ def test_mutated_batches_are_refused_or_read_as_the_plain_decoder_reads_them() -
             assert found.fields[kernels.HEADER_COUNT].any()
     del seen[kernels.BAD_BOUNDS]
     assert min(seen.values()) > 100, seen
+
+
+def taken(buffer: kernels.Bytes, position: int = 0) -> tuple[int, int, int, int]:
+    table = np.empty((ROOM, kernels.BATCH_FACTS), np.int64)
+    return take_small_batches(buffer, position, *EVERY_OFFSET, True, ROOM, AREA_BYTES, table)
+
+
+def test_mutated_headers_of_small_batches_are_left_to_a_closer_look() -> None:
+    random, area = Random(6), GuardedArea()
+    whole = bytes(build_batch(SAMPLES[0]))
+    assert taken(area.holding(whole * 3)) == (3, 3, 3 * (len(whole) - HEADER_BYTES), 3 * len(whole))
+    refused = 0
+    for _ in range(20_000):
+        batch = bytearray(whole)
+        mutate(batch, random)
+        if random.random() < 0.5 and len(batch) >= HEADER_BYTES:
+            seal(batch)
+        count, rows, _, position = taken(area.holding(whole + bytes(batch)), len(whole))
+        refused += not count
+        assert count or position == len(whole)
+        assert rows * kernels.SMALLEST_RECORD_BYTES <= len(batch)
+    assert 1000 < refused < 19_000
+
+
+@given(st.binary(max_size=300), st.integers(0, 20))
+def test_the_crc_of_small_batches_is_that_of_the_library(data: bytes, start: int) -> None:
+    buffer = np.frombuffer(data, np.uint8)
+    start = min(start, len(data))
+    assert small_batches.crc32c(buffer, start, len(data)) == crc32c.crc32c(data[start:])
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 10), (5, 4), (0, 11), (2**62, 2**63 - 1)])

@@ -55,6 +55,11 @@ class TransactionFilter:
         self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._open_producers: set[int] = set()
 
+    @property
+    def shows_all(self) -> bool:
+        """All transactions, from here on: none of them is aborted. Control batches are never shown."""
+        return not self._to_come and not self._open_producers
+
     def shows(self, header: BatchHeader, batch: Buffer) -> bool:
         """Whether a reader is to see the batch; to be asked for every batch, in order."""
         while self._to_come and self._to_come[-1].first_offset <= header.last_offset:

@@ -9,6 +9,7 @@ from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, B
 from tidelog.protocol.records import SMALLEST_RECORD_BYTES, codec_of
 from tidelog.spark.records.kernels import BATCH_FACTS, Bytes, Longs
 from tidelog.spark.records.scratch import Scratch
+from tidelog.spark.records.small_batches import take_small_batches
 
 TARGET_BYTES: Final = 4 * 1024 * 1024
 TARGET_ROWS: Final = 40_000
@@ -28,6 +29,8 @@ class BatchGroup:
         self._raw: memoryview = memoryview(b"")
         self._in_scratch = False
         self._batches: list[tuple[int, ...]] = []
+        self._tables: list[Longs] = []  # of batches that come before those
+        self._room: Longs = np.empty((0, BATCH_FACTS), np.int64)
         self.size_bytes = 0
         self.record_count = 0
 
@@ -37,9 +40,13 @@ class BatchGroup:
 
     def clear(self) -> None:
         self._scratch.clear()
-        self._batches = []
+        self._batches, self._tables = [], []
         self._in_scratch = False
         self.size_bytes = self.record_count = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._batches and not self._tables
 
     @property
     def is_full(self) -> bool:
@@ -49,17 +56,24 @@ class BatchGroup:
     def buffer(self) -> Bytes:
         """Read-only in both cases, so that the kernels are compiled for one type only."""
         if not self._in_scratch:
-            return np.frombuffer(self._raw.toreadonly(), np.uint8)
+            return self._as_fetched
         view = self._scratch.written
         view.flags.writeable = False
         return view
 
     @property
+    def _as_fetched(self) -> Bytes:
+        return np.frombuffer(self._raw.toreadonly(), np.uint8)
+
+    @property
     def batches(self) -> Longs:
+        return np.concatenate([*self._tables, self._last_batches()])
+
+    def _last_batches(self) -> Longs:
         return np.array(self._batches, np.int64).reshape(-1, BATCH_FACTS)
 
     def has_room_for(self, header: BatchHeader) -> bool:
-        if not self._batches:
+        if self.is_empty:
             return True
         if self._in_scratch:
             return bool(header.compression) or header.size_bytes <= TARGET_BYTES
@@ -68,7 +82,7 @@ class BatchGroup:
     def add(self, header: BatchHeader, position: int) -> None:
         """`position` is that of the batch in the bytes as fetched; its records are decompressed here."""
         start, end = position + HEADER_BYTES, position + header.length + LENGTH_OVERHEAD_BYTES
-        if not self._batches:
+        if self.is_empty:
             self._in_scratch = bool(header.compression)
         if self._in_scratch:
             start, end = self._scratch.append(codec_of(header), self._raw[start:end])
@@ -77,6 +91,23 @@ class BatchGroup:
         self._batches.append(facts_of(header, start, end))
         self.size_bytes += end - start
         self.record_count += header.record_count
+
+    def add_small(self, position: int, start_offset: int, end_offset: int, shows_transactions: bool) -> int:
+        """Take what small batches follow at `position`, as far as they need no closer look; where they end."""
+        if self._in_scratch or self.is_full:
+            return position
+        if not len(self._room):
+            self._room = np.empty((TARGET_ROWS, BATCH_FACTS), np.int64)
+        rows_left, bytes_left = TARGET_ROWS - self.record_count, TARGET_BYTES - self.size_bytes
+        count, rows, size_bytes, position = take_small_batches(
+            self._as_fetched, position, start_offset, end_offset, shows_transactions, rows_left, bytes_left, self._room
+        )
+        if count:
+            self._tables += [self._last_batches(), self._room[:count].copy()]
+            self._batches = []
+        self.record_count += rows
+        self.size_bytes += size_bytes
+        return position
 
 
 def facts_of(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:

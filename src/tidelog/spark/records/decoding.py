@@ -9,7 +9,7 @@ import pyarrow as pa
 from tidelog.client.fetched_records import TransactionFilter
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.messages.fetch import AbortedTransaction
-from tidelog.protocol.record_batch import LENGTH_OVERHEAD_BYTES, BatchHeader, crc_matches
+from tidelog.protocol.record_batch import BatchHeader, crc_matches
 from tidelog.spark.records.batch_group import BatchGroup
 from tidelog.spark.records.columns import (
     ARROW_TYPES,
@@ -35,12 +35,16 @@ from tidelog.spark.records.kernels import (
     scan,
 )
 from tidelog.spark.records.malformed import WHY
+from tidelog.spark.records.small_batches import SMALL_BATCH_BYTES
 from tidelog.types import TopicPartition
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 ROWS_PER_ARROW_BATCH: Final = 65_536
 """One batch of Kafka may hold millions of records; so many rows go on together at most."""
+
+MANY_SMALL_BATCHES: Final = 16
+"""From so many in a row on, it pays to look for more of them at once."""
 
 
 class _Rows(NamedTuple):
@@ -92,39 +96,42 @@ class PartitionDecoder:
     ) -> Iterator[pa.RecordBatch]:
         group = self._group
         group.begin(raw)
-        for header, position in self._visible_batches(raw, start_offset, end_offset, transactions):
-            if not group.has_room_for(header):
-                yield from self._arrow_batches(start_offset, end_offset)
-                self._batch_offset = header.base_offset
-            group.add(header, position)
+        position = small_in_a_row = 0
+        while (header := self._header_at(raw, position)) is not None and header.base_offset < end_offset:
+            batch = raw[position : position + header.size_bytes]
+            if self._is_wanted(header, batch, start_offset, transactions):
+                if not group.has_room_for(header):
+                    yield from self._arrow_batches(start_offset, end_offset)
+                    self._batch_offset = header.base_offset
+                group.add(header, position)
+            position += header.size_bytes
+            small_in_a_row = small_in_a_row + 1 if header.size_bytes <= SMALL_BATCH_BYTES else 0
+            if small_in_a_row >= MANY_SMALL_BATCHES:
+                position = group.add_small(position, start_offset, end_offset, transactions.shows_all)
             if group.is_full:
                 yield from self._arrow_batches(start_offset, end_offset)
         yield from self._arrow_batches(start_offset, end_offset)
 
-    def _visible_batches(
-        self, raw: memoryview, start_offset: int, end_offset: int, transactions: TransactionFilter
-    ) -> Iterator[tuple[BatchHeader, int]]:
-        """Batches that may hold rows of the range, checked against their CRC, and where they are."""
-        for header, position in self._whole_batches(raw):
-            if header.base_offset >= end_offset:
-                return
-            batch = raw[position : position + header.length + LENGTH_OVERHEAD_BYTES]
-            if header.is_control:
-                _check_crc(batch, header)
-            if transactions.shows(header, batch) and header.last_offset >= start_offset:
-                _check_crc(batch, header)
-                yield header, position
-
-    def _whole_batches(self, raw: memoryview) -> Iterator[tuple[BatchHeader, int]]:
-        position = 0
+    def _header_at(self, raw: memoryview, position: int) -> BatchHeader | None:
         try:
-            while (header := whole_batch_at(raw, position)) is not None:
-                self._batch_offset = header.base_offset
-                yield header, position
-                position += header.length + LENGTH_OVERHEAD_BYTES
+            header = whole_batch_at(raw, position)
         except CorruptMessage:
             (self._batch_offset,) = BASE_OFFSET.unpack_from(raw, position)
             raise
+        if header is not None:
+            self._batch_offset = header.base_offset
+        return header
+
+    def _is_wanted(
+        self, header: BatchHeader, batch: memoryview, start_offset: int, transactions: TransactionFilter
+    ) -> bool:
+        """Whether it may hold rows of the range; then it has been checked against its CRC."""
+        if header.is_control:
+            _check_crc(batch, header)
+        if not transactions.shows(header, batch) or header.last_offset < start_offset:
+            return False
+        _check_crc(batch, header)
+        return True
 
     def _arrow_batches(self, start_offset: int, end_offset: int) -> Iterator[pa.RecordBatch]:
         """What the group holds, in few enough rows each; the group is empty afterwards."""
