@@ -58,9 +58,15 @@ def test_damaged_plan_is_refused(text: str) -> None:
 
 
 def test_topics_survive_the_loss_of_a_broker_where_there_are_three() -> None:
-    assert default_settings(1) == {"default.replication.factor": "1", "min.insync.replicas": "1"}
-    assert default_settings(2) == {"default.replication.factor": "2", "min.insync.replicas": "1"}
-    assert default_settings(5) == {"default.replication.factor": "3", "min.insync.replicas": "2"}
+    for brokers, replicas, in_sync_replicas in ((1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")):
+        assert default_settings(brokers) == {
+            "default.replication.factor": replicas,
+            "group.initial.rebalance.delay.ms": "0",
+            "min.insync.replicas": in_sync_replicas,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync_replicas,
+            "transaction.state.log.replication.factor": replicas,
+        }
 
 
 def test_settings_read_back_as_they_were_written() -> None:

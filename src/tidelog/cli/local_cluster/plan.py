@@ -93,10 +93,18 @@ def _count(brokers: int) -> str:
 
 
 def default_settings(brokers: int) -> dict[str, str]:
-    """What several brokers are for: every topic survives the loss of one, unless its creator says otherwise."""
+    """What several brokers are for: every topic survives the loss of one, unless its creator says otherwise.
+
+    Groups do not wait for members that may come later: here their first one should read at once.
+    """
+    replicas, in_sync_replicas = str(min(3, brokers)), "2" if brokers >= 3 else "1"
     return {
-        "default.replication.factor": str(min(3, brokers)),
-        "min.insync.replicas": "2" if brokers >= 3 else "1",
+        "default.replication.factor": replicas,
+        "group.initial.rebalance.delay.ms": "0",
+        "min.insync.replicas": in_sync_replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync_replicas,
+        "transaction.state.log.replication.factor": replicas,
     }
 
 
