@@ -225,32 +225,35 @@ class TransactionGroups:
             self._ledger.member_count(decided.transactional_id),
         )
         self._ledger.write(decided, effects)
-        self.carry_out(decided, effects)
+        self.order_markers(decided, effects)
+        self.finish(decided, effects)
         return _ended(decided.completed(effects.now_ms))
 
     # ---- after the decision
 
-    def carry_out(self, group: Transaction, effects: Effects) -> None:
-        """End all members that are left: what a new coordinator does for a decision that it finds."""
+    def order_markers(self, group: Transaction, effects: Effects) -> None:
+        """For all members that have written, as the decision says: also what a new coordinator does first."""
         winners = frozenset(group.winners) if group.is_committing else frozenset[str]()
-        has_writers = False
         for member in self._members(group):
             if member.partitions:
                 order = _order(member, is_committed=member.transactional_id in winners)
                 self._ledger.order_markers(order, effects)
-                has_writers = True
-            else:
-                self._ledger.forget(member, effects)
-        if not has_writers:
-            self._ledger.write(group.completed(effects.now_ms), effects)
 
-    def on_member_written(self, member_id: MemberId, transactional_id: str, effects: Effects) -> None:
-        """All partitions of a member have its marker: it is done, and with the last one the group."""
+    def finish_member(self, member_id: MemberId, transactional_id: str, effects: Effects) -> None:
+        """Forget a member that is done; with the last one the group is."""
         member, group = self._ledger.get(transactional_id), self._ledger.get(member_id.group_id)
-        if member is None or group is None or not group.state.is_prepared:
+        if member is None or group is None or not group.state.is_prepared or not self._ledger.is_done(member):
             return
         self._ledger.forget(member, effects)
-        if self._ledger.member_count(group.transactional_id) == 1:
+        if self._ledger.member_count(member_id.group_id) == 1:
+            self._ledger.write(group.completed(effects.now_ms), effects)
+
+    def finish(self, group: Transaction, effects: Effects) -> None:
+        """The same for all members that are done, or have nothing to be ended."""
+        done = [member for member in self._members(group) if self._ledger.is_done(member)]
+        for member in done:
+            self._ledger.forget(member, effects)
+        if len(done) == self._ledger.member_count(group.transactional_id):
             self._ledger.write(group.completed(effects.now_ms), effects)
 
 

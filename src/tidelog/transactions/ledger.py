@@ -103,9 +103,9 @@ class TransactionLedger:
         left -= partitions
         return not left
 
-    def is_written(self, transactional_id: str) -> bool:
-        _, left = self._unwritten.get(transactional_id, (None, None))
-        return left is not None and not left
+    def is_done(self, transaction: Transaction) -> bool:
+        """Its markers are written, or it needs none."""
+        return not self.partitions_left(transaction)
 
     def partitions_left(self, transaction: Transaction) -> frozenset[TopicPartition]:
         """Of the transaction; while it ends, those that lack their marker."""

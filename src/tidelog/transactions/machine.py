@@ -70,14 +70,15 @@ class TransactionMachine:
         settings: Callable[[], CoordinatorSettings],
         take_producer_id: Callable[[], int],
         send_markers: Callable[[MarkerOrder], None],
-        on_unloaded: Callable[[], None] = lambda: None,
     ) -> None:
         """`take_producer_id` raises a KafkaError if there is none at hand."""
         self._settings = settings
         self._take_producer_id = take_producer_id
-        self._on_unloaded = on_unloaded
         self.ledger = TransactionLedger(send_markers)
         self._groups = TransactionGroups(self.ledger, take_producer_id)
+        self.on_gone: Callable[[], None] = lambda: None
+        """Called when this broker is not the coordinator any more."""
+        self.is_gone = False
 
     # ---- StateMachine
 
@@ -88,6 +89,7 @@ class TransactionMachine:
         """Nothing in this topic is part of a transaction."""
 
     def on_loaded(self, effects: Effects) -> None:
+        """Writes nothing: were that refused, the markers would be lost with it. Timers do what is to be written."""
         effects.is_read_of_state = True
         effects.set_timer(EXPIRATION, self._settings().transaction_remove_expired_transaction_cleanup_interval_ms)
         for transaction in self.ledger:
@@ -96,18 +98,19 @@ class TransactionMachine:
             if transaction.state is ONGOING:
                 set_timeout(transaction, effects)
             elif transaction.state.is_prepared:
-                self._carry_out(transaction, effects)
+                self._order_markers(transaction, effects)
+                effects.set_timer(TimerKey(TimerKind.FINISH, transaction.transactional_id), 0)
 
     def on_unloaded(self, effects: Effects) -> None:
-        self._on_unloaded()
+        self.is_gone = True
+        self.on_gone()
 
     def on_timer(self, key: TimerKey, effects: Effects) -> None:
         match key.kind:
             case TimerKind.TIMEOUT:
                 self._on_timeout(key.transactional_id, effects)
             case TimerKind.FINISH:
-                if self.ledger.is_written(key.transactional_id):
-                    self._finish(key.transactional_id, effects)
+                self._finish(key.transactional_id, effects)
             case TimerKind.EXPIRATION:
                 self._expire(effects)
 
@@ -235,7 +238,10 @@ class TransactionMachine:
             self._take_producer_id() if is_exhausted else NO_PRODUCER_ID,
         )
         self.ledger.write(decided, effects)
-        self._carry_out(decided, effects)
+        if decided.partitions:
+            self.ledger.order_markers(_order(decided), effects)
+        else:
+            self.ledger.write(decided.completed(effects.now_ms), effects)
         return decided
 
     def _abort(self, transaction: Transaction, effects: Effects, reason: str) -> None:
@@ -252,30 +258,32 @@ class TransactionMachine:
 
     # ---- after the decision
 
-    def _carry_out(self, transaction: Transaction, effects: Effects) -> None:
+    def _order_markers(self, transaction: Transaction, effects: Effects) -> None:
         if is_group(transaction.transactional_id):
-            self._groups.carry_out(transaction, effects)
+            self._groups.order_markers(transaction, effects)
         elif transaction.partitions:
             self.ledger.order_markers(_order(transaction), effects)
-        else:
-            self.ledger.write(transaction.completed(effects.now_ms), effects)
 
     def on_markers_written(self, order: MarkerOrder, partitions: frozenset[TopicPartition], effects: Effects) -> None:
         if self.ledger.on_markers_written(order, partitions):
             self._finish(order.transactional_id, effects)
 
     def _finish(self, transactional_id: str, effects: Effects) -> None:
-        """All markers are written: say so, if need be again and again."""
+        """Write down what is done, if need be again and again."""
 
         def try_again(error: KafkaError, instead: Effects) -> None:
             instead.set_timer(TimerKey(TimerKind.FINISH, transactional_id), FINISH_RETRY_MS)
 
         effects.on_refused = try_again
         if (member_id := parse_member(transactional_id)) is not None:
-            self._groups.on_member_written(member_id, transactional_id, effects)
+            self._groups.finish_member(member_id, transactional_id, effects)
             return
         transaction = self.ledger.get(transactional_id)
-        if transaction is not None and transaction.state.is_prepared:
+        if transaction is None or not transaction.state.is_prepared:
+            return
+        if is_group(transactional_id):
+            self._groups.finish(transaction, effects)
+        elif self.ledger.is_done(transaction):
             self.ledger.write(transaction.completed(effects.now_ms), effects)
 
     # ---- time
