@@ -35,7 +35,10 @@ from tidelog.server.connection import Connection, ConnectionRegistry
 from tidelog.server.control_plane import ControlPlane
 from tidelog.server.controlled_shutdown import ControlledShutdown
 from tidelog.server.controller_link import ControllerLink
+from tidelog.server.coordinators import Coordinators
 from tidelog.server.dispatch import Dispatcher
+from tidelog.server.handlers.create_topics import create_topics
+from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.membership import Membership, World
 from tidelog.server.metrics.page import PATH as METRICS_PATH
 from tidelog.server.metrics.page import MetricsPage
@@ -153,6 +156,15 @@ class Broker:
         config_changes = ConfigChanges(
             cluster, lambda: self._membership.store, seams.clock, lambda: self._membership.on_settings_changed()
         )
+        internal_topics = InternalTopics(cluster, lambda request: create_topics(request, self._services, None))
+        coordinators = Coordinators(
+            seams=seams,
+            cluster=cluster,
+            replicas=replicas,
+            purgatory=purgatory,
+            internal_topics=internal_topics,
+            is_fenced=lambda: self._membership.is_fenced,
+        )
         self._services = Services(
             clock=seams.clock,
             workers=seams.workers,
@@ -164,6 +176,8 @@ class Broker:
             control_plane=ControlPlane(cluster, replicas, config_changes, lambda: self._membership.broker_epoch),
             controller_link=ControllerLink(seams.network, seams.clock, cluster, self.broker_id),
             config_changes=config_changes,
+            internal_topics=internal_topics,
+            coordinators=coordinators,
             broker_links=BrokerLinks(
                 seams.network,
                 f"broker-{self.broker_id}",

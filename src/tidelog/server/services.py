@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.client.broker_links import BrokerLinks
 from tidelog.config.broker import BrokerSettings
@@ -18,12 +18,17 @@ from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.control_plane import ControlPlane
 from tidelog.server.controller_link import ControllerLink
+from tidelog.server.coordinators import Coordinators
 from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.membership import Membership
 from tidelog.server.verification import TransactionVerifier
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
 from tidelog.transactions.markers import MarkerSender
+
+if TYPE_CHECKING:
+    from tidelog.groups.coordinator import GroupCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +42,9 @@ class Services:
         "config_changes",
         "control_plane",
         "controller_link",
+        "coordinators",
         "fetch_sessions",
+        "internal_topics",
         "logs",
         "markers",
         "membership",
@@ -60,6 +67,8 @@ class Services:
         control_plane: ControlPlane,
         controller_link: ControllerLink,
         config_changes: ConfigChanges,
+        internal_topics: InternalTopics,
+        coordinators: Coordinators,
         broker_links: BrokerLinks,
         randomness: Randomness,
     ) -> None:
@@ -73,6 +82,8 @@ class Services:
         self.control_plane = control_plane
         self.controller_link = controller_link
         self.config_changes = config_changes
+        self.internal_topics = internal_topics
+        self.coordinators = coordinators
         self.broker_links = broker_links
         self.verifier = TransactionVerifier(broker_links, clock, lambda: cluster.image, lambda: cluster.settings)
         self.markers = MarkerSender(broker_links, clock, lambda: cluster.image)
@@ -86,6 +97,10 @@ class Services:
     def settings(self) -> BrokerSettings:
         """As they are now: some change while the broker runs."""
         return self.cluster.settings
+
+    @property
+    def groups(self) -> "GroupCoordinator":
+        return self.coordinators.groups
 
     @property
     def is_fenced(self) -> bool:
@@ -121,6 +136,7 @@ class Services:
 
     async def close(self) -> None:
         self.controller_link.close()
+        await self.coordinators.close()
         await self.markers.close()
         await self.verifier.close()
         self.broker_links.close()

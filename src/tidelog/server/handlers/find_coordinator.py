@@ -1,35 +1,62 @@
-"""FindCoordinator: which broker looks after a consumer group or a transaction. Today, none does.
+"""FindCoordinator: which broker looks after a consumer group or a transactional id.
 
-The API is served all the same: librdkafka takes it as the sign of a broker that knows lz4, and would silently send
-uncompressed without it. The answer is the retriable one that Kafka gives while no coordinator is there: a harder one
-would reach consumers of librdkafka that assign their partitions themselves, who ask too but need no coordinator.
+It is the leader of the partition of an internal topic that keeps it. Whoever asks first has the topic created, and
+waits a moment for it; after that, or while brokers are missing, clients are told to ask again.
 """
 
-import logging
-
-from tidelog.errors import CoordinatorNotAvailable
+from tidelog.cluster.image import Broker
+from tidelog.config.listeners import Endpoint
+from tidelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from tidelog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from tidelog.replicated.partition_keys import partition_for
+from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
-from tidelog.types import NO_BROKER
-
-logger = logging.getLogger(__name__)
+from tidelog.server.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from tidelog.types import NO_BROKER, TopicPartition
 
 BATCHES_FROM_VERSION = 4
-NO_COORDINATOR = CoordinatorNotAvailable(
-    "this broker does not coordinate groups or transactions yet; let consumers assign their partitions themselves"
-)
+TOPICS_BY_KEY_TYPE = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+CREATION_PATIENCE_S = 1.0
+NO_PORT = -1
 
 
-def handle_find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+async def handle_find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     keys = [request.key] if call.version < BATCHES_FROM_VERSION else request.coordinator_keys
-    logger.debug("no coordinator for %s client=%s", ",".join(keys), call.client_id)
-    code, message = NO_COORDINATOR.code, NO_COORDINATOR.message
+    topic = TOPICS_BY_KEY_TYPE.get(request.key_type)
+    if topic is not None and keys:
+        await call.services.internal_topics.ensure(topic, CREATION_PATIENCE_S)
+    found = [_coordinator(key, topic, request.key_type, call) for key in keys]
+    if call.version >= BATCHES_FROM_VERSION:
+        return FindCoordinatorResponse(coordinators=found)
+    (only,) = found
     return FindCoordinatorResponse(
-        error_code=code,
-        error_message=message,
-        node_id=NO_BROKER,
-        port=-1,
-        coordinators=[
-            Coordinator(key=key, node_id=NO_BROKER, port=-1, error_code=code, error_message=message) for key in keys
-        ],
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
     )
+
+
+def _coordinator(key: str, topic: str | None, key_type: int, call: Call) -> Coordinator:
+    try:
+        if topic is None:
+            raise InvalidRequest(f"key type {key_type} is neither a group (0) nor a transactional id (1)")
+        broker, endpoint = _find(key, topic, call)
+    except KafkaError as error:
+        return Coordinator(key=key, node_id=NO_BROKER, host="", port=NO_PORT, **error_fields(error))
+    return Coordinator(key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, **error_fields(None))
+
+
+def _find(key: str, topic: str, call: Call) -> tuple[Broker, Endpoint]:
+    services = call.services
+    image = services.cluster.image
+    index = partition_for(key, services.internal_topics.partition_count(topic))
+    partition = image.partition(TopicPartition(topic, index))
+    if partition is None:
+        raise CoordinatorNotAvailable(f"{topic} is not there yet")
+    broker = image.brokers.get(partition.leader)
+    endpoint = None if broker is None else broker.endpoint(call.connection.listener)
+    if broker is None or endpoint is None or broker.id in services.replicas.doubted_leaders():
+        raise CoordinatorNotAvailable(f"partition {index} of {topic} has no leader now")
+    return broker, endpoint

@@ -111,13 +111,19 @@ async def _create_missing(names: Iterable[str], call: Call, *, may_create: bool)
     if not may_create or not call.services.settings.auto_create_topics_enable:
         return failures | {name: UnknownTopicOrPartition() for name in missing}
     if missing:
-        topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in missing]
+        topics = [_creatable(name, call) for name in missing]
         request = CreateTopicsRequest(topics=topics, timeout_ms=AUTO_CREATION_TIMEOUT_MS)
         for result in (await create_topics(request, call.services, call.client_id)).topics:
             error = ERRORS_BY_CODE.get(result.error_code, UnknownServerError)(result.error_message or "")
             if result.error_code != NO_ERROR and not _may_exist_soon(error):
                 failures[result.name] = error
     return failures
+
+
+def _creatable(name: str, call: Call) -> CreatableTopic:
+    """As the cluster chooses; a topic of coordinators is made as they need it, whoever asks for it first."""
+    internal = call.services.internal_topics.wanted(name)
+    return internal or CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
 
 
 def _may_exist_soon(error: KafkaError) -> bool:
