@@ -8,6 +8,7 @@ from tidelog.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidRequest,
+    InvalidTopic,
     KafkaError,
     UnknownTopicOrPartition,
 )
@@ -46,6 +47,17 @@ def test_new_partitions_can_be_written_at_once(version: int) -> None:
         assert (await client.produce("t", b"x", partition=2)).error_code == 0
         assert (await client.produce("t", b"x" * 300, partition=2)).error_code != 0
         assert await client.values("t") == [b"kept"]
+
+    with_broker(scenario)
+
+
+def test_the_topics_of_coordinators_keep_their_partitions() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("__consumer_offsets")
+        assert [result.error_code for result in await grow(client, more("__consumer_offsets", 3))] == [
+            InvalidTopic.code
+        ]
+        assert directories(world) == {"__consumer_offsets-0"}
 
     with_broker(scenario)
 

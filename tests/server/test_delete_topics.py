@@ -8,6 +8,7 @@ from tests.server.harness import Client, World, with_broker
 from tests.server.test_create_topics import directories, topic_names
 from tidelog.errors import (
     InvalidRequest,
+    InvalidTopic,
     NotLeaderOrFollower,
     TopicDeletionDisabled,
     UnknownTopicId,
@@ -39,6 +40,16 @@ async def delete(client: Client, *wanted: str | Uuid, version: int = NAMED) -> l
 async def id_of(client: Client, name: str) -> Uuid:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     return (await client.ask(request, 12, MetadataResponse)).topics[0].topic_id
+
+
+def test_the_topics_of_coordinators_stay() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("__consumer_offsets")
+        (result,) = await delete(client, "__consumer_offsets")
+        assert result.error_code == InvalidTopic.code
+        assert await topic_names(client) == ["__consumer_offsets"]
+
+    with_broker(scenario)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import ClusterImage, Topic
+from tidelog.cluster.topic_names import is_internal
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults
 from tidelog.controller.loading import load_topics
@@ -179,6 +180,8 @@ class TopicAdministration:
             topic = self._find(wanted)
             if not self._settings().delete_topic_enable:
                 raise TopicDeletionDisabled
+            if is_internal(topic.name):
+                raise InvalidTopic(f"{topic.name} is internal: all groups or transactions would be lost with it")
             with store_errors_for_clients():
                 await self._write_deletion(topic)
         except KafkaError as error:
@@ -224,6 +227,8 @@ class TopicAdministration:
     async def _grow(self, request: MorePartitions, *, validate_only: bool) -> Topic:
         for _ in range(MAX_ATTEMPTS):
             topic = await self._reload(request.name)
+            if is_internal(request.name):
+                raise InvalidTopic(f"{request.name} is internal: groups or transactions would change their partitions")
             added = decide_more_partitions(request, topic, self._image())
             assert topic is not None
             if await self._store.exists(znodes.delete_topic_path(request.name)) is not None:
