@@ -5,7 +5,7 @@ import pytest
 from tidelog.cluster.znodes import ProducerIdBlock, encode_producer_id_block
 from tidelog.controller.producer_ids import BLOCK_SIZE, LAST_PRODUCER_ID, ProducerIds, next_block
 from tidelog.controller.registration import prepare_store
-from tidelog.errors import UnknownServerError
+from tidelog.errors import CoordinatorLoadInProgress, UnknownServerError
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 
 
@@ -28,6 +28,21 @@ def test_no_two_producers_get_the_same_id() -> None:
         brokers = [ProducerIds(MemoryStore(state), broker_id) for broker_id in range(3)]
         taken = await asyncio.gather(*(brokers[number % 3].next() for number in range(3000)))
         assert sorted(taken) == list(range(3000))  # and no block is wasted
+
+    asyncio.run(scenario())
+
+
+def test_who_cannot_wait_takes_what_is_at_hand() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        await prepare_store(store)
+        ids = ProducerIds(store, 1)
+        with pytest.raises(CoordinatorLoadInProgress):
+            ids.take()
+        await asyncio.gather(ids.ensure(), ids.ensure())
+        assert [ids.take() for _ in range(BLOCK_SIZE)] == list(range(BLOCK_SIZE))
+        with pytest.raises(CoordinatorLoadInProgress):
+            ids.take()
 
     asyncio.run(scenario())
 

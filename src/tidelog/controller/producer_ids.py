@@ -5,7 +5,7 @@ import asyncio
 from tidelog.cluster import znodes
 from tidelog.cluster.znodes import ProducerIdBlock
 from tidelog.controller.store_errors import store_errors_for_clients
-from tidelog.errors import UnknownServerError
+from tidelog.errors import CoordinatorLoadInProgress, UnknownServerError
 from tidelog.store.interface import BadVersion, Store
 from tidelog.types import BrokerId
 
@@ -30,11 +30,23 @@ class ProducerIds:
     async def next(self) -> int:
         """A producer id that nobody else gets."""
         while not self._unused:
-            async with self._claiming:
-                if not self._unused:
-                    with store_errors_for_clients():
-                        block = await self._claim_block()
-                    self._unused = range(block.first, block.last + 1)
+            await self.ensure()
+        return self.take()
+
+    async def ensure(self) -> None:
+        """There is one to `take` when this returns."""
+        if self._unused:
+            return
+        async with self._claiming:
+            if not self._unused:
+                with store_errors_for_clients():
+                    block = await self._claim_block()
+                self._unused = range(block.first, block.last + 1)
+
+    def take(self) -> int:
+        """For those who cannot wait. Raises CoordinatorLoadInProgress, as Kafka does, if none is at hand."""
+        if not self._unused:
+            raise CoordinatorLoadInProgress("there is no producer id at hand")
         producer_id = self._unused[0]
         self._unused = self._unused[1:]
         return producer_id

@@ -1,24 +1,46 @@
-"""InitProducerId: an id under which an idempotent producer numbers its batches."""
+"""InitProducerId: an id under which a producer numbers its batches, and the right to write in transactions."""
 
-from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, InvalidRequest, KafkaError, RetriableError
+from tidelog.errors import (
+    NO_ERROR,
+    CoordinatorLoadInProgress,
+    InvalidProducerEpoch,
+    InvalidRequest,
+    KafkaError,
+    ProducerFenced,
+    RetriableError,
+)
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.server.dispatch import Call
+from tidelog.server.replies import DeferredReply
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+KNOWS_FENCING_FROM_VERSION = 4
 
 
 async def handle_init_producer_id(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
+    if request.transactional_id is None:
+        return await _for_idempotence(request, call)
+    reply = DeferredReply(lambda error: _refused(error, call.version))
+    await call.services.transactions.init(request, reply)
+    return await reply.deferred.wait()
+
+
+async def _for_idempotence(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
     try:
-        if request.transactional_id is not None:
-            raise InvalidRequest("this broker has no transaction coordinator")
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
             raise InvalidRequest("a producer names both its id and its epoch, or neither")
         producer_id = await call.services.membership.producer_ids.next()
     except RetriableError:  # older clients give up on any other code that says so
-        return _refused(CoordinatorLoadInProgress.code)
+        return _refused(CoordinatorLoadInProgress(), call.version)
     except KafkaError as error:
-        return _refused(error.code)
+        return _refused(error, call.version)
     return InitProducerIdResponse(error_code=NO_ERROR, producer_id=producer_id, producer_epoch=0)
 
 
-def _refused(error_code: int) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=error_code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+def _refused(error: KafkaError, version: int) -> InitProducerIdResponse:
+    is_old = version < KNOWS_FENCING_FROM_VERSION and isinstance(error, ProducerFenced)
+    return InitProducerIdResponse(
+        error_code=InvalidProducerEpoch.code if is_old else error.code,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+    )

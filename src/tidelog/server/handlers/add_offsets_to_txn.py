@@ -1,0 +1,28 @@
+"""AddOffsetsToTxn: the offsets of a group become part of a transaction."""
+
+from tidelog.errors import NO_ERROR, InvalidProducerEpoch, KafkaError, ProducerFenced
+from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+from tidelog.server.replies import DeferredReply
+from tidelog.transactions.transaction import FIRST_TRANSACTIONS, ProducerIdentity
+
+KNOWS_FENCING_FROM_VERSION = 2
+
+
+def handle_add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Deferred[AddOffsetsToTxnResponse]:
+    reply = DeferredReply(lambda error: _refused(error, call.version))
+    call.services.transactions.add_partitions(
+        request.transactional_id,
+        ProducerIdentity(request.producer_id, request.producer_epoch),
+        [call.services.groups.partition_of(request.group_id)],
+        FIRST_TRANSACTIONS,  # clients of transactions version 2 do not send it: TxnOffsetCommit adds the partition
+        AddOffsetsToTxnResponse(error_code=NO_ERROR),
+        reply,
+    )
+    return reply.deferred
+
+
+def _refused(error: KafkaError, version: int) -> AddOffsetsToTxnResponse:
+    is_old = version < KNOWS_FENCING_FROM_VERSION and isinstance(error, ProducerFenced)
+    return AddOffsetsToTxnResponse(error_code=InvalidProducerEpoch.code if is_old else error.code)

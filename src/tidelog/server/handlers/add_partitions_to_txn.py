@@ -1,0 +1,119 @@
+"""AddPartitionsToTxn: partitions become part of a transaction, or are asked whether they are.
+
+Clients send one transaction, up to version 3. Brokers send many, from version 4 on: on behalf of producers that write
+to a partition for the first time in a transaction (KIP-890).
+"""
+
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
+
+from tidelog.errors import (
+    NO_ERROR,
+    InvalidProducerEpoch,
+    KafkaError,
+    OperationNotAttempted,
+    ProducerFenced,
+    UnknownTopicOrPartition,
+)
+from tidelog.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+from tidelog.server.replies import DeferredReply
+from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity, by_topic
+from tidelog.types import TopicPartition
+
+KNOWS_FENCING_FROM_VERSION = 2
+FROM_BROKERS_FROM_VERSION = 4
+
+Answered = Deferred[AddPartitionsToTxnResponse]
+
+
+def handle_add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, call: Call
+) -> Coroutine[Any, Any, AddPartitionsToTxnResponse]:
+    is_from_client = call.version < FROM_BROKERS_FROM_VERSION
+    transactions = [_only_transaction(request)] if is_from_client else request.transactions
+    begun = [_begin(transaction, call) for transaction in transactions]
+    return _answer(begun, is_from_client=is_from_client)
+
+
+async def _answer(begun: Sequence[Answered], *, is_from_client: bool) -> AddPartitionsToTxnResponse:
+    results = [result for each in begun for result in (await each.wait()).results_by_transaction]
+    if is_from_client:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+    return AddPartitionsToTxnResponse(error_code=NO_ERROR, results_by_transaction=results)
+
+
+def _only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+
+
+def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Answered:
+    """Everything about one transaction, in one step: the answer is all that is waited for."""
+    partitions = _partitions(transaction.topics)
+    transactional_id = transaction.transactional_id
+    reply = DeferredReply(lambda error: _all(transactional_id, partitions, _code(error, call.version)))
+    image = call.services.cluster.image
+    unknown = [each for each in partitions if image.partition(each) is None]
+    if unknown:
+        reply.answer(_some_unknown(transactional_id, partitions, unknown))
+        return reply.deferred
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        call.services.transactions.verify_partitions(transactional_id, identity, partitions, reply)
+        return reply.deferred
+    call.services.transactions.add_partitions(
+        transactional_id,
+        identity,
+        partitions,
+        FIRST_TRANSACTIONS if call.version < FROM_BROKERS_FROM_VERSION else EPOCH_PER_TRANSACTION,
+        _all(transactional_id, partitions, NO_ERROR),
+        reply,
+    )
+    return reply.deferred
+
+
+def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _code(error: KafkaError, version: int) -> int:
+    is_old = version < KNOWS_FENCING_FROM_VERSION and isinstance(error, ProducerFenced)
+    return InvalidProducerEpoch.code if is_old else error.code
+
+
+def _some_unknown(
+    transactional_id: str, partitions: Sequence[TopicPartition], unknown: Sequence[TopicPartition]
+) -> AddPartitionsToTxnResponse:
+    """One that does not exist keeps the others out as well."""
+    codes = dict.fromkeys(partitions, OperationNotAttempted.code) | dict.fromkeys(unknown, UnknownTopicOrPartition.code)
+    return _response(transactional_id, codes)
+
+
+def _all(transactional_id: str, partitions: Sequence[TopicPartition], code: int) -> AddPartitionsToTxnResponse:
+    return _response(transactional_id, dict.fromkeys(partitions, code))
+
+
+def _response(transactional_id: str, codes: dict[TopicPartition, int]) -> AddPartitionsToTxnResponse:
+    """About one transaction, whichever version the answer has in the end."""
+    topics = [
+        AddPartitionsToTxnTopicResult(
+            topic,
+            [AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic, index)]) for index in indexes],
+        )
+        for topic, indexes in by_topic(codes).items()
+    ]
+    return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult(transactional_id, topics)])

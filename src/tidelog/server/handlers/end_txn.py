@@ -1,0 +1,20 @@
+"""EndTxn: commit or abort a transaction, or all of a transaction group."""
+
+from tidelog.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
+from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+from tidelog.server.replies import DeferredReply
+
+KNOWS_FENCING_FROM_VERSION = 2
+
+
+def handle_end_txn(request: EndTxnRequest, call: Call) -> Deferred[EndTxnResponse]:
+    reply = DeferredReply(lambda error: _refused(error, call.version))
+    call.services.transactions.end(request, call.version, reply)
+    return reply.deferred
+
+
+def _refused(error: KafkaError, version: int) -> EndTxnResponse:
+    is_old = version < KNOWS_FENCING_FROM_VERSION and isinstance(error, ProducerFenced)
+    return EndTxnResponse(error_code=InvalidProducerEpoch.code if is_old else error.code)

@@ -1,0 +1,211 @@
+"""The transactions that this broker coordinates: what handlers ask, on its way to the right partition's machine."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from typing import Any, Protocol
+
+from tidelog.config.coordinators import CoordinatorSettings
+from tidelog.errors import (
+    CoordinatorLoadInProgress,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    KafkaError,
+    RetriableError,
+)
+from tidelog.protocol.messages.end_txn import EndTxnRequest
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from tidelog.protocol.structs import Response
+from tidelog.replicated.machine import Effects, Reply
+from tidelog.replicated.topic import ReplicatedTopic
+from tidelog.transactions.group_ids import check_group_id, coordinator_key
+from tidelog.transactions.ledger import MarkerOrder
+from tidelog.transactions.machine import TransactionMachine
+from tidelog.transactions.markers import Marker, OnWritten
+from tidelog.transactions.transaction import ProducerIdentity, Transaction
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_TOPIC = "__transaction_state"
+WRITTEN_RETRY_S = 0.5
+
+
+class ProducerIdSource(Protocol):
+    async def ensure(self) -> None: ...
+
+    def take(self) -> int: ...
+
+
+class Markers(Protocol):
+    """What is needed of `MarkerSender`."""
+
+    def send(self, marker: Marker, on_written: OnWritten) -> None: ...
+
+    def forget(self, coordinator_partition: int) -> None: ...
+
+
+Topic = ReplicatedTopic[TransactionMachine]
+
+
+class TransactionCoordinator:
+    """Each call ends in exactly one answer to `reply`, now or later."""
+
+    def __init__(
+        self,
+        make_topic: Callable[[Callable[[int], TransactionMachine]], Topic],
+        *,
+        markers: Markers,
+        producer_ids: ProducerIdSource,
+        settings: Callable[[], CoordinatorSettings],
+    ) -> None:
+        self._markers = markers
+        self._producer_ids = producer_ids
+        self._settings = settings
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.topic = make_topic(self._make_machine)
+
+    def partition_of(self, transactional_id: str) -> TopicPartition:
+        return TopicPartition(TRANSACTION_TOPIC, self.topic.partition_of(coordinator_key(transactional_id)))
+
+    # ---- requests
+
+    async def init(self, request: InitProducerIdRequest, reply: Reply) -> None:
+        """Of a producer with a transactional id."""
+        assert request.transactional_id is not None
+        try:
+            self._check_init(request)
+            await self._producer_ids.ensure()
+        except RetriableError:  # older clients give up on any other code that says so
+            reply.fail(CoordinatorLoadInProgress("there is no producer id at hand"))
+        except KafkaError as error:
+            reply.fail(error)
+        else:
+            self._perform(
+                request.transactional_id, reply, lambda machine, effects: machine.init(request, reply, effects)
+            )
+
+    def _check_init(self, request: InitProducerIdRequest) -> None:
+        assert request.transactional_id is not None
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            raise InvalidRequest("a producer names both its id and its epoch, or neither")
+        if not request.transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        longest_ms = self._settings().transaction_max_timeout_ms
+        if not 0 < request.transaction_timeout_ms <= longest_ms:
+            raise InvalidTransactionTimeout(
+                f"{request.transaction_timeout_ms} ms is not between 1 and transaction.max.timeout.ms ({longest_ms})"
+            )
+        check_group_id(request.transactional_id)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+        granted: Response,
+        reply: Reply,
+    ) -> None:
+        self._perform(
+            transactional_id,
+            reply,
+            lambda machine, effects: machine.add_partitions(
+                transactional_id, identity, partitions, client_version, granted, reply, effects
+            ),
+        )
+
+    def verify_partitions(
+        self, transactional_id: str, identity: ProducerIdentity, partitions: Collection[TopicPartition], reply: Reply
+    ) -> None:
+        self._perform(
+            transactional_id,
+            reply,
+            lambda machine, effects: machine.verify_partitions(transactional_id, identity, partitions, reply, effects),
+        )
+
+    def end(self, request: EndTxnRequest, api_version: int, reply: Reply) -> None:
+        self._perform(
+            request.transactional_id,
+            reply,
+            lambda machine, effects: machine.end(request, api_version, reply, effects),
+        )
+
+    def describe(self, transactional_id: str, reply: Reply) -> None:
+        self._perform(
+            transactional_id, reply, lambda machine, effects: machine.describe(transactional_id, reply, effects)
+        )
+
+    def transactions(self) -> Iterator[Transaction]:
+        """All that are coordinated here. Raises CoordinatorLoadInProgress."""
+        if self.topic.is_loading:
+            raise CoordinatorLoadInProgress("the coordinator is still reading its records")
+        for _, machine in self.topic.loaded():
+            yield from machine.ledger
+
+    def _perform(
+        self, transactional_id: str, reply: Reply, step: Callable[[TransactionMachine, Effects], None]
+    ) -> None:
+        if transactional_id:
+            self.topic.perform(coordinator_key(transactional_id), reply, step)
+        else:
+            reply.fail(InvalidRequest("the transactional id is empty"))
+
+    # ---- what machines need
+
+    def _make_machine(self, partition: int) -> TransactionMachine:
+        machine: TransactionMachine
+
+        def send(order: MarkerOrder) -> None:
+            self._send(partition, machine, order)
+
+        machine = TransactionMachine(self._settings, self._take_producer_id, send)
+        machine.on_gone = lambda: self._markers.forget(partition)
+        return machine
+
+    def _take_producer_id(self) -> int:
+        try:
+            return self._producer_ids.take()
+        except KafkaError:
+            self._spawn(self._producer_ids.ensure())  # for whoever asks again
+            raise
+
+    def _send(self, partition: int, machine: TransactionMachine, order: MarkerOrder) -> None:
+        marker = Marker(
+            order.producer_id,
+            order.producer_epoch,
+            self.topic.coordinator_epoch(partition),
+            order.is_committed,
+            order.transaction_version,
+            order.partitions,
+            partition,
+        )
+        self._markers.send(marker, lambda written: self._on_written(partition, machine, order, written))
+
+    def _on_written(
+        self, partition: int, machine: TransactionMachine, order: MarkerOrder, written: frozenset[TopicPartition]
+    ) -> None:
+        """Markers are not told twice: while this broker cannot act, what it knows of them is kept."""
+        is_noted = self.topic.perform_in(
+            partition, lambda present, effects: present.on_markers_written(order, written, effects)
+        )
+        if not is_noted and not machine.is_gone:
+            loop = asyncio.get_running_loop()
+            loop.call_later(WRITTEN_RETRY_S, self._on_written, partition, machine, order, written)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.warning("cannot get producer ids error=%s", task.exception())
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.topic.close()
