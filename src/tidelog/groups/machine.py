@@ -48,7 +48,7 @@ class GroupMachine:
     ) -> None:
         self.groups: dict[str, Group] = {}
         self.classic = ClassicProtocol(self.groups, settings, randomness)
-        self.consumer = ConsumerProtocol(self.groups, settings, image, randomness)
+        self.consumer = ConsumerProtocol(self.groups, settings, image, randomness, self.classic)
         self.offsets = Offsets(self.groups, settings, ClassicGroup)
         self.expiry = Expiry(self.groups, self.offsets.committed, settings)
 

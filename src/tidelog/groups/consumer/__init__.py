@@ -1,0 +1,1 @@
+"""Consumer groups whose assignments the broker computes (KIP-848)."""

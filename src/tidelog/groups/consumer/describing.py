@@ -1,0 +1,58 @@
+"""ConsumerGroupDescribe: a group as an administrator sees it."""
+
+from collections.abc import Sequence
+
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import GroupIdNotFound
+from tidelog.groups.consumer.drafts import assignor_name
+from tidelog.groups.consumer.group import ConsumerGroup
+from tidelog.groups.consumer.members import Assignment, Member, partitions_of
+from tidelog.groups.group import Group
+from tidelog.protocol.messages import consumer_group_describe as messages
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+def described(
+    group_id: str, group: Group | None, assignors: Sequence[str], image: ClusterImage
+) -> messages.DescribedGroup:
+    if not isinstance(group, ConsumerGroup):
+        missing = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+        return messages.DescribedGroup(group_id=group_id, error_code=GroupIdNotFound.code, error_message=missing)
+    return messages.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=assignor_name(group.members, assignors),
+        members=[_member(member, group.targets.get(member.member_id, {}), image) for member in group.members.values()],
+    )
+
+
+def _member(member: Member, target: Assignment, image: ClusterImage) -> messages.Member:
+    return messages.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topics),
+        subscribed_topic_regex=member.subscribed_regex,
+        assignment=_assignment(partitions_of(member.assigned), image),
+        target_assignment=_assignment(target, image),
+        member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+    )
+
+
+def _assignment(assignment: Assignment, image: ClusterImage) -> messages.Assignment:
+    """Topics that were deleted have no name to tell."""
+    return messages.Assignment(
+        topic_partitions=[
+            messages.TopicPartitions(
+                topic_id=topic_id, topic_name=image.topic_names[topic_id], partitions=sorted(partitions)
+            )
+            for topic_id, partitions in assignment.items()
+            if topic_id in image.topic_names
+        ]
+    )

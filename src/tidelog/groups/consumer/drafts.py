@@ -1,0 +1,193 @@
+"""A consumer group as it will be after the step under way: each change is written down as a record at once.
+
+The group itself changes when the records are replayed. Until then the draft stands in front of it.
+"""
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tidelog.cluster.image import ClusterImage, Topic
+from tidelog.groups.consumer import records
+from tidelog.groups.consumer.assignors import ASSIGNORS, Subscriber
+from tidelog.groups.consumer.expression_parser import InvalidExpression
+from tidelog.groups.consumer.group import ConsumerGroup
+from tidelog.groups.consumer.members import Assignment, Member
+from tidelog.groups.consumer.records import ResolvedRegex
+from tidelog.groups.consumer.regular_expressions import topic_pattern
+from tidelog.replicated.machine import Effects
+from tidelog.types import Uuid
+
+logger = logging.getLogger(__name__)
+
+UNCOUNTED_VERSION = 0
+"""In place of the version of the metadata that an expression was resolved against."""
+
+
+class Draft:
+    def __init__(self, group: ConsumerGroup, image: ClusterImage, effects: Effects) -> None:
+        self._group = group
+        self._image = image
+        self._effects = effects
+        self._members: Mapping[str, Member] = group.members
+        self._targets: Mapping[str, Assignment] = group.targets
+        self._regexes: Mapping[str, ResolvedRegex] = group.regexes
+        self._epoch = group.epoch
+        self._has_new_subscription = False
+
+    # -- members
+
+    def put_member(self, member: Member, earlier: Member) -> None:
+        """A member has joined, or says something else than earlier."""
+        if member == earlier and member.member_id in self._members:
+            return
+        self._members = {**self._members, member.member_id: member}
+        records.write_member(self._effects, self._group.group_id, member)
+        self._has_new_subscription |= (
+            member.subscribed_topics != earlier.subscribed_topics or member.subscribed_regex != earlier.subscribed_regex
+        )
+
+    def replace_member(self, old: Member, new: Member) -> None:
+        """A static member is back under another id, and goes on with what it had."""
+        target = self._targets.get(old.member_id, {})
+        self.remove_members([old])
+        self._members = {**self._members, new.member_id: new}
+        self._targets = {**self._targets, new.member_id: target}
+        group_id = self._group.group_id
+        records.write_member(self._effects, group_id, new)
+        records.write_target(self._effects, group_id, new.member_id, target)
+        records.write_current_assignment(self._effects, group_id, new)
+
+    def remove_members(self, gone: Sequence[Member]) -> None:
+        gone_ids = {member.member_id for member in gone}
+        self._members = {key: member for key, member in self._members.items() if key not in gone_ids}
+        self._targets = {key: target for key, target in self._targets.items() if key not in gone_ids}
+        for member in gone:
+            records.erase_member(self._effects, self._group.group_id, member.member_id)
+
+    # -- epochs
+
+    def refresh(self, *, is_bumped: bool = False) -> None:
+        """Begin a new epoch if somebody wants something else, or the topics they want have changed."""
+        topics = self._image.topics
+        is_bumped |= self._has_new_subscription
+        if not is_bumped and self._group.checked_topics is topics:
+            return
+        is_bumped |= self._resolve_regexes()
+        metadata_hash = _metadata_hash(topics, self._subscribed_names())
+        if not is_bumped and metadata_hash == self._group.metadata_hash:
+            self._group.checked_topics = topics
+            return
+        self._epoch += 1
+        records.write_group_epoch(self._effects, self._group.group_id, self._epoch, metadata_hash)
+        logger.info(
+            "group has a new epoch group=%s epoch=%d members=%d", self._group.group_id, self._epoch, len(self._members)
+        )
+
+    def _resolve_regexes(self) -> bool:
+        """Find the topics that expressions match; True if that has changed for any."""
+        used = {member.subscribed_regex for member in self._members.values() if member.subscribed_regex}
+        resolved = {expression: self._resolve(expression) for expression in used}
+        changed = {
+            expression: found
+            for expression, found in resolved.items()
+            if expression not in self._regexes or self._regexes[expression].topics != found.topics
+        }
+        for expression, found in changed.items():
+            records.write_regex(self._effects, self._group.group_id, expression, found)
+        for expression in self._regexes.keys() - used:
+            records.erase_regex(self._effects, self._group.group_id, expression)
+        self._regexes = {expression: changed.get(expression) or self._regexes[expression] for expression in used}
+        return bool(changed)
+
+    def _resolve(self, expression: str) -> ResolvedRegex:
+        try:
+            topics = topic_pattern(expression).matching(self._image.topics)
+        except InvalidExpression as error:
+            logger.warning(
+                "cannot match topics group=%s expression=%r reason=%s", self._group.group_id, expression, error
+            )
+            return self._regexes.get(expression) or ResolvedRegex(frozenset(), UNCOUNTED_VERSION, self._effects.now_ms)
+        return ResolvedRegex(topics, UNCOUNTED_VERSION, self._effects.now_ms)
+
+    def _subscribed_names(self) -> set[str]:
+        distinct = {member.subscribed_topics for member in self._members.values()}
+        return set().union(*distinct, *(resolved.topics for resolved in self._regexes.values()))
+
+    # -- targets
+
+    def assign(self, assignors: Sequence[str]) -> int:
+        """Decide who should have what, if that is not decided for this epoch; the epoch of the targets."""
+        group = self._group
+        if self._epoch <= group.assignment_epoch:
+            return group.assignment_epoch
+        subscribers = self._subscribers()
+        counts = {topic_id: self._partition_count(topic_id) for topic_id in _topics_of(subscribers)}
+        targets = ASSIGNORS[self._assignor_name(assignors)](subscribers, counts)
+        moved = {member_id: target for member_id, target in targets.items() if self._targets.get(member_id) != target}
+        for member_id, target in moved.items():
+            records.write_target(self._effects, group.group_id, member_id, target)
+        records.write_assignment_epoch(self._effects, group.group_id, self._epoch)
+        self._targets = targets
+        logger.info(
+            "group is assigned group=%s epoch=%d members=%d changed=%d partitions=%d",
+            group.group_id,
+            self._epoch,
+            len(targets),
+            len(moved),
+            sum(counts.values()),
+        )
+        return self._epoch
+
+    def target(self, member_id: str) -> Assignment:
+        return self._targets.get(member_id, {})
+
+    def _subscribers(self) -> list[Subscriber]:
+        known: dict[tuple[frozenset[str], str], frozenset[Uuid]] = {}
+        subscribers = []
+        for member in self._members.values():
+            wish = member.subscribed_topics, member.subscribed_regex
+            topics = known.get(wish)
+            if topics is None:
+                topics = known[wish] = self._topic_ids(*wish)
+            current = self._targets.get(member.member_id, {})
+            subscribers.append(Subscriber(member.member_id, member.instance_id, topics, current))
+        return subscribers
+
+    def _topic_ids(self, names: frozenset[str], expression: str) -> frozenset[Uuid]:
+        resolved = self._regexes.get(expression)
+        wanted = names | resolved.topics if resolved is not None else names
+        topics = self._image.topics
+        return frozenset(topics[name].topic_id for name in wanted if name in topics)
+
+    def _partition_count(self, topic_id: Uuid) -> int:
+        topic = self._image.topic_by_id(topic_id)
+        return 0 if topic is None else len(topic.partitions)
+
+    def _assignor_name(self, assignors: Sequence[str]) -> str:
+        return assignor_name(self._members, assignors)
+
+
+def assignor_name(members: Mapping[str, Member], assignors: Sequence[str]) -> str:
+    """The one most members ask for; the first that is configured if none asks."""
+    votes = Counter(member.server_assignor for member in members.values() if member.server_assignor in assignors)
+    name = votes.most_common(1)[0][0] if votes else None
+    return name or assignors[0]
+
+
+def _topics_of(subscribers: Sequence[Subscriber]) -> set[Uuid]:
+    return set().union(*{subscriber.topics for subscriber in subscribers})
+
+
+def _metadata_hash(topics: Mapping[str, Topic], names: set[str]) -> int:
+    """Differs when topics appear, disappear, are made anew or grow. Kafka's differs from ours in its value: a group
+    that is taken over by the other has one more rebalance, in which nothing moves."""
+    known = sorted(name for name in names if name in topics)
+    if not known:
+        return 0
+    digest = hashlib.blake2b(digest_size=8)
+    for name in known:
+        topic = topics[name]
+        digest.update(b"%b%d %b\0" % (topic.topic_id, len(topic.partitions), name.encode()))
+    return int.from_bytes(digest.digest(), "big", signed=True)

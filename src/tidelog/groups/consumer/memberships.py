@@ -1,0 +1,151 @@
+"""How members come into a consumer group, get on in it, and go: the same for both protocols they may speak."""
+
+import logging
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import replace
+
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import (
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    RebalanceInProgress,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+)
+from tidelog.groups.classic.group import ClassicGroup
+from tidelog.groups.consumer import conversion, records
+from tidelog.groups.consumer.assignors import ASSIGNORS
+from tidelog.groups.consumer.drafts import Draft
+from tidelog.groups.consumer.group import ConsumerGroup
+from tidelog.groups.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, Assignment, Member, MemberState
+from tidelog.groups.consumer.reconciliation import reconcile
+from tidelog.groups.consumer.timers import Timers
+from tidelog.groups.group import Group
+from tidelog.groups.settings import GroupSettings
+from tidelog.replicated.machine import Effects
+from tidelog.runtime.randomness import Randomness
+from tidelog.types import uuid_text
+
+logger = logging.getLogger(__name__)
+
+
+class Memberships:
+    def __init__(
+        self,
+        groups: MutableMapping[str, Group],
+        settings: Callable[[], GroupSettings],
+        image: Callable[[], ClusterImage],
+        randomness: Randomness,
+    ) -> None:
+        self.groups = groups
+        self.settings = settings
+        self.image = image
+        self.timers = Timers()
+        self._randomness = randomness
+
+    @property
+    def assignors(self) -> Sequence[str]:
+        return [name for name in self.settings().group_consumer_assignors if name in ASSIGNORS] or list(ASSIGNORS)
+
+    def draft(self, group: ConsumerGroup, effects: Effects) -> Draft:
+        return Draft(group, self.image(), effects)
+
+    def new_member_id(self) -> str:
+        """Like Kafka's random ids, which do not look like an option of a command line either."""
+        while (text := uuid_text(self._randomness.bytes(16))).startswith("-"):
+            pass
+        return text
+
+    # -- coming
+
+    def check_size(self, group: ConsumerGroup, member_id: str) -> None:
+        limit = self.settings().group_consumer_max_size
+        if len(group.members) >= limit and member_id not in group.members:
+            raise GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {limit} members.")
+
+    def joining(
+        self, group: ConsumerGroup, draft: Draft, member_id: str, instance_id: str | None, *, is_classic: bool
+    ) -> Member:
+        """The member as it is known so far. A static one takes over what an earlier one of its instance has."""
+        existing = None if instance_id is None else group.static_member(instance_id)
+        if existing is None:
+            logger.info("member joins group=%s member=%s instance=%s", group.group_id, member_id, instance_id)
+            return group.members.get(member_id) or Member(member_id=member_id)
+        if not is_classic and not existing.is_classic and existing.epoch != STATIC_LEAVE_EPOCH:
+            raise UnreleasedInstanceId(
+                f"Static member {member_id} with instance id {instance_id} cannot join the group because "
+                f"the instance id is owned by {existing.member_id} member."
+            )
+        logger.info(
+            "static member is back group=%s member=%s instance=%s instead_of=%s",
+            group.group_id,
+            member_id,
+            instance_id,
+            existing.member_id,
+        )
+        member = replace(existing, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        draft.replace_member(existing, member)
+        return member
+
+    def find(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
+        if instance_id is None:
+            return group.member(member_id)
+        member = group.static_member(instance_id)
+        if member is None:
+            raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
+        if member.member_id != member_id:
+            raise FencedInstanceId(
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+            )
+        return member
+
+    # -- getting on
+
+    def advance(
+        self, group: ConsumerGroup, draft: Draft, member: Member, owned: Assignment | None, effects: Effects
+    ) -> Member:
+        """What the member says is in the draft: the member as it is after this step."""
+        draft.refresh()
+        target_epoch = draft.assign(self.assignors)
+        advanced = reconcile(member, target_epoch, draft.target(member.member_id), owned, group.owner_of)
+        if advanced is not member:
+            records.write_current_assignment(effects, group.group_id, advanced)
+            self.expect_revocation(group.group_id, advanced, effects)
+        return advanced
+
+    def expect_revocation(self, group_id: str, member: Member, effects: Effects) -> None:
+        if member.is_classic:
+            return
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self.timers.expect_revocation(group_id, member.member_id, member.rebalance_timeout_ms, effects)
+        else:
+            self.timers.on_revoked(group_id, member.member_id, effects)
+
+    def keep_alive(self, group_id: str, member: Member, effects: Effects) -> None:
+        timeout_ms = self.settings().group_consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self.timers.keep_alive(group_id, member.member_id, timeout_ms, effects)
+
+    def take_over(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:
+        """Members of a classic group go on in this one: who waits there is told to join again."""
+        classic.fail_all_waiting(RebalanceInProgress(), effects)
+        for member in group.members.values():
+            self.keep_alive(group.group_id, member, effects)
+
+    # -- going
+
+    def remove(self, group: ConsumerGroup, gone: Sequence[Member], reason: str, effects: Effects) -> None:
+        for member in gone:
+            logger.info("member goes group=%s member=%s reason=%s", group.group_id, member.member_id, reason)
+            self.timers.forget(group.group_id, member.member_id, effects)
+        remaining = [member for member in group.members.values() if member not in gone]
+        if conversion.may_downgrade(remaining, self.settings(), group.group_id):
+            targets = [(member, group.targets.get(member.member_id, {})) for member in remaining]
+            conversion.downgrade(group, targets, self.image(), effects)
+            for member in remaining:
+                self.timers.forget(group.group_id, member.member_id, effects)
+            return
+        draft = self.draft(group, effects)
+        draft.remove_members(gone)
+        draft.refresh(is_bumped=True)

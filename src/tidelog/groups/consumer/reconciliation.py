@@ -1,0 +1,68 @@
+"""How a member gets from what it has to what it should have, without a partition ever having two owners.
+
+A member first gives up what it should not have, and stays in its epoch until it says that it did. Then it moves to the
+epoch of the target assignment and takes what is free; what others still have it gets when they have given it up.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tidelog.groups.consumer.members import Assignment, Holdings, Member, MemberState
+from tidelog.types import Uuid
+
+OwnerOf = Callable[[Uuid, int], str | None]
+"""Which member has a partition, or has not yet given it up."""
+
+
+def reconcile(
+    member: Member, target_epoch: int, target: Assignment, owned: Assignment | None, owner_of: OwnerOf
+) -> Member:
+    """The member one step further. `owned` is what it says it has; None if it does not say."""
+    if member.is_reconciled_to(target_epoch):
+        return member
+    if member.state is MemberState.UNREVOKED_PARTITIONS and _still_owns(owned, member.revoking):
+        return member
+    return _next(member, target_epoch, target, owned, owner_of)
+
+
+def _next(member: Member, target_epoch: int, target: Assignment, owned: Assignment | None, owner_of: OwnerOf) -> Member:
+    kept, surplus = _split(member.assigned, target)
+    if surplus and _still_owns(owned, surplus):
+        member = member.with_epoch(member.epoch)
+        return replace(member, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=surplus)
+    assigned, is_complete = _take(member.member_id, kept, target, target_epoch, owner_of)
+    state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
+    return replace(member.with_epoch(target_epoch), state=state, assigned=assigned, revoking={})
+
+
+def _split(assigned: Holdings, target: Assignment) -> tuple[Holdings, Holdings]:
+    """What of it the member keeps, and what it must give up."""
+    kept: dict[Uuid, dict[int, int]] = {}
+    surplus: dict[Uuid, dict[int, int]] = {}
+    for topic_id, partitions in assigned.items():
+        wanted = target.get(topic_id, frozenset())
+        for partition, epoch in partitions.items():
+            side = kept if partition in wanted else surplus
+            side.setdefault(topic_id, {})[partition] = epoch
+    return kept, surplus
+
+
+def _take(
+    member_id: str, kept: Holdings, target: Assignment, target_epoch: int, owner_of: OwnerOf
+) -> tuple[Holdings, bool]:
+    """What the member has with all that is free, and whether that is all it should have."""
+    assigned = {topic_id: dict(partitions) for topic_id, partitions in kept.items()}
+    is_complete = True
+    for topic_id, wanted in target.items():
+        for partition in sorted(wanted - assigned.get(topic_id, {}).keys()):
+            if owner_of(topic_id, partition) in (None, member_id):
+                assigned.setdefault(topic_id, {})[partition] = target_epoch
+            else:
+                is_complete = False
+    return assigned, is_complete
+
+
+def _still_owns(owned: Assignment | None, holdings: Holdings) -> bool:
+    if owned is None:
+        return True
+    return any(not owned.get(topic_id, frozenset()).isdisjoint(held) for topic_id, held in holdings.items())

@@ -1,0 +1,106 @@
+"""What a ConsumerGroupHeartbeat must look like, with Kafka's words for what is wrong with it."""
+
+from collections.abc import Sequence
+
+from tidelog.errors import FencedMemberEpoch, InvalidRegularExpression, InvalidRequest, UnsupportedAssignor
+from tidelog.groups.consumer.expression_parser import InvalidExpression
+from tidelog.groups.consumer.members import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    Assignment,
+    Holdings,
+    Member,
+    assignment_of,
+)
+from tidelog.groups.consumer.regular_expressions import topic_pattern
+from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+MEMBER_ID_BY_CLIENT_FROM = 1
+NOT_GIVEN = -1
+
+
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
+    """Raises what Kafka answers."""
+    _refuse(request.group_id == "", "GroupId can't be empty.")
+    _refuse(request.instance_id == "", "InstanceId can't be empty.")
+    _refuse(request.rack_id == "", "RackId can't be empty.")
+    is_joining = request.member_epoch == JOIN_EPOCH
+    if api_version >= MEMBER_ID_BY_CLIENT_FROM or not is_joining:
+        _refuse(request.member_epoch >= STATIC_LEAVE_EPOCH and not request.member_id, "MemberId can't be empty.")
+    if is_joining:
+        _check_join(request)
+    elif request.member_epoch == STATIC_LEAVE_EPOCH:
+        _refuse(request.instance_id is None, "InstanceId can't be null.")
+    _refuse(request.member_epoch < STATIC_LEAVE_EPOCH, "MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise UnsupportedAssignor(
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}."
+        )
+    if request.subscribed_topic_regex:
+        check_expression(request.subscribed_topic_regex)
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    _refuse(request.rebalance_timeout_ms == NOT_GIVEN, "RebalanceTimeoutMs must be provided in first request.")
+    _refuse(
+        request.topic_partitions is None or bool(request.topic_partitions),
+        "TopicPartitions must be empty when (re-)joining.",
+    )
+    _refuse(
+        request.subscribed_topic_names is None and request.subscribed_topic_regex is None,
+        "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+    )
+
+
+def _refuse(is_wrong: bool, message: str) -> None:
+    if is_wrong:
+        raise InvalidRequest(message)
+
+
+def check_expression(expression: str) -> None:
+    try:
+        topic_pattern(expression)
+    except InvalidExpression as error:
+        raise InvalidRegularExpression(
+            f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error}."
+        ) from error
+
+
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Assignment | None:
+    return None if request.topic_partitions is None else assignment_of(request.topic_partitions)
+
+
+def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """The member tells everything, and wants to be told everything: it joins, or an answer did not reach it."""
+    return request.member_epoch == JOIN_EPOCH or (
+        request.rebalance_timeout_ms != NOT_GIVEN
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+
+
+def is_leaving(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
+
+
+def check_epoch(member: Member, said: int, owned: Assignment | None) -> None:
+    """The previous epoch will do while the member has nothing that it did not have in it: an answer was lost."""
+    if said > member.epoch:
+        raise FencedMemberEpoch(_wrong_epoch("greater", said, member.epoch))
+    is_previous = said == member.previous_epoch and _is_subset(owned, member.assigned)
+    if said < member.epoch and not is_previous:
+        raise FencedMemberEpoch(_wrong_epoch("smaller", said, member.epoch))
+
+
+def _wrong_epoch(how: str, said: int, known: int) -> str:
+    return (
+        f"The consumer group member has a {how} member epoch ({said}) than the one known by the group coordinator "
+        f"({known}). The member must abandon all its partitions and rejoin."
+    )
+
+
+def _is_subset(owned: Assignment | None, assigned: Holdings) -> bool:
+    if owned is None:
+        return False
+    return all(partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items())
