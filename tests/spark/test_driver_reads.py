@@ -15,7 +15,8 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from tidelog.spark import driver_reads
-from tidelog.spark.driver_reads import MayReadOnDriver, SmallBatches
+from tidelog.spark.driver_reads import DecoderLoad, MayReadOnDriver, SmallBatches, decode_a_record
+from tidelog.spark.schema import FIELDS
 
 ROWS = pa.RecordBatch.from_pydict({"offset": [1, 2]})
 
@@ -129,3 +130,22 @@ def test_rows_as_large_as_the_last_ones_are_not_even_tried() -> None:
     assert taken == []
     assert batches.read(3, large_rows(3, taken)) is not None
     assert taken == [0, 1, 2]
+
+
+def test_a_decoder_is_loaded_with_every_column() -> None:
+    (batch,) = decode_a_record(tuple(FIELDS))
+    assert batch.select(["key", "value", "headers"]).to_pylist() == [
+        {"key": b"key", "value": b"value", "headers": [{"key": "header", "value": b"value"}]}
+    ]
+
+
+def test_a_decoder_is_loaded_once_and_nobody_waits_for_what_was_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[tuple[str, ...]] = []
+    monkeypatch.setattr(driver_reads, "decode_a_record", loaded.append)
+    load = DecoderLoad(("offset",))
+    load.wait()
+    assert loaded == []
+    load.start()
+    load.start()
+    load.wait()
+    assert loaded == [("offset",)]

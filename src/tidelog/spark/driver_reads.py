@@ -6,6 +6,7 @@ In all other respects that class can do less than ours (no limits, no report of 
 counts as one of those only while there are rows to hand over. tests/spark/test_driver_reads.py holds PySpark to it.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,32 @@ if TYPE_CHECKING:
 
 LARGEST_BYTES = 16 * 1024 * 1024
 """What a micro-batch read on the driver may have: PySpark holds it in the memory of both processes there."""
+
+
+class DecoderLoad:
+    """Loads what decodes records, half a second's work, in a thread of its own while Spark prepares the first batch."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=decode_a_record, args=(self._columns,), daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+
+def decode_a_record(columns: Sequence[str]) -> "list[pa.RecordBatch]":
+    """Kernels are loaded at their first use."""
+    from tidelog.protocol.records import Record, build_batch
+    from tidelog.spark.records.decoding import PartitionDecoder
+
+    batch = build_batch([Record(0, 0, b"key", b"value", (("header", b"value"),))])
+    return list(PartitionDecoder("", 0, columns).decode(memoryview(batch), 0, 1))
 
 
 class SmallBatches:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 
 from tidelog.spark import client_thread
 from tidelog.spark.batch_reader import Ranges
-from tidelog.spark.driver_reads import MayReadOnDriver, SmallBatches
+from tidelog.spark.driver_reads import DecoderLoad, MayReadOnDriver, SmallBatches
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.planning import Limits, OffsetRange
 from tidelog.spark.reading import read_ranges
@@ -34,6 +34,7 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
         self._columns = tuple(columns)
         self._planner = StreamPlanner(options)
         self._small_batches = SmallBatches()
+        self._decoder = DecoderLoad(self._columns)
 
     def __getstate__(self) -> dict[str, Any]:
         """To tasks, which only read."""
@@ -45,7 +46,12 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
         return client_thread.run(self._planner.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark knows one limit at a time: the planner has them all, and is told whether to use them."""
+        """Spark knows one limit at a time: the planner has them all, and is told whether to use them.
+
+        It asks first of all, when a query starts, and on the driver only.
+        """
+        if self.can_hand_over and self._options.driver_read_rows > 0:
+            self._decoder.start()
         return ReadAllAvailable() if self._options.limits == Limits() else ReadMaxRows(_most(self._options.limits))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -70,6 +76,7 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
         row_count = sum(found.size for found in ranges)
         if not self.can_hand_over or row_count > self._options.driver_read_rows:
             return None
+        self._decoder.wait()
         with closing(read_ranges(ranges, self._options, self._columns)) as batches:
             return self._small_batches.read(row_count, batches)
 
