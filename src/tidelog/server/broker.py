@@ -162,8 +162,14 @@ class Broker:
             cluster=cluster,
             replicas=replicas,
             purgatory=purgatory,
+            membership=self._membership,
             internal_topics=internal_topics,
-            is_fenced=lambda: self._membership.is_fenced,
+            links=BrokerLinks(
+                seams.network,
+                f"broker-{self.broker_id}",
+                lambda: cluster.image,
+                self.settings.inter_broker_listener_name,
+            ),
         )
         self._services = Services(
             clock=seams.clock,
@@ -178,12 +184,6 @@ class Broker:
             config_changes=config_changes,
             internal_topics=internal_topics,
             coordinators=coordinators,
-            broker_links=BrokerLinks(
-                seams.network,
-                f"broker-{self.broker_id}",
-                lambda: cluster.image,
-                self.settings.inter_broker_listener_name,
-            ),
             randomness=seams.randomness,
         )
         self._dispatcher = Dispatcher(self._services)

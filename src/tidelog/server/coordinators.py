@@ -1,19 +1,23 @@
 """The coordinators of one broker, for groups and for transactions: how their parts are wired together."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from tidelog.client.broker_links import BrokerLinks
 from tidelog.cluster.image import ClusterImage
+from tidelog.groups.coordinator import GroupCoordinator, group_machines
 from tidelog.replicated.machine import StateMachine
 from tidelog.replicated.topic import ReplicatedTopic
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.server.cluster_state import ClusterState
-from tidelog.server.internal_topics import GROUP_TOPIC, InternalTopics
+from tidelog.server.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, InternalTopics
+from tidelog.server.membership import Membership
 from tidelog.server.seams import Seams
-
-if TYPE_CHECKING:
-    from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.server.verification import TransactionVerifier
+from tidelog.transactions.coordinator import TransactionCoordinator
+from tidelog.transactions.machine import TransactionMachine
+from tidelog.transactions.markers import MarkerSender
 
 M = TypeVar("M", bound=StateMachine)
 
@@ -26,31 +30,42 @@ class Coordinators:
         cluster: ClusterState,
         replicas: ReplicaManager,
         purgatory: Purgatory,
+        membership: Membership,
         internal_topics: InternalTopics,
-        is_fenced: Callable[[], bool],
+        links: BrokerLinks,
     ) -> None:
         self._seams = seams
         self._cluster = cluster
         self._replicas = replicas
         self._purgatory = purgatory
+        self._membership = membership
         self._internal_topics = internal_topics
-        self._is_fenced = is_fenced
+        self._links = links
         self._topics = cluster.image.topics
-        try:
-            self.groups = self._make_groups()
-        except ImportError:  # not all parts are there yet
-            self.groups = None  # type: ignore[assignment]
-        cluster.on_image.append(self._on_image)
+        self.markers = MarkerSender(links, seams.clock, lambda: cluster.image)
+        self.verifier = TransactionVerifier(links, seams.clock, lambda: cluster.image, lambda: cluster.settings)
+        self.groups = self._make_groups()
+        self.transactions = self._make_transactions()
+        cluster.on_image += [self.markers.on_image, self._on_image]
 
-    def _make_groups(self) -> "GroupCoordinator":
-        from tidelog.groups.coordinator import GroupCoordinator, group_machines
-
+    def _make_groups(self) -> GroupCoordinator:
         make = group_machines(
             settings=lambda: self._cluster.settings,
             image=lambda: self._cluster.image,
             randomness=self._seams.randomness,
         )
         return GroupCoordinator(self._replicated(GROUP_TOPIC, make))
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        def make_topic(make: Callable[[int], TransactionMachine]) -> ReplicatedTopic[TransactionMachine]:
+            return self._replicated(TRANSACTION_TOPIC, make)
+
+        return TransactionCoordinator(
+            make_topic,
+            markers=self.markers,
+            producer_ids=_ProducerIds(self._membership),
+            settings=lambda: self._cluster.settings,
+        )
 
     def _replicated(self, name: str, make: Callable[[int], M]) -> ReplicatedTopic[M]:
         return ReplicatedTopic(
@@ -62,19 +77,36 @@ class Coordinators:
             commit_timeout_ms=lambda: self._cluster.settings.offsets_commit_timeout_ms,
             purgatory=self._purgatory,
             workers=self._seams.workers,
-            is_fenced=self._is_fenced,
+            is_fenced=lambda: self._membership.is_fenced,
         )
 
     def _on_image(self, image: ClusterImage) -> None:
+        """Groups forget the offsets of topics that are gone."""
         earlier, self._topics = self._topics, image.topics
         if image.topics is earlier:
             return
         deleted = {name: topic.topic_id for name, topic in earlier.items() if topic.topic_id not in image.topic_names}
-        if deleted and self.groups is not None:
+        if deleted:
             self.groups.on_topics_deleted(deleted)
 
     async def close(self) -> None:
         """Whoever still waits is told to look for another coordinator."""
         await self._internal_topics.close()
-        if self.groups is not None:
-            await self.groups.topic.close()
+        await self.groups.topic.close()
+        await self.transactions.close()
+        await self.markers.close()
+        await self.verifier.close()
+        self._links.close()
+
+
+class _ProducerIds:
+    """Those of the session of now: another session takes another block."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+
+    async def ensure(self) -> None:
+        await self._membership.producer_ids.ensure()
+
+    def take(self) -> int:
+        return self._membership.producer_ids.take()

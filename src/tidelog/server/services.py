@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tidelog.client.broker_links import BrokerLinks
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.configs import ConfigChange, ConfigOutcome
+from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
@@ -25,10 +25,8 @@ from tidelog.server.membership import Membership
 from tidelog.server.verification import TransactionVerifier
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
+from tidelog.transactions.coordinator import TransactionCoordinator
 from tidelog.transactions.markers import MarkerSender
-
-if TYPE_CHECKING:
-    from tidelog.groups.coordinator import GroupCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +34,6 @@ logger = logging.getLogger(__name__)
 class Services:
     __slots__ = (
         "_tasks",
-        "broker_links",
         "clock",
         "cluster",
         "config_changes",
@@ -46,11 +43,9 @@ class Services:
         "fetch_sessions",
         "internal_topics",
         "logs",
-        "markers",
         "membership",
         "purgatory",
         "replicas",
-        "verifier",
         "workers",
     )
 
@@ -69,7 +64,6 @@ class Services:
         config_changes: ConfigChanges,
         internal_topics: InternalTopics,
         coordinators: Coordinators,
-        broker_links: BrokerLinks,
         randomness: Randomness,
     ) -> None:
         self.clock = clock
@@ -84,10 +78,6 @@ class Services:
         self.config_changes = config_changes
         self.internal_topics = internal_topics
         self.coordinators = coordinators
-        self.broker_links = broker_links
-        self.verifier = TransactionVerifier(broker_links, clock, lambda: cluster.image, lambda: cluster.settings)
-        self.markers = MarkerSender(broker_links, clock, lambda: cluster.image)
-        cluster.on_image.append(self.markers.on_image)
         self.fetch_sessions = FetchSessions(
             purgatory, randomness, clock, lambda: cluster.settings.max_incremental_fetch_session_cache_slots
         )
@@ -99,8 +89,20 @@ class Services:
         return self.cluster.settings
 
     @property
-    def groups(self) -> "GroupCoordinator":
+    def groups(self) -> GroupCoordinator:
         return self.coordinators.groups
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self.coordinators.transactions
+
+    @property
+    def markers(self) -> MarkerSender:
+        return self.coordinators.markers
+
+    @property
+    def verifier(self) -> TransactionVerifier:
+        return self.coordinators.verifier
 
     @property
     def is_fenced(self) -> bool:
@@ -137,9 +139,6 @@ class Services:
     async def close(self) -> None:
         self.controller_link.close()
         await self.coordinators.close()
-        await self.markers.close()
-        await self.verifier.close()
-        self.broker_links.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

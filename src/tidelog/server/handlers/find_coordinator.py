@@ -8,11 +8,10 @@ from tidelog.cluster.image import Broker
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from tidelog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from tidelog.replicated.partition_keys import partition_for
 from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 from tidelog.server.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from tidelog.types import NO_BROKER, TopicPartition
+from tidelog.types import NO_BROKER
 
 BATCHES_FROM_VERSION = 4
 TOPICS_BY_KEY_TYPE = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
@@ -51,12 +50,12 @@ def _coordinator(key: str, topic: str | None, key_type: int, call: Call) -> Coor
 def _find(key: str, topic: str, call: Call) -> tuple[Broker, Endpoint]:
     services = call.services
     image = services.cluster.image
-    index = partition_for(key, services.internal_topics.partition_count(topic))
-    partition = image.partition(TopicPartition(topic, index))
+    coordinated = (services.groups if topic == GROUP_TOPIC else services.transactions).partition_of(key)
+    partition = image.partition(coordinated)
     if partition is None:
         raise CoordinatorNotAvailable(f"{topic} is not there yet")
     broker = image.brokers.get(partition.leader)
     endpoint = None if broker is None else broker.endpoint(call.connection.listener)
     if broker is None or endpoint is None or broker.id in services.replicas.doubted_leaders():
-        raise CoordinatorNotAvailable(f"partition {index} of {topic} has no leader now")
+        raise CoordinatorNotAvailable(f"{coordinated} has no leader now")
     return broker, endpoint
