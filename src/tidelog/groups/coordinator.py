@@ -63,6 +63,7 @@ class GroupCoordinator:
             request.group_id,
             reply,
             lambda machine, effects: machine.consumer_heartbeat(request, caller, reply, effects),
+            may_be_empty=True,
         )
 
     # -- offsets
@@ -120,6 +121,14 @@ class GroupCoordinator:
             group_id,
             reply,
             lambda machine, effects: machine.describe(group_id, api_version, reply, effects),
+            may_be_empty=True,
+        )
+
+    def describe_consumer_group(self, group_id: str, reply: Reply) -> None:
+        self._perform(
+            group_id,
+            reply,
+            lambda machine, effects: machine.consumer.describe([group_id], reply, effects),
             may_be_empty=True,
         )
 

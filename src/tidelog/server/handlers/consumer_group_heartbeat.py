@@ -1,0 +1,23 @@
+"""ConsumerGroupHeartbeat: a member of a consumer group joins, is alive, or leaves, and hears what it has (KIP-848)."""
+
+from tidelog.errors import KafkaError
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tidelog.server.callers import caller_of
+from tidelog.server.dispatch import Call
+from tidelog.server.outcome import Deferred
+from tidelog.server.replies import DeferredReply
+
+
+def handle_consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, call: Call
+) -> Deferred[ConsumerGroupHeartbeatResponse]:
+    reply = DeferredReply(_refused)
+    call.services.groups.consumer_heartbeat(request, caller_of(call), reply)
+    return reply.deferred
+
+
+def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
