@@ -1,0 +1,179 @@
+"""All parts of a partition's groups together, and the proof that loading its records gives what was there before."""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.groups.shard_of_groups import DAY_MS, GROUP, TOPIC, Clients, a_shard
+from tidelog.errors import GroupIdNotFound, NonEmptyGroup, NotEnoughReplicas
+from tidelog.groups.offset_records import CommittedOffset, decode_value, encode_key, encode_value
+from tidelog.replicated.machine import Producer, StateRecord
+
+FIRST = Producer(1, 0)
+
+
+@pytest.fixture
+def clients() -> Clients:
+    return Clients(a_shard())
+
+
+class TestGroups:
+    def test_a_group_is_described_with_its_members(self, clients: Clients) -> None:
+        member, _ = clients.join(TOPIC)
+        described = clients.describe()
+        assert (described.error_code, described.group_state, described.protocol_type) == (0, "Stable", "consumer")
+        assert described.protocol_data == "range"
+        assert [(each.member_id, each.client_id, each.member_assignment) for each in described.members] == [
+            (member, "client", b"yours")
+        ]
+
+    def test_a_group_that_is_not_there_is_dead_to_older_clients(self, clients: Clients) -> None:
+        assert (clients.describe(version=5).error_code, clients.describe(version=5).group_state) == (0, "Dead")
+        described = clients.describe(version=6)
+        assert (described.error_code, described.group_state) == (GroupIdNotFound.code, "Dead")
+        assert described.error_message == "Group readers not found."
+
+    def test_a_deleted_group_leaves_nothing(self, clients: Clients) -> None:
+        member, generation = clients.join(TOPIC)
+        clients.commit(5, member=member, generation=generation)
+        clients.commit_in_transaction(FIRST, 6, partition=1)
+        clients.leave(member)
+        assert clients.delete_group() == 0
+        clients.shard.end_transaction(FIRST, is_committed=True)
+        for each in (clients, Clients(clients.shard.reloaded())):
+            assert each.listed() == {}
+            assert each.fetch(0, 1, require_stable=True) == [-1, -1]
+
+    def test_a_group_with_members_is_not_deleted(self, clients: Clients) -> None:
+        clients.join(TOPIC)
+        with pytest.raises(NonEmptyGroup):
+            clients.delete_group()
+
+    def test_a_group_that_is_not_there_cannot_be_deleted(self, clients: Clients) -> None:
+        with pytest.raises(GroupIdNotFound):
+            clients.delete_group()
+
+    def test_a_deletion_that_cannot_be_written_deletes_nothing(self, clients: Clients) -> None:
+        clients.commit(5)
+        clients.shard.refusal = NotEnoughReplicas()
+        with pytest.raises(NotEnoughReplicas):
+            clients.delete_group()
+        assert clients.fetch() == [5]
+
+    def test_groups_of_each_kind_are_listed(self, clients: Clients) -> None:
+        clients.commit(5)
+        clients.join(TOPIC, group="members")
+        assert clients.listed() == {GROUP: ("classic", "", "Empty"), "members": ("classic", "consumer", "Stable")}
+
+
+class TestRecords:
+    def test_an_offset_is_written_as_kafka_writes_it(self) -> None:
+        committed = CommittedOffset(5, 2, "note", 1_700_000_000_000, topic_id=bytes(range(16)))
+        assert encode_key("readers", "orders", 3).hex() == "00010007" + b"readers".hex() + "0006" + b"orders".hex() + (
+            "00000003"
+        )
+        value = encode_value(committed)
+        assert value.hex() == (
+            "000400000000000000050000000205" + b"note".hex() + "0000018bcfe56800010010" + bytes(range(16)).hex()
+        )
+        assert decode_value(value) == committed
+
+    def test_an_offset_with_a_time_to_expire_has_the_version_that_can_tell_it(self) -> None:
+        committed = CommittedOffset(5, -1, "", 1_700_000_000_000, 1_700_000_000_001)
+        assert encode_value(committed).hex() == "0001000000000000000500000000018bcfe568000000018bcfe56801"
+        assert decode_value(encode_value(committed)) == committed
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            StateRecord(b"", b"x"),
+            StateRecord(b"\0\x63unknown", b"x"),
+            StateRecord(b"\0\1\0\5ab", b"x"),
+            StateRecord(encode_key("g", "t", 0), b"\0\x09future"),
+            StateRecord(encode_key("g", "t", 0), b"\0\4short"),
+        ],
+    )
+    def test_records_that_cannot_be_read_are_skipped(
+        self, clients: Clients, record: StateRecord, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        clients.shard.machine.replay(record, None)
+        assert clients.listed() == {}
+        assert "skip a record" in caplog.text
+
+    def test_records_of_old_brokers_are_read(self, clients: Clients) -> None:
+        value = bytes.fromhex("000300000000000000050000000200000000018bcfe56800")
+        clients.shard.machine.replay(StateRecord(encode_key(GROUP, TOPIC, 0), value), None)
+        assert clients.fetch() == [5]
+
+
+GROUPS = st.sampled_from(["a", "b"])
+PLACES = st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 1))
+PRODUCERS = st.sampled_from([Producer(1, 0), Producer(2, 0)])
+TOPIC_IDS = st.sampled_from([bytes(16), bytes(15) + b"\1", bytes(15) + b"\2"])
+
+
+class OffsetsUnderTest(RuleBasedStateMachine):
+    """Whatever happens: a coordinator that loads the records answers as the one that wrote them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients = Clients(a_shard())
+
+    @rule(group=GROUPS, place=PLACES, offset=st.integers(0, 99), topic_id=TOPIC_IDS, retention=st.sampled_from([-1, 1]))
+    def commit(self, group: str, place: tuple[str, int], offset: int, topic_id: bytes, retention: int) -> None:
+        retention_ms = -1 if retention < 0 else DAY_MS
+        topic, partition = place
+        self.clients.commit(
+            offset, partition, group=group, topic=topic, topic_id=topic_id, retention_ms=retention_ms, version=4
+        )
+
+    @rule(producer=PRODUCERS, group=GROUPS, place=PLACES, offset=st.integers(100, 199))
+    def commit_in_transaction(self, producer: Producer, group: str, place: tuple[str, int], offset: int) -> None:
+        self.clients.commit_in_transaction(producer, offset, place[1], group=group, topic=place[0])
+
+    @rule(producer=PRODUCERS, is_committed=st.booleans())
+    def end_transaction(self, producer: Producer, is_committed: bool) -> None:
+        self.clients.shard.end_transaction(producer, is_committed=is_committed)
+
+    @rule(group=GROUPS, place=PLACES)
+    def delete_offset(self, group: str, place: tuple[str, int]) -> None:
+        if group in self.clients.listed():
+            self.clients.delete_offset(place[1], group=group, topic=place[0])
+
+    @rule(group=GROUPS)
+    def delete_group(self, group: str) -> None:
+        if group in self.clients.listed():
+            self.clients.delete_group(group)
+
+    @rule(topic_id=TOPIC_IDS)
+    def delete_topic(self, topic_id: bytes) -> None:
+        self.clients.shard.perform(lambda machine, effects: machine.on_topics_deleted({"t": topic_id}, effects))
+
+    @rule(days=st.integers(1, 5))
+    def wait(self, days: int) -> None:
+        self.clients.shard.advance(days * DAY_MS)
+
+    @invariant()
+    def reloaded_is_live(self) -> None:
+        reloaded = Clients(self.clients.shard.reloaded())
+        assert _told(reloaded) == _told(self.clients)
+        for producer in (Producer(1, 0), Producer(2, 0)):
+            reloaded.shard.end_transaction(producer, is_committed=True)
+        other = Clients(self.clients.shard.reloaded())
+        for producer in (Producer(2, 0), Producer(1, 0)):
+            other.shard.end_transaction(producer, is_committed=True)
+        assert _told(reloaded) == _told(other), "the order in which transactions end makes no difference"
+
+
+def _told(clients: Clients) -> dict[str, Any]:
+    return {
+        group: (clients.fetch_all(group), clients.fetch_all(group, require_stable=True), clients.listed().get(group))
+        for group in ("a", "b")
+    }
+
+
+TestOffsetsUnderTest = OffsetsUnderTest.TestCase
+TestOffsetsUnderTest.settings = hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None)
