@@ -112,7 +112,10 @@ class Reader:
         if found is not None:
             data.records = found
         if self.isolation_level == READ_COMMITTED and not self.is_follower:
-            data.aborted_transactions = [] if found is None else _aborted(partition, request.fetch_offset, end)
+            data.aborted_transactions = []
+            if found is not None:
+                end = log.end_of_slice(found, request.fetch_offset, end, may_block=may_block)
+                data.aborted_transactions = _aborted(partition, request.fetch_offset, end)
         return data
 
     def finds_something(self, wanted: Wanted) -> bool:

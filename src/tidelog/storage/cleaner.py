@@ -372,8 +372,8 @@ def _groups(snapshot: Snapshot, end_offset: int) -> list[list[int]]:
 
 def _aborted_transactions(snapshot: Snapshot, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
     """Those with records in the range; the abort itself may stand in any later segment."""
-    found = [transaction for segment in snapshot.segments for transaction in segment.transactions()]
-    return [entry for entry in found if entry.last_offset >= first_offset and entry.first_offset < end_offset]
+    found = [entry for segment in snapshot.segments for entry in segment.transaction_index.entries(first_offset)]
+    return [entry for entry in found if entry.first_offset < end_offset]
 
 
 def _clean_group(context: StorageContext, snapshot: Snapshot, round_: Round, numbers: Sequence[int]) -> Segment:
@@ -390,7 +390,7 @@ def _clean_group(context: StorageContext, snapshot: Snapshot, round_: Round, num
     try:
         for number in numbers:
             _clean_into(cleaned, snapshot, round_.batch_filter, number)
-        cleaned.set_transactions(round_.transactions.take_needed())
+        cleaned.transaction_index.replace(round_.transactions.take_needed())
         cleaned.seal()
         cleaned.sync()
         cleaned.change_suffix(SWAP_SUFFIX)

@@ -68,6 +68,21 @@ class Index:
             return self._search(fresh, len(fresh) // self._entry.size, key, field)
         return self._search(self._load(stored), stored, key, field) if stored else None
 
+    def find_from(self, key: int, field: int = 0) -> tuple[int, int] | None:
+        """The first entry whose `field` is not below `key`."""
+        return self.at(self._number_from(key, field))
+
+    def _number_from(self, key: int, field: int) -> int:
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.at(middle)
+            if entry is not None and entry[field] < key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def is_in_memory(self, key: int, field: int = 0) -> bool:
         """Whether `find` would not touch the file."""
         stored, fresh = self._parts
@@ -118,16 +133,9 @@ class Index:
 
     def keep_while_below(self, limit: int, field: int = 0) -> None:
         """Forget the entries whose `field` is at or above `limit`."""
-        low, high = 0, self.count
-        while low < high:
-            middle = (low + high) // 2
-            entry = self.at(middle)
-            if entry is not None and entry[field] < limit:
-                low = middle + 1
-            else:
-                high = middle
-        if low < self.count:
-            self.keep(low)
+        number = self._number_from(limit, field)
+        if number < self.count:
+            self.keep(number)
 
     def reset(self) -> None:
         """Start again with an empty index, whatever the file holds (it may be preallocated or damaged)."""

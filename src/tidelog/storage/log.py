@@ -24,7 +24,7 @@ from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producer_state import ProducerStates, RememberedBatch
-from tidelog.storage.reading import Demand, Tail, find_aborted, find_slice
+from tidelog.storage.reading import Demand, Tail, find_aborted, find_end_of_slice, find_slice
 from tidelog.storage.rolling import is_full, roll_check_bytes, set_roll_limits
 from tidelog.storage.segment import DELETED_SUFFIX, NOT_LOADED, Segment
 from tidelog.storage.timestamps import TimestampAndOffset
@@ -266,7 +266,7 @@ class Log:
         elif marker is not None:
             aborted = self.producers.end_transaction(header, marker, first_offset)
             if aborted is not None:
-                self.segments[-1].add_transaction(aborted)
+                self.segments[-1].transaction_index.append(aborted)
         if attributes & TRANSACTIONAL_BIT:
             self._first_unstable_offset = self.producers.first_unstable_offset()
 
@@ -461,6 +461,11 @@ class Log:
         """The aborted transactions with records in [first_offset, end_offset)."""
         self._check_online()
         return self._look_up(lambda: find_aborted(self.segments, first_offset, end_offset))
+
+    def end_of_slice(self, found: FileSlice, offset: int, end_offset: int, *, may_block: bool = True) -> int:
+        """Where a slice that was read from `offset` up to `end_offset` ends, or a little further; as `read` else."""
+        demand = Demand(offset, len(found), end_offset, at_least_one_batch=True, may_block=may_block)
+        return self._look_up(lambda: find_end_of_slice(self.segments, found, demand))
 
     def find_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one. Blocking: for a worker."""

@@ -92,13 +92,28 @@ def _cut(segment: Segment, start: int, length: int, demand: Demand) -> int:
     return min(max(first.size_bytes, max_bytes), length)
 
 
+def find_end_of_slice(segments: list[Segment], found: FileSlice, demand: Demand) -> int:
+    """An offset that the batches of the slice do not reach: not much further than the slice, as the index knows."""
+    stop = found.position + found.length
+    first = max(bisect_right(segments, demand.offset, key=BASE_OFFSET) - 1, 0)
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        if segment.is_in(found.file):
+            is_cut = stop < segment.size_bytes
+            beyond = segment.end_offset_before(stop, may_block=demand.may_block) if is_cut else None
+            if beyond is None and number + 1 < len(segments):
+                beyond = segments[number + 1].base_offset
+            return demand.end_offset if beyond is None else min(beyond, demand.end_offset)
+    return demand.end_offset
+
+
 def find_aborted(segments: list[Segment], first_offset: int, end_offset: int) -> list[AbortedTransaction]:
     """The aborted transactions with records in [first_offset, end_offset)."""
     number = max(bisect_right(segments, first_offset, key=BASE_OFFSET) - 1, 0)
     found = []
     for segment in segments[number:]:
-        for transaction in segment.transactions():
-            if transaction.last_offset >= first_offset and transaction.first_offset < end_offset:
+        for transaction in segment.transaction_index.entries(first_offset):
+            if transaction.first_offset < end_offset:
                 found.append(transaction)
             if transaction.last_stable_offset >= end_offset:
                 return found

@@ -46,7 +46,7 @@ def recover_segment(
     file_bytes = segment.size_bytes
     segment.offset_index.reset()
     segment.time_index.reset()
-    segment.set_transactions([])
+    segment.transaction_index.replace([])
     segment.size_bytes = 0
     segment.forget_tail()
     end_offset, reason = start_offset, ""
@@ -73,7 +73,7 @@ def _take_in(
 ) -> None:
     aborted = replay_batch(producers, header, batch) if header.base_offset >= producers.end_offset else None
     if aborted is not None:
-        segment.add_transaction(aborted)
+        segment.transaction_index.append(aborted)
     leader_epochs.assign(header.leader_epoch, header.base_offset)
     segment.note_batch(len(batch), header.last_offset, header.max_timestamp, settings.index_interval_bytes)
 

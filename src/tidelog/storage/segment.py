@@ -9,12 +9,7 @@ from tidelog.protocol.record_batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD_
 from tidelog.runtime.disk import Disk, File
 from tidelog.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, Index
 from tidelog.storage.segment_cache import SegmentCache
-from tidelog.storage.transaction_index import (
-    AbortedTransaction,
-    append_transaction,
-    read_transactions,
-    write_transactions,
-)
+from tidelog.storage.transaction_index import TransactionIndex
 from tidelog.types import NO_TIMESTAMP, Buffer
 
 LOG_SUFFIX = ".log"
@@ -68,7 +63,6 @@ class Segment:
         "bytes_since_index_entry",
         "created_ms",
         "directory",
-        "has_transactions",
         "is_recently_used",
         "last_possible_offset",
         "max_timestamp",
@@ -79,6 +73,7 @@ class Segment:
         "roll_after_timestamp",
         "size_bytes",
         "time_index",
+        "transaction_index",
     )
 
     def __init__(
@@ -111,9 +106,11 @@ class Segment:
         self.last_possible_offset = base_offset + MAX_RELATIVE_OFFSET
         self.roll_after_timestamp = NOT_LOADED
         self.roll_after_clock_ms = NEVER
-        self.has_transactions = has_transactions
         self.offset_index = Index(disk, cache, self.path(OFFSET_INDEX_SUFFIX), OFFSET_ENTRY, offset_index_bytes)
         self.time_index = Index(disk, cache, self.path(TIME_INDEX_SUFFIX), TIME_ENTRY, time_index_bytes)
+        self.transaction_index = TransactionIndex(
+            disk, cache, self.path(TRANSACTION_INDEX_SUFFIX), has_entries=has_transactions
+        )
 
     @classmethod
     def create(
@@ -157,6 +154,9 @@ class Segment:
         self._file = file
         self._cache.opened(self)
         return file
+
+    def is_in(self, file: File) -> bool:
+        return self._file is file
 
     def release_file(self) -> None:
         """Readers that hold a slice keep the file open; it closes with the last of them."""
@@ -299,16 +299,12 @@ class Segment:
 
     # ---- aborted transactions
 
-    def transactions(self) -> list[AbortedTransaction]:
-        return read_transactions(self._disk, self.path(TRANSACTION_INDEX_SUFFIX)) if self.has_transactions else []
-
-    def add_transaction(self, transaction: AbortedTransaction) -> None:
-        append_transaction(self._disk, self.path(TRANSACTION_INDEX_SUFFIX), transaction)
-        self.has_transactions = True
-
-    def set_transactions(self, transactions: list[AbortedTransaction]) -> None:
-        write_transactions(self._disk, self.path(TRANSACTION_INDEX_SUFFIX), transactions)
-        self.has_transactions = bool(transactions)
+    def end_offset_before(self, position: int, *, may_block: bool = True) -> int | None:
+        """An offset that batches in front of `position` do not reach, by the index; None if it has none."""
+        if not may_block and not self.offset_index.is_in_memory(position, field=1):
+            raise NotCached
+        entry = self.offset_index.find_from(position, field=1)
+        return None if entry is None else self.base_offset + entry[0]
 
     # ---- ending
 
@@ -329,7 +325,7 @@ class Segment:
             self.file.sync()
         self.offset_index.sync()
         self.time_index.sync()
-        if self.has_transactions:
+        if self.transaction_index.has_entries:
             file = self._disk.open(self.path(TRANSACTION_INDEX_SUFFIX), "read")
             file.sync()
             file.close()
@@ -341,8 +337,9 @@ class Segment:
             self.size_bytes = position
         self.offset_index.keep_while_below(position, field=1)
         self.time_index.keep_while_below(end_offset - self.base_offset, field=1)
-        if self.has_transactions:
-            self.set_transactions([entry for entry in self.transactions() if entry.last_offset < end_offset])
+        if self.transaction_index.has_entries:
+            kept = [entry for entry in self.transaction_index.entries() if entry.last_offset < end_offset]
+            self.transaction_index.replace(kept)
         self.forget_tail()
         self._find_max_timestamp()
 
@@ -386,6 +383,7 @@ class Segment:
         self._extra_suffix = extra_suffix
         self.offset_index.path = self.path(OFFSET_INDEX_SUFFIX)
         self.time_index.path = self.path(TIME_INDEX_SUFFIX)
+        self.transaction_index.path = self.path(TRANSACTION_INDEX_SUFFIX)
         self.let_go()
         return renamed
 
@@ -396,3 +394,4 @@ class Segment:
         for index in (self.offset_index, self.time_index):
             index.release()
             self._cache.dropped(index)
+        self.transaction_index.let_go()

@@ -6,6 +6,7 @@ from tidelog.errors import NO_ERROR, InvalidRequest, UnsupportedVersion
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from tidelog.server.dispatch import Call
+from tidelog.server.features import FEATURES_EPOCH, finalized_features, supported_features
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_NAMES_FROM_VERSION = 3
@@ -17,6 +18,9 @@ def handle_api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsR
     return ApiVersionsResponse(
         error_code=NO_ERROR,
         api_keys=[_advertised(api_key) for api_key in sorted(API_KEYS)],
+        supported_features=supported_features(call.version),
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=finalized_features(),
     )
 
 
