@@ -1,11 +1,12 @@
 """Classic groups with their records in memory, and members that speak to them."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.groups.caller import Caller
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.protocol import ClassicProtocol
+from tidelog.groups.classic.states import GroupState
 from tidelog.groups.group import Group
 from tidelog.groups.settings import GroupSettings
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
@@ -17,6 +18,8 @@ from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequ
 from tidelog.replicated.machine import Effects, Producer, StateRecord
 from tidelog.replicated.memory_shard import MemoryReply, MemoryShard, Written
 from tidelog.runtime.randomness import SeededRandomness
+
+R = TypeVar("R", JoinGroupResponse, SyncGroupResponse, LeaveGroupResponse)
 
 GROUP = "readers"
 SESSION_MS = 10_000
@@ -89,10 +92,10 @@ class Answered:
         assert isinstance(outcome, JoinGroupResponse)
         return outcome.member_id
 
-    def _good(self, kind: Any) -> Any:
-        outcome: Any = self.reply.outcome
+    def _good(self, kind: type[R]) -> R:
+        outcome = self.reply.outcome
         assert isinstance(outcome, kind), outcome
-        assert outcome.error_code == NO_ERROR, outcome
+        assert self.error == NO_ERROR, outcome
         return outcome
 
 
@@ -196,6 +199,23 @@ class Coordinator:
         self.shard.advance(DELAY_MS * (count + 1))
         self.assign(*(member_id for member_id, _ in members))
         return [member_id for member_id, _ in members]
+
+    def static(self, *instances: str, **options: Any) -> list[str]:
+        """A stable group of these static members, the leader first."""
+        for instance in instances:
+            self.join(instance=instance, **options)
+        self.shard.advance(DELAY_MS * (len(instances) + 1))
+        member_ids = list(self.group.members)
+        self.assign(*member_ids)
+        return member_ids
+
+    def two_that_have_joined(self) -> tuple[str, str]:
+        """Leader and follower, neither of them with an assignment."""
+        leader, _ = self.enter()
+        follower, _ = self.enter()
+        self.shard.advance(DELAY_MS * 2)
+        assert self.group.state is GroupState.COMPLETING_REBALANCE
+        return leader, follower
 
     def assign(self, *member_ids: str) -> None:
         """All sync, the leader with assignments."""

@@ -225,7 +225,9 @@ class Joining:
         others = [answer for answer in effects.answers if answer.reply is not reply]
 
         def take_back(error: KafkaError, instead: Effects) -> None:
-            logger.warning("cannot store a static member group=%s member=%s error=%s", group, new.member_id, error)
+            logger.warning(
+                "cannot store a static member group=%s member=%s error=%s", group, new.member_id, error.message
+            )
             group.replace(new, old)
             old.timer_due_ms = None
             group.keep_alive(old, instead)

@@ -101,7 +101,7 @@ class ClassicProtocol:
         waiting = [member for member in group.members.values() if member.sync_reply is not None]
 
         def give_up(error: KafkaError, instead: Effects) -> None:
-            logger.warning("cannot store the assignment group=%s error=%s", group, error)
+            logger.warning("cannot store the assignment group=%s error=%s", group, error.message)
             for member, reply in replies:
                 member.sync_reply = reply
             instead.timers.extend(effects.timers)
