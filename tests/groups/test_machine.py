@@ -3,13 +3,22 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.groups.shard_of_groups import DAY_MS, GROUP, TOPIC, Clients, a_shard
-from tidelog.errors import GroupIdNotFound, NonEmptyGroup, NotEnoughReplicas
-from tidelog.groups.offset_records import CommittedOffset, decode_value, encode_key, encode_value
+from tidelog.errors import GroupIdNotFound, NonEmptyGroup, NotEnoughReplicas, UnsupportedVersion
+from tidelog.groups.offset_records import (
+    CommittedOffset,
+    check_value,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from tidelog.protocol.errors import MalformedMessage
 from tidelog.replicated.machine import Producer, StateRecord
 
 FIRST = Producer(1, 0)
@@ -102,6 +111,35 @@ class TestRecords:
         clients.shard.machine.replay(record, None)
         assert clients.listed() == {}
         assert "skip a record" in caplog.text
+
+    @given(group=st.text(max_size=9), topic=st.text(max_size=9), partition=st.integers(0, 2**31 - 1))
+    def test_a_key_is_read_as_it_was_written(self, group: str, topic: str, partition: int) -> None:
+        key = encode_key(group, topic, partition)
+        assert decode_key(key) == (group, topic, partition)
+        for end in range(len(key)):
+            with pytest.raises(MalformedMessage):
+                decode_key(key[:end])
+
+    @given(
+        metadata=st.sampled_from(["", "note"]),
+        topic_id=st.sampled_from([bytes(16), bytes(range(16))]),
+        cut=st.integers(0, 44),
+        changes=st.lists(st.tuples(st.integers(0, 44), st.integers(0, 255)), max_size=2),
+    )
+    def test_a_value_that_passes_can_be_read_later(
+        self, metadata: str, topic_id: bytes, cut: int, changes: list[tuple[int, int]]
+    ) -> None:
+        value = bytearray(encode_value(CommittedOffset(5, 2, metadata, 1_700_000_000_000, topic_id=topic_id))[:cut])
+        for position, byte in changes:
+            if position < len(value):
+                value[position] = byte
+        try:
+            check_value(bytes(value))
+        except (MalformedMessage, UnsupportedVersion):
+            with pytest.raises((MalformedMessage, UnsupportedVersion)):
+                decode_value(bytes(value))
+        else:
+            decode_value(bytes(value))
 
     def test_records_of_old_brokers_are_read(self, clients: Clients) -> None:
         value = bytes.fromhex("000300000000000000050000000200000000018bcfe56800")

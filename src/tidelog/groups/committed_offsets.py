@@ -74,7 +74,9 @@ class CommittedOffsets:
 
     def put(self, group_id: str, topic: str, partition: int, value: Value) -> None:
         self._position += 1
-        self._store(group_id, Place(topic, partition), value, self._position)
+        self._store(group_id, topic, partition, value)
+        if group_id in self._producers_by_group:
+            self._overrule(group_id, Place(topic, partition), self._position)
 
     def put_pending(self, producer_id: int, group_id: str, topic: str, partition: int, value: Value) -> None:
         self._position += 1
@@ -103,12 +105,21 @@ class CommittedOffsets:
             if is_committed:
                 for place, (position, value) in pending.items():
                     if value is not None:
-                        self._store(group_id, place, value, position)
+                        self._store(group_id, *place, value)
+                        self._overrule(group_id, place, position)
 
-    def _store(self, group_id: str, place: Place, value: Value, position: int) -> None:
-        partitions = self._by_group.setdefault(group_id, {}).setdefault(intern(place.topic), {})
-        self.count += place.partition not in partitions
-        partitions[place.partition] = value
+    def _store(self, group_id: str, topic: str, partition: int, value: Value) -> None:
+        topics = self._by_group.get(group_id)
+        if topics is None:
+            topics = self._by_group[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[intern(topic)] = {}
+        self.count += partition not in partitions
+        partitions[partition] = value
+
+    def _overrule(self, group_id: str, place: Place, position: int) -> None:
+        """What transactions wrote before this position does not count any more."""
         for _, pending in self._pending_of(group_id):
             other = pending.get(place)
             if other is not None and other.position < position:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.internal.offset_records import OffsetCommitKey, OffsetCommitValue
 from tidelog.protocol.internal.versioned import decode_versioned, encode_versioned
 from tidelog.types import NO_LEADER_EPOCH, NO_TIMESTAMP, ZERO_UUID, Uuid
@@ -10,6 +11,13 @@ KEY_VERSION = 1
 VALUE_VERSION = 4
 VALUE_VERSION_WITH_EXPIRY = 1
 """The one version that can say when an offset expires: consumers of old ask for it with their commits."""
+
+_STRING_START = 4
+_PLAIN_VERSION = VALUE_VERSION.to_bytes(2, "big")
+_NO_METADATA = b"\x01"
+_NO_TAGS = b"\x00"
+_TOPIC_ID_TAG = b"\x01\x00\x10"
+_TOPIC_ID_TAG_BYTES = 19
 
 
 class CommittedOffset(NamedTuple):
@@ -39,6 +47,28 @@ def encode_value(committed: CommittedOffset) -> bytes:
         topic_id=committed.topic_id,
     )
     return encode_versioned(value, VALUE_VERSION if committed.expires_at_ms < 0 else VALUE_VERSION_WITH_EXPIRY)
+
+
+def decode_key(data: bytes) -> tuple[str, str, int]:
+    """Group, topic and partition. Written out, since loading a coordinator is mostly this; raises MalformedMessage."""
+    topic_start = _STRING_START + int.from_bytes(data[2:4], "big")
+    topic_end = topic_start + 2 + int.from_bytes(data[topic_start : topic_start + 2], "big")
+    if len(data) < topic_end + 4:
+        raise MalformedMessage(f"the key of an offset ends after {len(data)} bytes")
+    try:
+        group_id, topic = str(data[4:topic_start], "utf-8"), str(data[topic_start + 2 : topic_end], "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedMessage(str(error)) from error
+    return group_id, topic, int.from_bytes(data[topic_end : topic_end + 4], "big", signed=True)
+
+
+def check_value(data: bytes) -> None:
+    """Raises what `decode_value` would raise; most need not be read for that."""
+    if data[:2] == _PLAIN_VERSION and data[14:15] == _NO_METADATA:
+        rest = data[23:]
+        if rest == _NO_TAGS or (len(rest) == _TOPIC_ID_TAG_BYTES and rest.startswith(_TOPIC_ID_TAG)):
+            return
+    decode_value(data)
 
 
 def decode_value(data: bytes) -> CommittedOffset:

@@ -18,11 +18,16 @@ from tidelog.errors import (
 from tidelog.groups.caller import Caller
 from tidelog.groups.committed_offsets import CommittedOffsets, Value
 from tidelog.groups.group import NO_MEMBER, Group, Membership
-from tidelog.groups.offset_records import CommittedOffset, decode_value, encode_key, encode_value
+from tidelog.groups.offset_records import (
+    CommittedOffset,
+    check_value,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
 from tidelog.groups.settings import GroupSettings
 from tidelog.groups.transaction_guards import TransactionGuard, TransactionGuards
-from tidelog.protocol.internal.offset_records import OffsetCommitKey
-from tidelog.protocol.internal.versioned import decode_versioned
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -241,18 +246,18 @@ class Offsets:
     # -- what the records say
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
-        key = decode_versioned(OffsetCommitKey, record.key)
+        group_id, topic, partition = decode_key(record.key)
         if record.value is None:
-            self.committed.remove(key.group, key.topic, key.partition)
+            self.committed.remove(group_id, topic, partition)
             return
-        decode_value(record.value)  # what nobody could read later is refused now
-        if key.group not in self._groups:
+        check_value(record.value)
+        if group_id not in self._groups:
             # Somebody who assigns partitions by hand: a group that has offsets and never had members.
-            self._groups[key.group] = self._make_simple_group(key.group)
+            self._groups[group_id] = self._make_simple_group(group_id)
         if producer is None:
-            self.committed.put(key.group, key.topic, key.partition, record.value)
+            self.committed.put(group_id, topic, partition, record.value)
         else:
-            self.committed.put_pending(producer.producer_id, key.group, key.topic, key.partition, record.value)
+            self.committed.put_pending(producer.producer_id, group_id, topic, partition, record.value)
 
     def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
         self.committed.end_transaction(producer.producer_id, is_committed=is_committed)
