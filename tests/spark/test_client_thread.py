@@ -100,6 +100,39 @@ def test_all_calls_share_one_thread_that_does_not_keep_the_process() -> None:
     assert found[0].daemon
 
 
+def test_what_is_started_runs_while_its_caller_does_something_else() -> None:
+    began = threading.Event()
+
+    async def work(fails: bool) -> int:
+        began.set()
+        if fails:
+            raise LookupError("as it is")
+        return 3
+
+    started = client_thread.start(work(fails=False))
+    assert began.wait(WAIT_S)
+    assert started.result() == 3
+    with pytest.raises(LookupError, match="as it is"):
+        client_thread.start(work(fails=True)).result()
+
+
+def test_what_is_started_can_be_cancelled() -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        try:
+            began.set()
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    started = client_thread.start(wait())
+    assert began.wait(WAIT_S)
+    started.cancel()
+    assert ended.wait(WAIT_S)
+    assert client_thread.run(tasks()) == 0
+
+
 def test_interrupted_call_cancels_what_it_waits_for() -> None:
     ended = threading.Event()
 

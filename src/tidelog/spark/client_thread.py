@@ -67,6 +67,25 @@ class _Call(Generic[T]):
             self.outcome.set_result(task.result())
 
 
+class Started(Generic[T]):
+    """A coroutine that runs while the thread that started it does something else."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, call: _Call[T]) -> None:
+        self._loop = loop
+        self._call = call
+
+    def result(self) -> T:
+        """Waits for it. Interrupted meanwhile, it is cancelled."""
+        try:
+            return self._call.outcome.result()
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        self._loop.call_soon_threadsafe(self._call.cancel)
+
+
 class _ClientThread:
     def __init__(self) -> None:
         self.process_id = os.getpid()
@@ -115,6 +134,11 @@ class _ClientThread:
         finally:
             del call  # an error would hold it, and it the error
 
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> "Started[T]":
+        call = _Call(coroutine)
+        self.loop.call_soon_threadsafe(call.start)
+        return Started(self.loop, call)
+
     def stop(self) -> None:
         if self.is_usable:
             self.loop.call_soon_threadsafe(self.loop.stop)
@@ -153,6 +177,11 @@ atexit.register(stop)
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """The coroutine's result, or its error as it is. Interrupted, it is cancelled."""
     return _client_thread().run(coroutine)
+
+
+def start(coroutine: Coroutine[Any, Any, T]) -> Started[T]:
+    """Begin with the coroutine, and go on: its result can be waited for later."""
+    return _client_thread().start(coroutine)
 
 
 def cluster_for(bootstrap: str, client: ConnectionSettings) -> Cluster:

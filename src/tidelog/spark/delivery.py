@@ -4,8 +4,6 @@ Who the producer is, is decided here and nowhere else: a transaction would begin
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from tidelog.client.cluster import Cluster
@@ -25,8 +23,6 @@ from tidelog.spark.client_settings import ClientSettings
 from tidelog.spark.options import WriteOptions
 from tidelog.spark.source_errors import BrokersAway, SourceError, UnknownTopic
 from tidelog.types import TopicPartition
-
-T = TypeVar("T")
 
 MISSING_TOPIC_S = 5.0
 """A topic that the brokers make when it is first asked for is there by then; one that is not does not exist."""
@@ -75,6 +71,7 @@ class Delivery:
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._settings = producer_settings(options.client)
+        self._sending: client_thread.Started[None] | None = None
 
     def begin(self, batch_id: int | None) -> None:
         """`batch_id` is that of the micro-batch, None outside of streams."""
@@ -85,16 +82,22 @@ class Delivery:
         return client_thread.run(_find_topic(self._cluster, name, self._options))
 
     def send(self, topic_partition: TopicPartition, data: bytearray, record_count: int) -> None:
-        """Returns when there is room for the batch, which is the producer's from now on."""
-        self._run(self._lent.producer.send(topic_partition, EncodedBatch(data, record_count)))
+        """Returns when there was room for the batch before: the next can be encoded meanwhile. This one is the
+        producer's from now on."""
+        self._wait_for_room()
+        self._sending = client_thread.start(self._lent.producer.send(topic_partition, EncodedBatch(data, record_count)))
 
     def finish(self) -> None:
         """Returns when all in-sync replicas have everything."""
-        self._run(self._lent.producer.flush())
+        self._wait_for_room()
+        self._sending = client_thread.start(self._lent.producer.flush())
+        self._wait_for_room()
         client_thread.run(self._end())
 
     def abandon(self) -> None:
         """What is under way may or may not be written."""
+        if self._sending is not None:
+            self._sending.cancel()
         client_thread.run(self._abandon())
 
     async def _begin(self) -> None:
@@ -108,9 +111,11 @@ class Delivery:
     async def _abandon(self) -> None:
         await self._lent.close()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _wait_for_room(self) -> None:
+        sending, self._sending = self._sending, None
         try:
-            return client_thread.run(work)
+            if sending is not None:
+                sending.result()
         except (KafkaError, ConnectionLost, GaveUp) as error:
             raise NotWritten(why_not_written(error, self._options.bootstrap)) from error
 
