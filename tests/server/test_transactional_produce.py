@@ -268,6 +268,26 @@ def test_a_marker_between_confirmation_and_append_keeps_the_batch_out() -> None:
     on_stage(scenario)
 
 
+@pytest.mark.parametrize(("transaction_version", "expected"), [(2, 0), (1, InvalidTxnState.code)])
+def test_a_late_marker_of_the_transaction_before_does_not_keep_the_next_one_out(
+    transaction_version: int, expected: int
+) -> None:
+    """Told apart by its epoch, where every transaction has one of its own; otherwise it is better to be careful."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.send(0, epoch=1, version=ADDS)
+        stage.verifier.asked.clear()
+        stage.verifier.confirms_at_once = False
+        sending = [stage.start(sequence, epoch=2, version=ADDS) for sequence in (0, 1)]
+        await asyncio.sleep(1)
+        assert await stage.end(epoch=2, transaction_version=transaction_version) == [0]
+        stage.verifier.answer()
+        answers = await asyncio.gather(*sending)
+        assert [answer.error_code for answer in answers] == [expected] * 2
+
+    on_stage(scenario)
+
+
 def test_batches_that_were_sent_one_after_the_other_keep_their_order() -> None:
     async def scenario(stage: Stage) -> None:
         stage.verifier.confirms_at_once = False

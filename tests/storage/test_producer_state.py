@@ -443,6 +443,27 @@ def test_a_transaction_with_an_epoch_of_its_own_begins_with_sequence_zero() -> N
         log.producers.check_verified(header(1), guard)
 
 
+def test_the_marker_of_the_transaction_before_leaves_the_guard_of_the_next_one() -> None:
+    """A producer begins its next transaction while markers of the last one are still on their way."""
+    log = new_log()
+    send(log, 0, epoch=1, transactional=True)
+    guard = verification_of(log, 0, epoch=2, starts_at_zero=True)
+    end_transaction(log, PRODUCER, ControlType.COMMIT, producer_epoch=2)
+    log.producers.check_verified(header(0, epoch=2), guard)
+    end_transaction(log, PRODUCER, ControlType.ABORT, producer_epoch=3)
+    with pytest.raises(InvalidProducerEpoch):
+        log.producers.check_verified(header(0, epoch=2), guard)
+
+
+def test_at_the_last_epoch_a_marker_may_be_of_the_guarded_transaction_itself() -> None:
+    log = new_log()
+    last = 2**15 - 1
+    guard = verification_of(log, 0, epoch=last, starts_at_zero=True)
+    end_transaction(log, PRODUCER, ControlType.ABORT, producer_epoch=last)
+    with pytest.raises(InvalidTxnState):
+        log.producers.check_verified(header(0, epoch=last), guard)
+
+
 def test_guards_that_nobody_used_are_forgotten_in_time() -> None:
     log = new_log()
     verification_of(log, 0)

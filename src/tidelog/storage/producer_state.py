@@ -17,14 +17,13 @@ from tidelog.protocol.record_batch import CONTROL_BIT, MAX_SEQUENCE, TRANSACTION
 from tidelog.protocol.records import ControlType, EndMarker
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin
-from tidelog.storage.verifications import Verification, Verifications
+from tidelog.storage.verifications import LAST_PRODUCER_EPOCH, Verification, Verifications
 from tidelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 REMEMBERED_BATCHES = 5
 """A producer may have five requests in flight, and so repeat any of the last five batches."""
 
 NO_COORDINATOR_EPOCH = -1
-LAST_PRODUCER_EPOCH = 2**15 - 1
 
 SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hIi")
@@ -243,7 +242,7 @@ class ProducerStates:
         state.take_epoch(header.producer_epoch)
         state.coordinator_epoch = marker.coordinator_epoch
         state.last_timestamp = header.max_timestamp
-        self.verifications.end(header.producer_id)
+        self.verifications.on_marker(header.producer_id, header.producer_epoch)
         first_offset = state.transaction_first_offset
         if first_offset == NO_OFFSET:
             return None

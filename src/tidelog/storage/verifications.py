@@ -7,6 +7,8 @@ guard away, and whoever still holds it must not append: nobody would ever end wh
 from tidelog.errors import InvalidTxnState, OutOfOrderSequenceNumber
 from tidelog.protocol.record_batch import BatchHeader
 
+LAST_PRODUCER_EPOCH = 2**15 - 1
+
 
 class Verification:
     """One guard. It counts as long as it is the very one that the partition has for its producer."""
@@ -26,6 +28,9 @@ class Verification:
             self.epoch, self.lowest_sequence = header.producer_epoch, header.base_sequence
         elif header.producer_epoch == self.epoch:
             self.lowest_sequence = min(self.lowest_sequence, header.base_sequence)
+
+    def is_later_than_marker(self, marker_epoch: int) -> bool:
+        return self.starts_at_zero and marker_epoch <= self.epoch < LAST_PRODUCER_EPOCH
 
     def check_sequence(self, header: BatchHeader, *, has_batches: bool) -> None:
         sequence = header.base_sequence
@@ -63,6 +68,16 @@ class Verifications:
         """The transaction has begun here, or is over."""
         if self._by_id:
             self._by_id.pop(producer_id, None)
+
+    def on_marker(self, producer_id: int, producer_epoch: int) -> None:
+        """A transaction of the producer is over: the one that is guarded, or the one before it.
+
+        Producers begin the next transaction while markers of the last are on their way. Where every transaction has
+        an epoch of its own they can be told apart: a marker has a later epoch than the transaction that it ends.
+        """
+        found = self._by_id.get(producer_id)
+        if found is not None and not found.is_later_than_marker(producer_epoch):
+            del self._by_id[producer_id]
 
     def remove_older_than(self, time_ms: int) -> None:
         self._by_id = {each: found for each, found in self._by_id.items() if found.since_ms > time_ms}

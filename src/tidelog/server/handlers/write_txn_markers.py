@@ -89,6 +89,9 @@ class _Written:
         partition.require_leader()
         if marker.transaction_version >= EPOCH_PER_TRANSACTION_FROM_VERSION:
             partition.log.producers.check_newer_epoch(marker.producer_id, marker.producer_epoch)
+        else:
+            # The epoch of such a marker does not tell whether a batch that waits belongs to the next transaction.
+            partition.log.producers.verifications.end(marker.producer_id)
         if topic == GROUP_TOPIC:
             self._write_to_group_coordinator(marker, index, result)
         else:
