@@ -72,6 +72,15 @@ class TransactionalProducer(Producer):
             raise
         return self
 
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """What is still open is aborted, at once if possible, else by its timeout."""
+        if error is None and self._identity.is_open:
+            with contextlib.suppress(KafkaError, ConnectionLost, GaveUp):
+                await self.abort()
+        with contextlib.suppress(KafkaError, ConnectionLost, GaveUp):  # of a transaction that has failed
+            self.raise_failure()
+        await super().__aexit__(kind, error, traceback)
+
     def begin(self) -> None:
         self._identity.begin()
         self._has_offsets = False
