@@ -17,7 +17,7 @@ from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupR
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tidelog.replicated.machine import Effects, Producer, StateRecord
 from tidelog.replicated.memory_shard import MemoryReply, MemoryShard, Written
-from tidelog.runtime.randomness import SeededRandomness
+from tidelog.runtime.randomness import Randomness, SeededRandomness
 
 R = TypeVar("R", JoinGroupResponse, SyncGroupResponse, LeaveGroupResponse)
 
@@ -31,9 +31,9 @@ RANGE = (("range", b"wants t"),)
 class ClassicMachine:
     """Nothing but classic groups."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, randomness: Randomness) -> None:
         self.groups: dict[str, Group] = {}
-        self.classic = ClassicProtocol(self.groups, lambda: settings, SeededRandomness(7))
+        self.classic = ClassicProtocol(self.groups, lambda: settings, randomness)
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
         value = None if record.value is None else decode_versioned(GroupMetadataValue, record.value)
@@ -104,7 +104,8 @@ class Coordinator:
 
     def __init__(self, shard: MemoryShard[ClassicMachine] | None = None, **settings: Any) -> None:
         known = GroupSettings(**{"group_initial_rebalance_delay_ms": DELAY_MS, **settings})
-        self.shard = shard or MemoryShard(lambda: ClassicMachine(known))
+        randomness = SeededRandomness(7)  # the same for all coordinators: member ids never come twice
+        self.shard = shard or MemoryShard(lambda: ClassicMachine(known, randomness))
 
     @property
     def group(self) -> ClassicGroup:
