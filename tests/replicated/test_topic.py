@@ -1,6 +1,7 @@
 """Steps of machines kept in a topic: written, replayed, and answered when they are committed."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -634,3 +635,54 @@ def test_each_partition_has_its_own_machine() -> None:
         }
 
     in_world(scenario, partition_count=3)
+
+
+# ---- what it costs
+
+
+def test_steps_leave_no_cycles_behind() -> None:
+    """They would make the garbage collector stop the broker for milliseconds."""
+
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        set_timer(world, "session", 10_000)
+        await a_moment()
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(1000):
+                world.add(1)
+                world.get()
+                set_timer(world, "session", 10_000)
+                world.topic.perform(KEY, Forgetful(), refuse)
+                if number % 10 == 0:
+                    world.replicate()
+                    await a_moment()
+            assert gc.collect() < 100
+        finally:
+            gc.enable()
+
+    in_world(scenario)
+
+
+class Forgetful(MemoryReply):
+    """As handlers are: makes an answer of the error and lets go of it, and of the steps that it came by."""
+
+    def fail(self, error: KafkaError) -> None:
+        assert isinstance(error, InvalidGroupId)
+
+
+def refuse(machine: CountingMachine, effects: Effects) -> None:
+    raise InvalidGroupId
+
+
+def test_nothing_waits_while_nothing_is_asked() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        world.add(1)
+        world.replicate()
+        await a_moment()
+        assert len(asyncio.all_tasks()) == 1
+        assert not world.partition().watchers
+
+    in_world(scenario)

@@ -1,0 +1,175 @@
+"""Coordinators that die, lose their replicas or are stopped: what a group was told stays true (R10)."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import pytest
+
+from tests.simulation.scenario import TOPIC, ask, create_topic, simulate, stored, wait_for
+from tidelog.client.connection import ConnectionLost
+from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
+from tidelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from tidelog.replicated.commits import Commits
+from tidelog.replicated.shard import Shard, ShardState
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.types import BrokerId
+
+GROUP_TOPIC = "__consumer_offsets"
+TRY_AGAIN = {CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code}
+
+
+async def prepare(cluster: SimulatedCluster) -> None:
+    """Broker 1 coordinates all groups; 2 and 3 have its records too."""
+    await create_topic(cluster, [1, 2, 3])
+    await create_topic(cluster, [1, 2, 3], name=GROUP_TOPIC, cleanup_policy="compact", min_insync_replicas=2)
+
+
+async def commit(cluster: SimulatedCluster, broker_id: BrokerId, offset: int) -> bool:
+    """Whether the broker said that the offset is committed."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id="group", topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])]
+    )
+    try:
+        answer = await ask(cluster, broker_id, request, OffsetCommitResponse, 8)
+    except ConnectionLost:
+        return False
+    return answer.topics[0].partitions[0].error_code == NO_ERROR
+
+
+async def committed(cluster: SimulatedCluster, broker_id: BrokerId) -> int | None:
+    """The offset that the broker tells; None if it is not the coordinator."""
+    request = OffsetFetchRequest(group_id="group", topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])])
+    answer = await ask(cluster, broker_id, request, OffsetFetchResponse, 7)
+    if answer.error_code in TRY_AGAIN:
+        return None
+    assert answer.error_code == NO_ERROR
+    return answer.topics[0].partitions[0].committed_offset
+
+
+async def coordinator_other_than(cluster: SimulatedCluster, broker_id: BrokerId) -> BrokerId:
+    """Once it has loaded what there is."""
+
+    def leader() -> BrokerId:
+        return stored(cluster, GROUP_TOPIC).leader
+
+    await wait_for(lambda: leader() not in (-1, broker_id))
+    while await committed(cluster, leader()) is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return leader()
+
+
+# ---- what is acknowledged survives
+
+
+async def die_alone(cluster: SimulatedCluster) -> None:
+    """Broker 1 takes a commit while nobody can follow it, and dies."""
+    await prepare(cluster)
+    assert await commit(cluster, 1, 7)
+    cluster.cut(1, [2, 3])
+    later = asyncio.ensure_future(commit(cluster, 1, 8))
+    await asyncio.sleep(1)
+    was_acknowledged = later.done() and await later
+    cluster.kill(1)
+    successor = await coordinator_other_than(cluster, 1)
+    assert await committed(cluster, successor) == (8 if was_acknowledged else 7), "an acknowledged commit is lost"
+    assert await commit(cluster, successor, 9)
+    assert await committed(cluster, successor) == 9
+    assert not await later
+
+
+def test_an_offset_that_was_acknowledged_survives_its_coordinator() -> None:
+    simulate(die_alone, controller=2)
+
+
+@contextmanager
+def answers_before_the_commit() -> Iterator[None]:
+    with patch.object(Commits, "is_due", lambda self, high_watermark: bool(self._queue)):
+        yield
+
+
+def test_an_answer_that_does_not_wait_for_the_commit_is_noticed() -> None:
+    with answers_before_the_commit(), pytest.raises(AssertionError, match="is lost"):
+        simulate(die_alone, controller=2)
+
+
+# ---- one coordinator at a time
+
+
+async def sleep_through_the_succession(cluster: SimulatedCluster) -> None:
+    """Broker 1 is stopped, another one takes over, and broker 1 finds an old question when it wakes up."""
+    await prepare(cluster)
+    assert await commit(cluster, 1, 7)
+    connection = await cluster.connect(1)
+    cluster.freeze(1)
+    request = OffsetFetchRequest(group_id="group", topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])])
+    asked = asyncio.ensure_future(connection.ask(request, OffsetFetchResponse, version=7, timeout_s=60))
+    successor = await coordinator_other_than(cluster, 1)
+    assert await commit(cluster, successor, 9)
+    cluster.thaw(1)
+    try:
+        assert (await asked).error_code in TRY_AGAIN, "a deposed coordinator told what it remembers"
+    except ConnectionLost:
+        pass
+    finally:
+        connection.close()
+    assert await committed(cluster, successor) == 9
+
+
+def test_a_coordinator_that_was_stopped_does_not_answer_for_its_successor() -> None:
+    simulate(sleep_through_the_succession, controller=2)
+
+
+@contextmanager
+def without_a_look_at_the_lease() -> Iterator[None]:
+    def is_acting(self: Shard[object]) -> bool:  # type: ignore[type-var]
+        return self.state is ShardState.ACTIVE
+
+    with patch.object(Shard, "is_acting", property(is_acting)):
+        yield
+
+
+def test_a_coordinator_that_trusts_its_memory_is_noticed() -> None:
+    with without_a_look_at_the_lease(), pytest.raises(AssertionError, match="a deposed coordinator"):
+        simulate(sleep_through_the_succession, controller=2)
+
+
+# ---- the same machine while the leadership stays
+
+
+async def lose_a_follower(cluster: SimulatedCluster) -> None:
+    await prepare(cluster)
+    assert await commit(cluster, 1, 7)
+    cluster.kill(3)
+    await wait_for(lambda: 3 not in stored(cluster, GROUP_TOPIC).in_sync_replicas)
+    assert await committed(cluster, 1) == 7, "the coordinator had to begin anew"
+    assert await commit(cluster, 1, 8)
+
+
+def test_the_loss_of_a_follower_does_not_trouble_a_coordinator() -> None:
+    simulate(lose_a_follower, controller=2)
+
+
+# ---- everybody stops
+
+
+async def stop_and_start(cluster: SimulatedCluster) -> None:
+    await prepare(cluster)
+    assert await commit(cluster, 1, 7)
+    await cluster.stop_all()
+    await cluster.start_all()
+    await wait_for(lambda: stored(cluster, GROUP_TOPIC).leader != -1)
+    coordinator = await coordinator_other_than(cluster, -1)
+    assert await committed(cluster, coordinator) == 7
+
+
+def test_offsets_are_there_after_a_restart_of_all_brokers() -> None:
+    simulate(stop_and_start, controller=2)
