@@ -28,6 +28,7 @@ A machine with few cores shows Kafka at its worst: one Tidelog broker is one eve
 many as there are. Read the figures as "per core".
 """
 
+RATIO = "The ratio is left / right: above 1 is better for rates (.../s), below 1 for everything else."
 
 PAGE_CACHE = """\
 Memory was full of cached pages before every run, as it is on a machine that has been up for a while: a fresh virtual
@@ -171,12 +172,27 @@ def write() -> bool:
 
 
 def summary(run: Results) -> str:
-    """The same rows for a terminal."""
-    header = ["measure", "unit", "Tidelog", "Kafka", "ratio", "goal", ""]
-    rows = [header, *(row(measure, run) for measure in measures_of(run))]
-    widths = [max(len(cells[column]) for cells in rows) for column in range(len(header))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows)
-    return "\n".join(lines)
+    """The same rows for a terminal, section by section, of what was measured."""
+    blocks = [block for name in run.parts for block in _blocks(PARTS[name], run)]
+    rows = [cells for _, cells_of_block in blocks for cells in cells_of_block]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    texts = [f"{title}\n" + "\n".join(_aligned(cells, widths) for cells in found) for title, found in blocks]
+    return "\n\n".join([*texts, RATIO])
+
+
+def _blocks(part: Part, run: Results) -> list[tuple[str, list[list[str]]]]:
+    titles = run.peers | dict(part.titles)
+    header = ["", "unit", titles.get(OURS, "Tidelog"), titles.get(PEER, "Kafka"), "ratio", "goal", ""]
+    found: dict[str, list[list[str]]] = {}
+    for measure in part.measures(run.sizes):
+        if run.samples.get(measure.id):
+            found.setdefault(measure.section, [header]).append(row(measure, run))
+    return list(found.items())
+
+
+def _aligned(cells: list[str], widths: list[int]) -> str:
+    texts = (cell.strip("*").ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return "  " + "  ".join(texts).rstrip()
 
 
 def measures_of(run: Results) -> list[Measure]:

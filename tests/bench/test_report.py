@@ -143,3 +143,22 @@ def test_a_quick_run_starts_each_kind_of_peer_once_and_warms_it_up_once() -> Non
     ]
     assert all([step.title for step in scenario.steps].count("warm up") <= 1 for scenario in shared)
     assert set(QUICK.left_out) <= {scenario.name for scenario in scenarios}
+
+
+def test_the_summary_has_what_was_measured_under_its_section_and_the_names_of_its_peers() -> None:
+    samples = {
+        "start": {"tidelog": [0.26], "kafka": [2.6]},
+        "spark-1-stream-50000": {"tidelog": [3e5], "kafka": [2e5]},
+    }
+    run = results_with(samples)
+    run.parts = ["one-broker", "cluster", "spark"]
+    first, second, third = report.summary(run).split("\n\n")
+    assert first.splitlines()[2].endswith(" missed")
+    assert second.splitlines()[0] == "Spark: streams, per trigger"
+    assert 'format("kafka")' in second.splitlines()[1]
+    assert len(second.splitlines()) == 3
+    assert third == report.RATIO
+
+
+def test_a_summary_of_nothing_is_no_table() -> None:
+    assert report.summary(results_with({})) == report.RATIO
