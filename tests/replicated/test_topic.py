@@ -1,6 +1,7 @@
 """Steps of machines kept in a topic: written, replayed, and answered when they are committed."""
 
 import asyncio
+import errno
 import gc
 
 import pytest
@@ -18,6 +19,7 @@ from tidelog.errors import (
 )
 from tidelog.replicated.machine import Effects, Producer
 from tidelog.replicated.memory_shard import MemoryReply
+from tidelog.runtime.memory_disk import MemoryDisk
 
 
 async def a_moment() -> None:
@@ -618,6 +620,48 @@ def test_a_record_that_cannot_be_read_is_skipped(caplog: pytest.LogCaptureFixtur
         await asyncio.sleep(1)
         assert world.machine().totals == {b"before": 1, b"after": 1}
         assert "offset=1" in caplog.text
+
+    in_world(scenario)
+
+
+def segment_of(world: CountingWorld) -> tuple[MemoryDisk, str]:
+    log = world.partition().log
+    disk = log.directory.context.disk
+    assert isinstance(disk, MemoryDisk)
+    return disk, f"{log.path}/00000000000000000000.log"
+
+
+def test_a_batch_that_is_damaged_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        for key in ("one", "two", "six"):
+            world.add(1, key=key)
+        disk, path = segment_of(world)
+        batch_bytes = disk.size(path) // 3
+        data = bytearray(disk.read_file(path))
+        data[2 * batch_bytes - 3] ^= 1
+        disk.write_file_atomically(path, bytes(data))
+        world.partition().log.active_segment.release_file()
+        world.follow(1, 2)
+        world.lead(1)
+        await asyncio.sleep(1)
+        assert world.machine().totals == {b"one": 1, b"six": 1}
+        assert "offset=1" in caplog.text
+
+    in_world(scenario)
+
+
+def test_a_log_that_cannot_be_read_has_no_coordinator_and_its_directory_goes_offline() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        world.add(1)
+        disk, path = segment_of(world)
+        world.follow(1, 2)
+        disk.inject(errno.EIO, path, ("read",))
+        world.lead(1)
+        await asyncio.sleep(1)
+        assert isinstance(world.add(1).outcome, NotCoordinator)
+        assert not world.partition().log.directory.is_online
 
     in_world(scenario)
 

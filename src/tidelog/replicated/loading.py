@@ -6,12 +6,13 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from tidelog.errors import CorruptMessage, KafkaError, OffsetOutOfRange
-from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, read_header
+from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
 from tidelog.replicated.entries import Ended, Written, entries_of
 from tidelog.replicated.shard import Shard, ShardState
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.workers import Workers
 from tidelog.storage.log import Log
+from tidelog.types import NO_OFFSET
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +97,8 @@ class Loader:
     async def _load_guarded(self, shard: Shard[Any]) -> None:
         try:
             await self._load(shard)
-        except KafkaError as error:  # the log directory is offline, and with it the partition
-            logger.warning("cannot load partition=%s reason=%s", shard.partition.topic_partition, error)
+        except KafkaError as error:  # most likely the log directory is offline, and with it the partition
+            logger.error("cannot load partition=%s reason=%s", shard.partition.topic_partition, error)
             _give_up(shard)
         except Exception:
             logger.exception("cannot load partition=%s", shard.partition.topic_partition)
@@ -121,14 +122,16 @@ class Loader:
 
     async def _replay(self, shard: Shard[Any], data: bytes) -> int:
         """The offset after the last whole batch."""
-        view, position, offset = memoryview(data), 0, shard.partition.log.log_end_offset
+        view, position, offset = memoryview(data), 0, NO_OFFSET
         while position + HEADER_BYTES <= len(view) and shard.state is ShardState.LOADING:
             header = read_header(view, position)
-            end = position + header.length + LENGTH_OVERHEAD_BYTES
+            end = position + max(header.size_bytes, HEADER_BYTES)
             if end > len(view):
                 break
             await self._replay_batch(shard, header, view[position:end])
             position, offset = end, header.end_offset
+        if offset == NO_OFFSET and shard.state is ShardState.LOADING:
+            raise CorruptMessage("there is no whole batch where one should be")
         return offset
 
     async def _replay_batch(self, shard: Shard[Any], header: BatchHeader, batch: memoryview) -> None:
