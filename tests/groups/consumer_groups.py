@@ -137,6 +137,7 @@ def durable(group: ConsumerGroup) -> dict[str, Any]:
         "epoch": group.epoch,
         "metadata_hash": group.metadata_hash,
         "assignment_epoch": group.assignment_epoch,
+        "assigned_at_ms": group.assigned_at_ms,
         "members": group.members,
         "targets": group.targets,
         "regexes": group.regexes,

@@ -27,9 +27,10 @@ from tidelog.errors import (
     UnknownMemberId,
     UnreleasedInstanceId,
 )
-from tidelog.groups.consumer import assignors, reconciliation, records
+from tidelog.groups.consumer import assignors, drafts, reconciliation, records
 from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.consumer.records import write_current_assignment
+from tidelog.groups.settings import GroupSettings
 
 TOPICS = ("a", "b", "c")
 SUBSCRIPTIONS: list[dict[str, Any]] = [
@@ -95,7 +96,8 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         self.cluster = Cluster()
         for name in TOPICS[:2]:
             self.cluster.create_topic(name, 3)
-        self.coordinator = Coordinator(self.cluster)
+        never_ms = 10**12
+        self.coordinator = Coordinator(self.cluster, GroupSettings(offsets_retention_check_interval_ms=never_ms))
         self.clients: dict[str, Client] = {}
         self.client_count = 0
         self.epochs = (0, 0)
@@ -189,11 +191,12 @@ class ConsumerGroupModel(RuleBasedStateMachine):
     @rule()
     def come_to_rest(self) -> None:
         """Everybody does what it should, and the dead are missed: all is given to somebody, evenly."""
-        for _ in range(5):
+        for _ in range(6):
             self.everybody_goes_on()
-            self.coordinator.shard.advance(10_000)
+            self.coordinator.shard.advance(REBALANCE_TIMEOUT_MS - 1)
         for _ in range(4 * (MOST_MEMBERS + 1)):
             self.everybody_goes_on()
+            self.coordinator.shard.advance(1_000)
         self.clients = {key: client for key, client in self.clients.items() if not client.is_dead}
         wanted: set[str] = set().union(*(WANTED[client.subscription] for client in self.clients.values()))
         owners = Counter(partition for client in self.clients.values() for partition in client.used)
@@ -264,6 +267,11 @@ class ConsumerGroupModel(RuleBasedStateMachine):
 
 ConsumerGroupModel.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestConsumerGroupModel = ConsumerGroupModel.TestCase
+
+
+def test_groups_that_are_assigned_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "ASSIGN_AT_ONCE_UP_TO", 0)
+    run_state_machine_as_test(ConsumerGroupModel, settings=ConsumerGroupModel.TestCase.settings)
 
 
 def _steals(self: ConsumerGroup, topic_id: bytes, partition: int) -> None:

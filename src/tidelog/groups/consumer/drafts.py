@@ -21,6 +21,11 @@ from tidelog.types import Uuid
 
 logger = logging.getLogger(__name__)
 
+ASSIGN_AT_ONCE_UP_TO = 100
+"""Members. In larger groups who comes or goes waits, so that many who come or go together are one assignment."""
+ASSIGNMENT_INTERVAL_MS = 1_000
+"""How long at most. Kafka makes groups of any size wait, for `group.consumer.assignment.interval.ms`."""
+
 UNCOUNTED_VERSION = 0
 """In place of the version of the metadata that an expression was resolved against."""
 
@@ -35,6 +40,8 @@ class Draft:
         self._regexes: Mapping[str, ResolvedRegex] = group.regexes
         self._epoch = group.epoch
         self._has_new_subscription = False
+        self._is_urgent = False
+        """A member has changed its mind: it must not be told of topics that it does not want any more."""
 
     # -- members
 
@@ -44,9 +51,10 @@ class Draft:
             return
         self._members = {**self._members, member.member_id: member}
         records.write_member(self._effects, self._group.group_id, member)
-        self._has_new_subscription |= (
-            member.subscribed_topics != earlier.subscribed_topics or member.subscribed_regex != earlier.subscribed_regex
-        )
+        wish = member.subscribed_topics, member.subscribed_regex
+        if wish != (earlier.subscribed_topics, earlier.subscribed_regex):
+            self._has_new_subscription = True
+            self._is_urgent = bool(earlier.assigned)
 
     def replace_member(self, old: Member, new: Member) -> None:
         """A static member is back under another id, and goes on with what it had."""
@@ -120,7 +128,7 @@ class Draft:
     def assign(self, assignors: Sequence[str]) -> int:
         """Decide who should have what, if that is not decided for this epoch; the epoch of the targets."""
         group = self._group
-        if self._epoch <= group.assignment_epoch:
+        if self._epoch <= group.assignment_epoch or not self._is_due():
             return group.assignment_epoch
         subscribers = self._subscribers()
         counts = {topic_id: self._partition_count(topic_id) for topic_id in _topics_of(subscribers)}
@@ -139,6 +147,11 @@ class Draft:
             sum(counts.values()),
         )
         return self._epoch
+
+    def _is_due(self) -> bool:
+        if self._is_urgent or len(self._members) <= ASSIGN_AT_ONCE_UP_TO:
+            return True
+        return abs(self._effects.now_ms - self._group.assigned_at_ms) >= ASSIGNMENT_INTERVAL_MS
 
     def target(self, member_id: str) -> Assignment:
         return self._targets.get(member_id, {})

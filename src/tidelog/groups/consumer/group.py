@@ -37,6 +37,7 @@ class ConsumerGroup:
         """Of the topics that are subscribed to, as they were when the epoch began."""
         self.assignment_epoch = NO_ASSIGNMENT_EPOCH
         """Of the targets: the epoch of the group that they were made for."""
+        self.assigned_at_ms = 0
         self.members: dict[str, Member] = {}
         self.targets: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}

@@ -75,6 +75,7 @@ def _replay_assignment_epoch(
     value: stored.ConsumerGroupTargetAssignmentMetadataValue | None,
 ) -> None:
     group.assignment_epoch = NO_ASSIGNMENT_EPOCH if value is None else value.assignment_epoch
+    group.assigned_at_ms = 0 if value is None else value.assignment_timestamp
 
 
 def _replay_target(
