@@ -666,6 +666,23 @@ def test_a_log_that_cannot_be_read_has_no_coordinator_and_its_directory_goes_off
     in_world(scenario)
 
 
+def test_a_broker_that_is_short_of_descriptors_loads_later() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        world.add(3)
+        disk, path = segment_of(world)
+        world.follow(1, 2)
+        fault = disk.inject(errno.EMFILE, path, ("read",))
+        world.lead(1)
+        await asyncio.sleep(5)
+        assert isinstance(world.add(1).outcome, CoordinatorLoadInProgress)
+        disk.faults.remove(fault)
+        await asyncio.sleep(2)
+        assert world.machine().totals == {b"a": 3}
+
+    in_world(scenario)
+
+
 def test_each_partition_has_its_own_machine() -> None:
     async def scenario(world: CountingWorld) -> None:
         for partition in range(3):

@@ -5,7 +5,7 @@ import logging
 from collections import deque
 from typing import Any, NamedTuple
 
-from tidelog.errors import CorruptMessage, KafkaError, OffsetOutOfRange
+from tidelog.errors import CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange
 from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
 from tidelog.replicated.entries import Ended, Written, entries_of
 from tidelog.replicated.shard import Shard, ShardState
@@ -23,6 +23,7 @@ RECORDS_BETWEEN_LOOKS = 50
 """How many records are replayed before the clock is asked again."""
 RECORDS_PER_TURN = 1000
 PROGRESS_EVERY_S = 5.0
+READ_AGAIN_S = 1.0
 
 
 class LoadProgress(NamedTuple):
@@ -112,13 +113,24 @@ class Loader:
         while shard.state is ShardState.LOADING and offset < log.log_end_offset:
             self._fraction = (offset - start) / (log.log_end_offset - start)
             self._tell_progress(shard)
-            data = await self._workers.run(_read, log, offset)
+            data = await self._read(log, offset)
             self._begin_turn()
             offset = await self._replay(shard, data) if data else log.log_end_offset
         if shard.state is ShardState.LOADING:
             self.loads += 1
             self._current = None
             shard.activate(log.log_end_offset)
+
+    async def _read(self, log: Log, offset: int) -> bytes:
+        """Where the disk is well and only files are too many, there is hope."""
+        while True:
+            try:
+                return await self._workers.run(_read, log, offset)
+            except KafkaStorageError as error:
+                if not log.directory.is_online or log.is_deleted:
+                    raise
+                logger.warning("cannot read yet partition=%s reason=%s", log.topic_partition, error)
+                await asyncio.sleep(READ_AGAIN_S)
 
     async def _replay(self, shard: Shard[Any], data: bytes) -> int:
         """The offset after the last whole batch."""
