@@ -46,11 +46,6 @@ class CoordinatorSettings:
     group_consumer_min_session_timeout_ms: int = setting(
         default=45_000, at_least=1, doc="The shortest session timeout that one consumer group may be given."
     )
-    group_consumer_regex_refresh_interval_ms: int = setting(
-        default=600_000,
-        at_least=10_000,
-        doc="How old the list of topics behind a regular expression may become in a consumer group.",
-    )
     group_consumer_session_timeout_ms: int = setting(
         default=45_000, at_least=1, doc="A member of a consumer group that is silent for this long is removed."
     )

@@ -19,10 +19,10 @@ _NAMES = """
     fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
     follower.replication.throttled.rate group.consumer.assignment.interval.ms
     group.consumer.max.assignment.interval.ms group.consumer.min.assignment.interval.ms
-    group.coordinator.append.linger.ms group.coordinator.background.threads
-    group.coordinator.cached.buffer.max.bytes group.coordinator.new.enable group.coordinator.rebalance.protocols
-    group.coordinator.threads group.share.assignment.interval.ms group.share.assignors
-    group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
+    group.consumer.regex.refresh.interval.ms group.coordinator.append.linger.ms
+    group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.new.enable
+    group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignment.interval.ms
+    group.share.assignors group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
     group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
     group.share.max.delivery.count.limit group.share.max.groups group.share.max.heartbeat.interval.ms
     group.share.max.partition.max.record.locks group.share.max.record.lock.duration.ms
