@@ -2,6 +2,9 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from tidelog.errors import (
     NO_ERROR,
@@ -45,24 +48,55 @@ CONSUMER = -1
 DEBUGGING_CONSUMER = -2
 """Reads past the high watermark, and at followers too."""
 
+NOTHING = NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH
 
-async def handle_list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+
+Found = tuple[int, int, int]
+"""Timestamp, offset and leader epoch of what was asked for; -1 for what there is not."""
+
+Search = Callable[[], Coroutine[Any, Any, ListOffsetsPartitionResponse]]
+Answer = ListOffsetsPartitionResponse | Search
+
+
+def handle_list_offsets(
+    request: ListOffsetsRequest, call: Call
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    """At once where no log has to be searched: some consumers ask for both ends of a partition after every poll."""
     asked = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    topics = []
+    begun = []
     for topic in request.topics:
         if not topic.partitions:
             continue
         answers = [
-            _answer(request, call, topic.name, wanted, is_repeated=asked[topic.name, index] > 1)
+            _begin(request, call, topic.name, wanted, is_repeated=asked[topic.name, index] > 1)
             for index, wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.items()
         ]
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=await asyncio.gather(*answers)))
-    return ListOffsetsResponse(topics=topics)
+        begun.append((topic.name, answers))
+    if any(callable(answer) for _, answers in begun for answer in answers):
+        return _search_all(begun)
+    return _response(begun)
 
 
-async def _answer(
+async def _search_all(begun: Sequence[tuple[str, list[Answer]]]) -> ListOffsetsResponse:
+    return _response([(name, list(await asyncio.gather(*map(_finish, answers)))) for name, answers in begun])
+
+
+async def _finish(answer: Answer) -> ListOffsetsPartitionResponse:
+    return await answer() if callable(answer) else answer
+
+
+def _response(answers: Sequence[tuple[str, list[Any]]]) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[ListOffsetsTopicResponse(name=name, partitions=partitions) for name, partitions in answers]
+    )
+
+
+# -- one partition
+
+
+def _begin(
     request: ListOffsetsRequest, call: Call, topic: str, wanted: ListOffsetsPartition, *, is_repeated: bool
-) -> ListOffsetsPartitionResponse:
+) -> Answer:
     try:
         if is_repeated:
             raise InvalidRequest("a partition may be named once in a request")
@@ -73,9 +107,50 @@ async def _answer(
             partition.require_leader_for_reading(wanted.current_leader_epoch)
         elif request.replica_id != DEBUGGING_CONSUMER:
             partition.require_leader(wanted.current_leader_epoch)
-        timestamp, offset, epoch = await _look_up(partition, request, wanted.timestamp, call)
+        if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
+            return partial(_search, partition, request, call, wanted)
+        return _answer(wanted, _look_up(partition, request, call, wanted.timestamp))
     except KafkaError as error:
-        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
+        return _refusal(wanted, error)
+
+
+async def _search(
+    partition: Partition, request: ListOffsetsRequest, call: Call, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    log = partition.log
+    try:
+        end = _readable_end(partition, request)
+        if wanted.timestamp == MAX_TIMESTAMP:
+            found = await call.services.workers.run(log.find_max_timestamp)
+        else:
+            found = await call.services.workers.run(log.find_by_timestamp, wanted.timestamp)
+        if found is not None and found.offset < end:
+            return _answer(wanted, found)
+        if request.replica_id == CONSUMER:
+            _require_known_end(partition, call)
+    except KafkaError as error:
+        return _refusal(wanted, error)
+    return _answer(wanted, NOTHING)
+
+
+def _look_up(partition: Partition, request: ListOffsetsRequest, call: Call, timestamp: int) -> Found:
+    """One of the special places."""
+    log = partition.log
+    if timestamp == LATEST:
+        if request.replica_id == CONSUMER:
+            _require_known_end(partition, call)
+        return NO_TIMESTAMP, _readable_end(partition, request), partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return NO_TIMESTAMP, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset)
+    return NOTHING  # nothing is kept anywhere but here
+
+
+def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
+    return partition.readable_end(request.isolation_level, is_follower=request.replica_id != CONSUMER)
+
+
+def _answer(wanted: ListOffsetsPartition, found: Found) -> ListOffsetsPartitionResponse:
+    timestamp, offset, epoch = found
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         error_code=NO_ERROR,
@@ -85,30 +160,8 @@ async def _answer(
     )
 
 
-async def _look_up(
-    partition: Partition, request: ListOffsetsRequest, timestamp: int, call: Call
-) -> tuple[int, int, int]:
-    """Timestamp, offset and leader epoch of what was asked for; -1 for what there is not."""
-    log = partition.log
-    is_consumer = request.replica_id == CONSUMER
-    end = partition.readable_end(request.isolation_level, is_follower=not is_consumer)
-    if timestamp == LATEST:
-        if is_consumer:
-            _require_known_end(partition, call)
-        return NO_TIMESTAMP, end, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return NO_TIMESTAMP, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset)
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH  # nothing is kept anywhere but here
-    if timestamp == MAX_TIMESTAMP:
-        found = await call.services.workers.run(log.find_max_timestamp)
-    else:
-        found = await call.services.workers.run(log.find_by_timestamp, timestamp)
-    if found is not None and found.offset < end:
-        return found
-    if is_consumer:
-        _require_known_end(partition, call)
-    return NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH
+def _refusal(wanted: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
 
 
 def _require_known_end(partition: Partition, call: Call) -> None:
