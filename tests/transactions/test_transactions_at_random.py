@@ -124,7 +124,9 @@ class AnyTransactions(RuleBasedStateMachine):
             self.write_as_member(name, 0, partitions)
         if data.draw(st.booleans()):
             winners = data.draw(st.sets(st.sampled_from(sorted(wrote))))
-            self.end_group(winners, 0, commit=True, back=0)
+            self.end_group(winners, 0, commit=True, back=data.draw(st.integers(0, 1)))
+            if data.draw(st.booleans()):
+                self.the_coordinator_crashes()
 
     @rule(transactional_id=producers, partitions=partition_sets, commit=st.booleans())
     def write_a_transaction(self, transactional_id: str, partitions: set[TopicPartition], commit: bool) -> None:
