@@ -15,16 +15,23 @@ from aiokafka.errors import BrokerResponseError, KafkaError
 from tests.clients.driver import (
     FETCH_WAIT_MS,
     LARGEST_REQUEST_BYTES,
+    MEMBER_HEARTBEAT_MS,
+    MEMBER_POLL_SECONDS,
+    MEMBER_SESSION_MS,
     PATIENCE_SECONDS,
     ClientDriver,
     ClusterDescription,
     Consumed,
+    GroupDescription,
+    GroupMember,
     Isolation,
+    MemberOptions,
     NamedOffset,
     PartitionDescription,
     ProducerOptions,
     Record,
     Refused,
+    Transactions,
     Writer,
     WriterReport,
 )
@@ -172,6 +179,22 @@ class AiokafkaDriver(ClientDriver):
             for partition in description["partitions"]
         }
 
+    def open_transactions(self, transactional_id: str) -> Transactions:
+        return AiokafkaTransactions(self._thread, self.bootstrap, transactional_id)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        return self._thread.run(self._committed_offset(group, TopicPartition(topic, partition)))
+
+    async def _committed_offset(self, group: str, place: TopicPartition) -> int | None:
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            consumer.assign([place])
+            found: int | None = await consumer.committed(place)
+            return found
+        finally:
+            await consumer.stop()
+
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
@@ -211,8 +234,71 @@ class AiokafkaDriver(ClientDriver):
         brokers = {broker["node_id"]: f"{broker['host']}:{broker['port']}" for broker in answer["brokers"]}
         return ClusterDescription(answer["cluster_id"], answer["controller_id"], brokers)
 
+    def join_group(self, group: str, topic: str, options: MemberOptions) -> GroupMember:
+        return AiokafkaMember(self._thread, self.bootstrap, group, topic, options)
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        self._thread.run(self._commit_offset(group, TopicPartition(topic, partition), offset))
+
+    async def _commit_offset(self, group: str, place: TopicPartition, offset: int) -> None:
+        consumer = AIOKafkaConsumer(**member_settings(self.bootstrap, group))
+        await consumer.start()
+        try:
+            consumer.assign([place])
+            await consumer.commit({place: offset})
+        finally:
+            await consumer.stop()
+
+    def list_groups(self) -> set[str]:
+        return {group for group, _ in self._call("list_consumer_groups")}
+
+    def describe_group(self, group: str) -> GroupDescription:
+        (answer,) = self._call("describe_consumer_groups", [group])
+        ((code, _, state, _, _, members, *_),) = answer.groups
+        raise_for_code(code)
+        return GroupDescription(state, len(members))
+
     def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
         return AiokafkaWriter(self._thread, self.bootstrap, topic, idempotent)
+
+
+class AiokafkaMember(GroupMember):
+    def __init__(self, thread: LoopThread, bootstrap: str, group: str, topic: str, options: MemberOptions) -> None:
+        self._thread = thread
+        self._consumer = thread.run(self._start(topic, member_settings(bootstrap, group, options)))
+
+    async def _start(self, topic: str, settings: dict[str, Any]) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(**settings)
+        consumer.subscribe([topic])
+        # Starting waits for the assignment, and that for the other members: whoever starts must not be in their way.
+        self._starting = asyncio.get_running_loop().create_task(consumer.start())
+        return consumer
+
+    def poll(self) -> list[tuple[int, Consumed]]:
+        return self._thread.run(self._poll())
+
+    async def _poll(self) -> list[tuple[int, Consumed]]:
+        await asyncio.wait([self._starting], timeout=MEMBER_POLL_SECONDS)
+        if not self._starting.done():
+            return []
+        polled = await self._consumer.getmany(timeout_ms=int(MEMBER_POLL_SECONDS * 1000))
+        return [(place.partition, consumed(record)) for place, records in polled.items() for record in records]
+
+    def assignment(self) -> frozenset[int]:
+        return frozenset(place.partition for place in self._consumer.assignment())
+
+    def commit(self) -> None:
+        self._thread.run(self._commit())
+
+    async def _commit(self) -> None:
+        await self._consumer.commit()
+
+    def close(self) -> None:
+        self._thread.run(self._stop())
+
+    async def _stop(self) -> None:
+        await self._starting
+        await self._consumer.stop()
 
 
 class AiokafkaWriter(Writer):
@@ -251,6 +337,62 @@ class AiokafkaWriter(Writer):
         self._feeding.result(PATIENCE_SECONDS)
         self._thread.run(self._producer.stop())
         return self._report
+
+
+class AiokafkaTransactions(Transactions):
+    def __init__(self, thread: LoopThread, bootstrap: str, transactional_id: str) -> None:
+        self._thread = thread
+        self._producer = thread.run(self._start(bootstrap, transactional_id))
+
+    async def _start(self, bootstrap: str, transactional_id: str) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+        await producer.start()
+        return producer
+
+    def begin(self) -> None:
+        self._thread.run(self._producer.begin_transaction())
+
+    def send(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+        self._thread.run(self._send(topic, partition, records))
+
+    async def _send(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+        futures = [
+            await self._producer.send(topic, value=record.value, key=record.key, partition=partition)
+            for record in records
+        ]
+        await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)
+
+    def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        offsets = {TopicPartition(topic, partition): offset}
+        self._thread.run(self._producer.send_offsets_to_transaction(offsets, group))
+
+    def commit(self) -> None:
+        self._call(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._call(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        self._thread.run(self._producer.stop())
+
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._thread.run(work)
+        except KafkaError as error:
+            raise Refused(getattr(error, "errno", -1), str(error)) from None
+
+
+def member_settings(bootstrap: str, group: str, options: MemberOptions | None = None) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "group_instance_id": None if options is None else options.instance_id,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "fetch_max_wait_ms": FETCH_WAIT_MS,
+        "heartbeat_interval_ms": MEMBER_HEARTBEAT_MS,
+        "session_timeout_ms": MEMBER_SESSION_MS,
+    }
 
 
 def producer_settings(bootstrap: str, options: ProducerOptions) -> dict[str, Any]:

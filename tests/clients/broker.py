@@ -57,6 +57,7 @@ class TidelogProcess(BrokerProcess):
         self._settings = {
             "listeners": f"PLAINTEXT://{self.bootstrap}",
             "log.dirs": str(log_dir),
+            "group.initial.rebalance.delay.ms": "0",
         } | dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._output_seen = 0
@@ -155,7 +156,11 @@ class TidelogCluster(BrokerProcess):
 class ApacheKafkaProcess(BrokerProcess):
     def __init__(self, version: str, directory: Path) -> None:
         # A killed broker is let in again when its old session has ended: by default after nine seconds.
-        settings = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
+        settings = {
+            "broker.session.timeout.ms": "1000",
+            "broker.heartbeat.interval.ms": "200",
+            "group.initial.rebalance.delay.ms": "0",
+        }
         self._kafka = ApacheKafka(version, 0, directory, "512m", settings)
         self.bootstrap = self._kafka.bootstrap
         self.log_dirs = (self._kafka.log_dir,)

@@ -25,17 +25,24 @@ from tests.clients.driver import (
     BROKERS_CHOICE,
     FETCH_WAIT_MS,
     LARGEST_REQUEST_BYTES,
+    MEMBER_HEARTBEAT_MS,
+    MEMBER_POLL_SECONDS,
+    MEMBER_SESSION_MS,
     PATIENCE_SECONDS,
     POLL_SECONDS,
     ClientDriver,
     ClusterDescription,
     Consumed,
+    GroupDescription,
+    GroupMember,
     Isolation,
+    MemberOptions,
     NamedOffset,
     PartitionDescription,
     ProducerOptions,
     Record,
     Refused,
+    Transactions,
     Writer,
     WriterReport,
 )
@@ -171,6 +178,17 @@ class ConfluentDriver(ClientDriver):
             for partition in description.partitions
         }
 
+    def open_transactions(self, transactional_id: str) -> Transactions:
+        return ConfluentTransactions(self._common, transactional_id)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        consumer = Consumer(self._common | {"group.id": group})
+        try:
+            [found] = consumer.committed([TopicPartition(topic, partition)], timeout=PATIENCE_SECONDS)
+        finally:
+            consumer.close()
+        return found.offset if found.offset >= 0 else None
+
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
@@ -215,8 +233,51 @@ class ConfluentDriver(ClientDriver):
         brokers = {node.id: f"{node.host}:{node.port}" for node in result.nodes}
         return ClusterDescription(result.cluster_id, result.controller.id, brokers)
 
+    def join_group(self, group: str, topic: str, options: MemberOptions) -> GroupMember:
+        return ConfluentMember(self._common, group, topic, options)
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        consumer = Consumer(self._common | member_settings(group))
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+        finally:
+            consumer.close()
+
+    def list_groups(self) -> set[str]:
+        return {group.group_id for group in wait_for(self._admin.list_consumer_groups()).valid}
+
+    def describe_group(self, group: str) -> GroupDescription:
+        found = wait_for(self._admin.describe_consumer_groups([group])[group])
+        return GroupDescription(found.state.name.title().replace("_", ""), len(found.members))
+
+    def delete_group(self, group: str) -> None:
+        wait_for(self._admin.delete_consumer_groups([group])[group])
+
     def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
         return ConfluentWriter(self._common, topic, idempotent)
+
+
+class ConfluentMember(GroupMember):
+    def __init__(self, common: dict[str, Any], group: str, topic: str, options: MemberOptions) -> None:
+        self._consumer = Consumer(common | member_settings(group, options))
+        self._consumer.subscribe([topic])
+
+    def poll(self) -> list[tuple[int, Consumed]]:
+        messages = self._consumer.consume(100, timeout=MEMBER_POLL_SECONDS)
+        return [(message.partition() or 0, consumed(message)) for message in messages if is_record(message)]
+
+    def assignment(self) -> frozenset[int]:
+        return frozenset(place.partition for place in self._consumer.assignment())
+
+    def commit(self) -> None:
+        try:
+            self._consumer.commit(asynchronous=False)
+        except KafkaException as exception:
+            if exception.args[0].code() != KafkaError._NO_OFFSET:
+                raise refused(exception.args[0]) from None
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 class ConfluentWriter(Writer):
@@ -241,6 +302,60 @@ class ConfluentWriter(Writer):
     def close(self) -> WriterReport:
         self._producer.flush(PATIENCE_SECONDS)
         return self._report
+
+
+class ConfluentTransactions(Transactions):
+    def __init__(self, common: Mapping[str, Any], transactional_id: str) -> None:
+        self._common = dict(common)
+        self._producer = Producer(self._common | {"transactional.id": transactional_id, "linger.ms": 0})
+        self._call(self._producer.init_transactions, PATIENCE_SECONDS)
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+        for record in records:
+            self._producer.produce(topic, value=record.value, key=record.key, partition=partition)
+        assert self._producer.flush(PATIENCE_SECONDS) == 0
+
+    def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        consumer = Consumer(self._common | {"group.id": group})
+        place = TopicPartition(topic, partition, offset)
+        metadata = consumer.consumer_group_metadata()
+        self._call(self._producer.send_offsets_to_transaction, [place], metadata, PATIENCE_SECONDS)
+        consumer.close()
+
+    def commit(self) -> None:
+        self._call(self._producer.commit_transaction, PATIENCE_SECONDS)
+
+    def abort(self) -> None:
+        self._call(self._producer.abort_transaction, PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        del self._producer
+
+    def _call(self, method: Callable[..., object], *arguments: object) -> None:
+        while True:
+            try:
+                method(*arguments)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise refused(error.args[0]) from None
+
+
+def member_settings(group: str, options: MemberOptions | None = None) -> dict[str, Any]:
+    chosen = options or MemberOptions()
+    settings = {
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": FETCH_WAIT_MS,
+        "heartbeat.interval.ms": MEMBER_HEARTBEAT_MS,
+        "session.timeout.ms": MEMBER_SESSION_MS,
+        "partition.assignment.strategy": "cooperative-sticky" if chosen.cooperative else "range",
+    }
+    return settings if chosen.instance_id is None else settings | {"group.instance.id": chosen.instance_id}
 
 
 def producer_settings(options: ProducerOptions) -> dict[str, Any]:

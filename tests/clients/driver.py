@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 Acks = Literal["0", "1", "all"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -18,6 +18,9 @@ POLL_SECONDS = 0.02
 LARGEST_REQUEST_BYTES = 10_000_000
 # A client that turns to another topic first waits for the answer to its last fetch: do not let that take long.
 FETCH_WAIT_MS = 50
+MEMBER_POLL_SECONDS = 0.05
+MEMBER_HEARTBEAT_MS = 100
+MEMBER_SESSION_MS = 10_000
 # As a replication factor: default.replication.factor decides.
 BROKERS_CHOICE = -1
 
@@ -38,8 +41,14 @@ class Capability(StrEnum):
     MAX_TIMESTAMP = "list the offset of the largest timestamp"
     REPORT_OFFSETS = "tell the offsets of what was produced"
     SET_TIMESTAMPS = "set timestamps"
+    TRANSACTIONS = "transactions"
     NULL_HEADER_VALUES = "null header values"
     NULL_KEY_AND_VALUE = "null key and null value in one record"
+    JOIN_GROUPS = "join groups"
+    JOIN_COOPERATIVELY = "give up only what others are to have"
+    STATIC_MEMBERSHIP = "static membership"
+    DESCRIBE_GROUPS = "describe groups"
+    DELETE_GROUPS = "delete groups"
 
 
 class Refused(Exception):
@@ -105,6 +114,39 @@ class WriterReport:
     failed: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class MemberOptions:
+    cooperative: bool = False
+    instance_id: str | None = None
+    """Of a static member: it comes back as the same member."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    state: str
+    member_count: int
+
+
+class GroupMember(ABC):
+    """A consumer in a group, reading one topic from its beginning. It has to be polled to do its part in the group."""
+
+    @abstractmethod
+    def poll(self) -> list[tuple[int, Consumed]]:
+        """What came within a moment, with its partition."""
+
+    @abstractmethod
+    def assignment(self) -> frozenset[int]:
+        """The partitions that it has."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Everything that was polled is done with."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the group, unless it is a static member."""
+
+
 class Writer(ABC):
     """A producer that keeps on writing, whatever happens to the broker."""
 
@@ -114,6 +156,36 @@ class Writer(ABC):
     @abstractmethod
     def close(self) -> WriterReport:
         """Waits until everything sent was acknowledged or has failed."""
+
+
+class Transactions(ABC):
+    """A transactional producer. Whatever the broker refuses for good is Refused."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def send(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+        """Waits until they are acknowledged."""
+
+    @abstractmethod
+    def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """The group has read so far, if the transaction is committed."""
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def abort(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
 
 
 class ClientDriver(ABC):
@@ -150,6 +222,12 @@ class ClientDriver(ABC):
 
     @abstractmethod
     def open_writer(self, topic: str, *, idempotent: bool) -> Writer: ...
+
+    def open_transactions(self, transactional_id: str) -> Transactions:
+        raise NotImplementedError
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        raise NotImplementedError
 
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
@@ -189,6 +267,22 @@ class ClientDriver(ABC):
 
     def page_of_topic_partitions(self, topic: str, limit: int) -> tuple[list[int], int | None]:
         """The first `limit` partitions, and the partition that the next page begins with."""
+        raise NotImplementedError
+
+    def join_group(self, group: str, topic: str, options: MemberOptions) -> GroupMember:
+        raise NotImplementedError
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """As somebody who assigns partitions by hand."""
+        raise NotImplementedError
+
+    def list_groups(self) -> set[str]:
+        raise NotImplementedError
+
+    def describe_group(self, group: str) -> GroupDescription:
+        raise NotImplementedError
+
+    def delete_group(self, group: str) -> None:
         raise NotImplementedError
 
 

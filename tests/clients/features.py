@@ -653,3 +653,7 @@ def reads_on_while_the_leader_is_killed(bench: Workbench) -> None:
         killing.result()
         assert_same(reading.result(), records)
     bench.wait_for_replicas(topic)
+
+
+# The rest, by subject: the modules add to FEATURES when they are imported.
+from tests.clients import group_features, transaction_features  # noqa: E402, F401

@@ -1,32 +1,47 @@
 """kafka-python behind the common interface."""
 
 import re
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from queue import SimpleQueue
 from typing import Any, Literal
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import BrokerResponseError, KafkaError
+from kafka.structs import OffsetAndMetadata
 
 from tests.clients.driver import (
     BROKERS_CHOICE,
     FETCH_WAIT_MS,
     LARGEST_REQUEST_BYTES,
+    MEMBER_HEARTBEAT_MS,
+    MEMBER_POLL_SECONDS,
+    MEMBER_SESSION_MS,
     PATIENCE_SECONDS,
     ClientDriver,
     ClusterDescription,
     Consumed,
+    GroupDescription,
+    GroupMember,
     Isolation,
+    MemberOptions,
     NamedOffset,
     PartitionDescription,
     ProducerOptions,
     Record,
     Refused,
+    Transactions,
     Writer,
     WriterReport,
 )
 
+LONG_POLL_MS = 500
 OFFSET_SPECS = {
     "earliest": OffsetSpec.EARLIEST,
     "latest": OffsetSpec.LATEST,
@@ -120,6 +135,17 @@ class KafkaPythonDriver(ClientDriver):
             for partition in description["partitions"]
         }
 
+    def open_transactions(self, transactional_id: str) -> Transactions:
+        return KafkaPythonTransactions(self.bootstrap, transactional_id)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
+        try:
+            found: int | None = consumer.committed(TopicPartition(topic, partition))
+        finally:
+            consumer.close()
+        return found
+
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
@@ -175,8 +201,73 @@ class KafkaPythonDriver(ClientDriver):
         cursor = page["next_cursor"]
         return partitions, None if cursor is None else cursor["partition_index"]
 
+    def join_group(self, group: str, topic: str, options: MemberOptions) -> GroupMember:
+        return KafkaPythonMember(self.bootstrap, group, topic, options)
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        with closing(KafkaConsumer(**member_settings(self.bootstrap, group))) as consumer:
+            place = TopicPartition(topic, partition)
+            consumer.assign([place])
+            consumer.commit({place: OffsetAndMetadata(offset, "", -1)})
+
+    def list_groups(self) -> set[str]:
+        return {group["group_id"] for group in self._admin.list_groups()}
+
+    def describe_group(self, group: str) -> GroupDescription:
+        found = self._admin.describe_groups([group])[group]
+        return GroupDescription(found["group_state"], len(found["members"]))
+
+    def delete_group(self, group: str) -> None:
+        outcome = call(self._admin.delete_groups, [group])[group]
+        if outcome != "OK":
+            raise Refused(getattr(errors, outcome).errno, outcome)
+
     def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
         return KafkaPythonWriter(self.bootstrap, topic, idempotent)
+
+
+class KafkaPythonMember(GroupMember):
+    """Polls in a thread of its own: a poll that ends in the middle of a rebalance may lose the assignment."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, options: MemberOptions) -> None:
+        self._consumer = KafkaConsumer(topic, **member_settings(bootstrap, group, options))
+        self._taken: SimpleQueue[tuple[int, Consumed]] = SimpleQueue()
+        self._orders: SimpleQueue[tuple[Callable[[], object], Future[None]]] = SimpleQueue()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="kafka-python member", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            while not self._orders.empty():
+                self._obey(*self._orders.get())
+            for place, records in self._consumer.poll(timeout_ms=LONG_POLL_MS).items():
+                for record in records:
+                    self._taken.put((place.partition, consumed(record)))
+
+    def _obey(self, order: Callable[[], object], done: "Future[None]") -> None:
+        try:
+            order()
+            done.set_result(None)
+        except KafkaError as error:
+            done.set_exception(error)
+
+    def poll(self) -> list[tuple[int, Consumed]]:
+        time.sleep(MEMBER_POLL_SECONDS)
+        return [self._taken.get() for _ in range(self._taken.qsize())]
+
+    def assignment(self) -> frozenset[int]:
+        return frozenset(place.partition for place in self._consumer.assignment())
+
+    def commit(self) -> None:
+        done: Future[None] = Future()
+        self._orders.put((self._consumer.commit, done))
+        call(done.result, PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._thread.join(PATIENCE_SECONDS)
+        self._consumer.close()
 
 
 class KafkaPythonWriter(Writer):
@@ -200,6 +291,57 @@ class KafkaPythonWriter(Writer):
                 report.failed.append(repr(error))
         self._producer.close()
         return report
+
+
+class KafkaPythonTransactions(Transactions):
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self._producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+        self._producer.init_transactions()
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+        futures = [
+            self._producer.send(topic, value=record.value, key=record.key, partition=partition) for record in records
+        ]
+        self._producer.flush(PATIENCE_SECONDS)
+        for future in futures:
+            future.get(timeout=PATIENCE_SECONDS)
+
+    def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        offsets = {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)}
+        self._producer.send_offsets_to_transaction(offsets, group)
+
+    def commit(self) -> None:
+        self._call(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._call(self._producer.abort_transaction)
+
+    def close(self) -> None:
+        self._producer.close(timeout=PATIENCE_SECONDS)
+
+    def _call(self, method: Callable[[], object]) -> None:
+        try:
+            method()
+        except KafkaError as error:
+            raise Refused(getattr(error, "errno", -1), str(error)) from None
+
+
+def member_settings(bootstrap: str, group: str, options: MemberOptions | None = None) -> dict[str, Any]:
+    chosen = options or MemberOptions()
+    return {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "group_instance_id": chosen.instance_id,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "fetch_max_wait_ms": FETCH_WAIT_MS,
+        "heartbeat_interval_ms": MEMBER_HEARTBEAT_MS,
+        "session_timeout_ms": MEMBER_SESSION_MS,
+        "partition_assignment_strategy": [CooperativeStickyAssignor if chosen.cooperative else RangePartitionAssignor],
+    }
 
 
 def producer_settings(bootstrap: str, options: ProducerOptions) -> dict[str, Any]:

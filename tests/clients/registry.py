@@ -73,6 +73,8 @@ CLIENTS: Mapping[str, Client] = {
                     Capability.DESCRIBE_TOPIC_PARTITIONS,
                     Capability.MAX_TIMESTAMP,
                     Capability.NULL_KEY_AND_VALUE,
+                    Capability.JOIN_COOPERATIVELY,
+                    Capability.DELETE_GROUPS,
                 }
             ),
         ),
