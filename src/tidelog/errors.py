@@ -150,6 +150,10 @@ class InvalidCommitOffsetSize(KafkaError, code=28):
     """The committed offsets do not fit into one message."""
 
 
+class TopicAuthorizationFailed(KafkaError, code=29):
+    """The topic is not for this client."""
+
+
 class InvalidTimestamp(RecordsRefused, code=32):
     """A record's timestamp is outside the allowed range."""
 

@@ -19,6 +19,7 @@ from tidelog.errors import (
     NotCoordinator,
     OperationNotAttempted,
     ProducerFenced,
+    TopicAuthorizationFailed,
     TransactionAbortable,
     TransactionalIdNotFound,
     UnknownTopicOrPartition,
@@ -215,6 +216,8 @@ def test_a_partition_that_does_not_exist_keeps_the_others_out() -> None:
         identity = await producer_of(client)
         assert await add(client, identity, 0, 7) == {0: OperationNotAttempted.code, 7: UnknownTopicOrPartition.code}
         assert await add(client, identity, 0, topic="nowhere") == {0: UnknownTopicOrPartition.code}
+        for internal in ("__consumer_offsets", "__transaction_state"):
+            assert await add(client, identity, 0, topic=internal) == {0: TopicAuthorizationFailed.code}
         (described,) = await describe(client, ID)
         assert (described.transaction_state, described.topics) == ("Empty", [])
 

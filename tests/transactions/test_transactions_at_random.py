@@ -193,10 +193,11 @@ class AnyTransactions(RuleBasedStateMachine):
             assert transaction.producer_epoch >= earlier[-1].producer_epoch, "an epoch went back"
         else:
             assert all(each.producer_id != transaction.producer_id for each in earlier), "a producer id came back"
-        earlier.append(transaction.identity)
         if transaction.state.is_prepared and transaction.has_epoch_per_transaction:
+            assert transaction.identity > earlier[-1], "late writes are not shut out"
             decided = self.decisions.setdefault((transactional_id, *transaction.identity), transaction.state)
             assert decided is transaction.state, "one transaction was decided twice"
+        earlier.append(transaction.identity)
 
     @invariant()
     def promised_batches_are_kept(self) -> None:

@@ -7,12 +7,14 @@ to a partition for the first time in a transaction (KIP-890).
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
+from tidelog.cluster.topic_names import is_internal
 from tidelog.errors import (
     NO_ERROR,
     InvalidProducerEpoch,
     KafkaError,
     OperationNotAttempted,
     ProducerFenced,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from tidelog.protocol.messages.add_partitions_to_txn import (
@@ -27,6 +29,7 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
 from tidelog.server.dispatch import Call
 from tidelog.server.outcome import Deferred
 from tidelog.server.replies import DeferredReply
+from tidelog.transactions.coordinator import TRANSACTION_TOPIC
 from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity, by_topic
 from tidelog.types import TopicPartition
 
@@ -66,10 +69,11 @@ def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Answered:
     partitions = _partitions(transaction.topics)
     transactional_id = transaction.transactional_id
     reply = DeferredReply(lambda error: _all(transactional_id, partitions, _code(error, call.version)))
-    image = call.services.cluster.image
-    unknown = [each for each in partitions if image.partition(each) is None]
-    if unknown:
-        reply.answer(_some_unknown(transactional_id, partitions, unknown))
+    refused = _refusals(partitions, call)
+    if refused:
+        # One that cannot be part of it keeps the others out as well.
+        codes = dict.fromkeys(partitions, OperationNotAttempted.code) | refused
+        reply.answer(_response(transactional_id, codes))
         return reply.deferred
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
@@ -95,12 +99,16 @@ def _code(error: KafkaError, version: int) -> int:
     return InvalidProducerEpoch.code if is_old else error.code
 
 
-def _some_unknown(
-    transactional_id: str, partitions: Sequence[TopicPartition], unknown: Sequence[TopicPartition]
-) -> AddPartitionsToTxnResponse:
-    """One that does not exist keeps the others out as well."""
-    codes = dict.fromkeys(partitions, OperationNotAttempted.code) | dict.fromkeys(unknown, UnknownTopicOrPartition.code)
-    return _response(transactional_id, codes)
+def _refusals(partitions: Iterable[TopicPartition], call: Call) -> dict[TopicPartition, int]:
+    """Clients have no business in internal topics; brokers add the offsets of groups."""
+    image, is_from_client = call.services.cluster.image, call.version < FROM_BROKERS_FROM_VERSION
+    codes = {}
+    for each in partitions:
+        if each.topic == TRANSACTION_TOPIC or (is_from_client and is_internal(each.topic)):
+            codes[each] = TopicAuthorizationFailed.code
+        elif image.partition(each) is None:
+            codes[each] = UnknownTopicOrPartition.code
+    return codes
 
 
 def _all(transactional_id: str, partitions: Sequence[TopicPartition], code: int) -> AddPartitionsToTxnResponse:
