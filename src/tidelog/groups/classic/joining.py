@@ -34,6 +34,7 @@ NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 """How long the first JoinGroup of a member may wait: it cannot send heartbeats yet."""
 NO_REBALANCE_TIMEOUT_BEFORE = 1
 MEMBER_ID_REQUIRED_FROM = 4
+NULLABLE_PROTOCOL_FROM = 7
 SKIPS_ASSIGNMENT_FROM = 9
 """The versions of JoinGroup from which on things are so."""
 
@@ -138,9 +139,7 @@ class Joining:
         elif request.group_instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_FROM:
             group.pending_members.add(member_id)
             effects.set_timer(session_key(group.group_id, member_id), request.session_timeout_ms)
-            effects.answer(
-                reply, JoinGroupResponse(error_code=MemberIdRequired.code, protocol_name="", member_id=member_id)
-            )
+            effects.answer(reply, _id_given(member_id, caller))
         else:
             self._add(group, member_id, request, caller, reply, effects)
 
@@ -247,6 +246,11 @@ def _member_of(member_id: str, request: JoinGroupRequest, caller: Caller) -> Cla
         session_timeout_ms=request.session_timeout_ms,
         protocols=protocols_of(request),
     )
+
+
+def _id_given(member_id: str, caller: Caller) -> JoinGroupResponse:
+    protocol_name = None if caller.api_version >= NULLABLE_PROTOCOL_FROM else ""
+    return JoinGroupResponse(error_code=MemberIdRequired.code, protocol_name=protocol_name, member_id=member_id)
 
 
 def _taken_over(
