@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
 
+GRACE_AFTER_FENCING_S = 5.0
+"""Timers that were due while this broker could not act wait so much longer: it has refused the signs of life."""
+
 
 class ShardState(Enum):
     LOADING = auto()
@@ -221,8 +224,7 @@ class Shard(Generic[M]):
         self._commits.fail_overdue(self.host.clock.monotonic(), overdue)
         if self._postponed and self.is_acting:
             postponed, self._postponed = self._postponed, {}
-            for key in postponed:
-                self._tell_timer(key)
+            self._timers |= {key: _Timer(self, key, GRACE_AFTER_FENCING_S) for key in postponed}
         self._wait()
 
     # ---- timers
@@ -244,13 +246,10 @@ class Shard(Generic[M]):
             return
         del self._timers[key]
         if self.is_acting:
-            self._tell_timer(key)
+            self.perform(lambda machine, effects: machine.on_timer(key, effects))
         else:
             self._postponed[key] = None
             self._wait()
-
-    def _tell_timer(self, key: Hashable) -> None:
-        self.perform(lambda machine, effects: machine.on_timer(key, effects))
 
 
 class _Timer:
