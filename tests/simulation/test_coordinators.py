@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.scenario import TOPIC, ask, create_topic, simulate, stored, wait_for
 from tidelog.client.connection import ConnectionLost
 from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
+from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -173,3 +174,41 @@ async def stop_and_start(cluster: SimulatedCluster) -> None:
 
 def test_offsets_are_there_after_a_restart_of_all_brokers() -> None:
     simulate(stop_and_start, controller=2)
+
+
+# ---- who coordinates
+
+
+async def ask_while_a_broker_is_away(cluster: SimulatedCluster) -> None:
+    request = FindCoordinatorRequest(coordinator_keys=[f"group{number}" for number in range(20)])
+    found = (await ask(cluster, 1, request, FindCoordinatorResponse)).coordinators
+    assert {each.node_id for each in found} == {1, 2}
+    cluster.kill(2)
+    await wait_for(lambda: 2 not in cluster.broker(1)._services.cluster.image.brokers)
+    began_s = asyncio.get_running_loop().time()
+    again = (await ask(cluster, 1, request, FindCoordinatorResponse)).coordinators
+    assert asyncio.get_running_loop().time() - began_s < 0.1
+    assert [each.error_code for each in again] == [
+        NO_ERROR if each.node_id == 1 else CoordinatorNotAvailable.code for each in found
+    ]
+
+
+def test_a_broker_that_is_away_does_not_hold_up_the_groups_of_others() -> None:
+    simulate(ask_while_a_broker_is_away, brokers=2, offsets_topic_replication_factor=1)
+
+
+async def ask_with_too_few_brokers(cluster: SimulatedCluster) -> None:
+    request = FindCoordinatorRequest(coordinator_keys=["group"])
+    cluster.kill(3)
+    await wait_for(lambda: 3 not in cluster.broker(1)._services.cluster.image.brokers)
+    (found,) = (await ask(cluster, 1, request, FindCoordinatorResponse)).coordinators
+    assert found.error_code == CoordinatorNotAvailable.code
+    await cluster.start(3)
+    await wait_for(lambda: 3 in cluster.broker(1)._services.cluster.image.brokers)
+    (found,) = (await ask(cluster, 1, request, FindCoordinatorResponse)).coordinators
+    assert found.error_code == NO_ERROR
+    assert len(stored(cluster, GROUP_TOPIC).in_sync_replicas) == 3
+
+
+def test_coordinators_come_with_the_brokers_that_their_topic_needs() -> None:
+    simulate(ask_with_too_few_brokers, offsets_topic_replication_factor=3, zookeeper_connect="-")

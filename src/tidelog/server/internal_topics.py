@@ -107,11 +107,11 @@ class InternalTopics:
 
     async def ensure(self, name: str, patience_s: float) -> None:
         """Create the topic unless it is there, and give it a moment to get its leaders; callers look for themselves."""
-        if self._is_ready(name):
-            return
-        if name not in self._cluster.image.topics and not self._begin(name):
-            return
-        await self._cluster.wait_until(lambda _: self._is_ready(name), patience_s)
+        is_new = name in self._creations
+        if name not in self._cluster.image.topics:
+            is_new = self._begin(name)
+        if is_new:
+            await self._cluster.wait_until(lambda _: self._is_ready(name), patience_s)
 
     def _is_ready(self, name: str) -> bool:
         topic = self._cluster.image.topics.get(name)
