@@ -15,24 +15,15 @@ from tidelog.errors import (
     InvalidProducerIdMapping,
     InvalidTxnState,
     KafkaError,
-    TransactionAbortable,
     TransactionalIdNotFound,
 )
-from tidelog.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopicResult,
-)
-from tidelog.protocol.messages.describe_transactions import (
-    DescribeTransactionsResponse,
-    TopicData,
-)
-from tidelog.protocol.messages.describe_transactions import TransactionState as TransactionDescription
+from tidelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from tidelog.protocol.messages.describe_transactions import DescribeTransactionsResponse
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.structs import Response
 from tidelog.replicated.machine import Answer, Effects, Producer, Reply, StateRecord
+from tidelog.transactions.answers import description, verified
 from tidelog.transactions.group_ids import is_group, parse_member
 from tidelog.transactions.groups import TransactionGroups
 from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
@@ -50,7 +41,6 @@ from tidelog.transactions.transaction import (
     FIRST_TRANSACTIONS,
     ProducerIdentity,
     Transaction,
-    by_topic,
     created,
 )
 from tidelog.types import NO_PRODUCER_ID, TopicPartition
@@ -185,7 +175,7 @@ class TransactionMachine:
             transaction = self._check_producer(transactional_id, identity)
             return AddPartitionsToTxnResponse(
                 error_code=NO_ERROR,
-                results_by_transaction=[_verified(transaction, partitions)],
+                results_by_transaction=[verified(transaction, partitions)],
             )
 
         self._answer(reply, effects, decide)
@@ -324,7 +314,7 @@ class TransactionMachine:
             if transaction is None:
                 return TransactionalIdNotFound()
             partitions = self.ledger.partitions_left(transaction)
-            return DescribeTransactionsResponse(transaction_states=[_description(transaction, partitions)])
+            return DescribeTransactionsResponse(transaction_states=[description(transaction, partitions)])
 
         self._answer(reply, effects, decide)
 
@@ -353,37 +343,3 @@ def _may_expire(transaction: Transaction) -> bool:
     """A group knows what it has committed, and its members go when it ends."""
     transactional_id = transaction.transactional_id
     return transaction.state.may_expire and not is_group(transactional_id) and parse_member(transactional_id) is None
-
-
-def _verified(transaction: Transaction, partitions: Collection[TopicPartition]) -> AddPartitionsToTxnResult:
-    return AddPartitionsToTxnResult(
-        transaction.transactional_id,
-        [
-            AddPartitionsToTxnTopicResult(
-                topic,
-                [
-                    AddPartitionsToTxnPartitionResult(
-                        index,
-                        NO_ERROR
-                        if TopicPartition(topic, index) in transaction.partitions
-                        else TransactionAbortable.code,
-                    )
-                    for index in indexes
-                ],
-            )
-            for topic, indexes in by_topic(partitions).items()
-        ],
-    )
-
-
-def _description(transaction: Transaction, partitions: frozenset[TopicPartition]) -> TransactionDescription:
-    return TransactionDescription(
-        error_code=NO_ERROR,
-        transactional_id=transaction.transactional_id,
-        transaction_state=transaction.state.label,
-        transaction_timeout_ms=transaction.timeout_ms,
-        transaction_start_time_ms=transaction.started_at_ms,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        topics=[TopicData(topic, indexes) for topic, indexes in by_topic(partitions).items()],
-    )
