@@ -18,7 +18,7 @@ DEFAULT_MASTER = "local[*]"
 SETTINGS: Mapping[str, str] = {
     # Python workers over TCP wait for delayed acknowledgements: 40 ms in every micro-batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    # One rename per checkpoint file instead of forking `chmod`, twice, for it and its checksum.
+    # `chmod` is forked once for each checkpoint file, not twice, for it and its checksum.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
