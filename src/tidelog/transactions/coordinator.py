@@ -186,10 +186,12 @@ class TransactionCoordinator:
         self, partition: int, machine: TransactionMachine, order: MarkerOrder, written: frozenset[TopicPartition]
     ) -> None:
         """Markers are not told twice: while this broker cannot act, what it knows of them is kept."""
+        if machine.is_gone:
+            return
         is_noted = self.topic.perform_in(
             partition, lambda present, effects: present.on_markers_written(order, written, effects)
         )
-        if not is_noted and not machine.is_gone:
+        if not is_noted:
             loop = asyncio.get_running_loop()
             loop.call_later(WRITTEN_RETRY_S, self._on_written, partition, machine, order, written)
 
