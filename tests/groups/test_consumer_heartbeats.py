@@ -329,6 +329,15 @@ def test_a_static_member_that_stays_away_is_missed(coordinator: Coordinator) -> 
     assert isinstance(coordinator.heartbeat("m1", 1, instance_id="i1"), UnknownMemberId)
 
 
+def test_a_static_member_may_start_again(coordinator: Coordinator, cluster: Cluster) -> None:
+    coordinator.join("m1", instance_id="i1")
+    again = coordinator.join("m1", instance_id="i1")
+    assert (again.member_epoch, told(again)) == (1, cluster.partitions_of("a"))
+    coordinator.heartbeat("m1", -2, instance_id="i1")
+    again = coordinator.join("m1", instance_id="i1")
+    assert (again.member_epoch, told(again)) == (1, cluster.partitions_of("a"))
+
+
 def test_an_instance_that_is_in_use_cannot_be_taken(coordinator: Coordinator) -> None:
     coordinator.join("m1", instance_id="i1")
     assert isinstance(coordinator.join("m2", instance_id="i1"), UnreleasedInstanceId)

@@ -68,7 +68,8 @@ class Memberships:
     ) -> Member:
         """The member as it is known so far. A static one takes over what an earlier one of its instance has."""
         existing = None if instance_id is None else group.static_member(instance_id)
-        if existing is None:
+        if existing is None or (existing.member_id == member_id and existing.epoch != STATIC_LEAVE_EPOCH):
+            # Kafka refuses a static member that starts again before its session is over, as if it were another one.
             logger.info("member joins group=%s member=%s instance=%s", group.group_id, member_id, instance_id)
             return group.members.get(member_id) or Member(member_id=member_id)
         if not is_classic and not existing.is_classic and existing.epoch != STATIC_LEAVE_EPOCH:
