@@ -24,3 +24,8 @@ def test_ids_of_others_are_their_own_keys(transactional_id: str) -> None:
 def test_a_group_needs_a_name_that_members_can_be_told_from(name: str) -> None:
     with pytest.raises(ValueError, match="without '#'"):
         group_id(name)
+
+
+def test_numbers_that_no_producer_has_make_no_member() -> None:
+    assert parse_member(f"tidelog-group-copies#{'9' * 5000}.0-task") is None
+    assert parse_member("tidelog-group-copies#1.123456-task") is None

@@ -12,7 +12,6 @@ from tidelog.errors import (
     InvalidTxnState,
     ProducerFenced,
 )
-from tidelog.transactions.group_ids import check_group_id, coordinator_key, parse_member
 from tidelog.transactions.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -48,39 +47,6 @@ def writer(coordinator: Coordinator, driver: ProducerIdentity, name: str, *parti
     identity = coordinator.producer(member(driver, name))
     coordinator.add(member(driver, name), identity, *partitions)  # type: ignore[arg-type]
     return identity
-
-
-# ---- names
-
-
-@pytest.mark.parametrize(
-    ("transactional_id", "key"),
-    [
-        ("tidelog-group-a", "tidelog-group-a"),
-        ("tidelog-group-a#7.0-task", "tidelog-group-a"),
-        ("tidelog-group-a#whatever", "tidelog-group-a"),
-        ("orders#7.0-task", "orders#7.0-task"),
-        ("my-tidelog-group-a#b", "my-tidelog-group-a#b"),
-    ],
-)
-def test_members_are_coordinated_with_their_group_and_all_others_by_their_whole_id(
-    transactional_id: str, key: str
-) -> None:
-    assert coordinator_key(transactional_id) == key
-
-
-def test_a_member_names_its_group_and_the_driver_it_works_for() -> None:
-    assert parse_member("tidelog-group-a#7.12-task-3#x") == ("tidelog-group-a", (7, 12))
-    assert parse_member("tidelog-group-a") is None
-    assert parse_member("orders#7.12-task") is None
-
-
-@pytest.mark.parametrize(
-    "transactional_id", ["tidelog-group-", "tidelog-group-#1.0-x", "tidelog-group-a#1-x", "tidelog-group-a#1.0-"]
-)
-def test_ids_that_only_begin_like_a_groups_are_refused(transactional_id: str) -> None:
-    with pytest.raises(InvalidRequest, match="begins like"):
-        check_group_id(transactional_id)
 
 
 # ---- opening

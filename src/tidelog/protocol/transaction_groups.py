@@ -11,7 +11,7 @@ PREFIX = "tidelog-group-"
 FEATURE = "tidelog.transaction.groups"
 """Told by brokers that have them, among their supported features."""
 
-_MEMBER = re.compile(rf"({re.escape(PREFIX)}[^#]+)#(\d+)\.(\d+)-(.+)", re.DOTALL)
+_MEMBER = re.compile(rf"({re.escape(PREFIX)}[^#]+)#(\d{{1,19}})\.(\d{{1,5}})-(.+)", re.DOTALL)
 
 
 class MemberId(NamedTuple):

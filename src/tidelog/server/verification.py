@@ -36,10 +36,10 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from tidelog.protocol.transaction_groups import coordinator_key
 from tidelog.replicated.partition_keys import partition_for
 from tidelog.runtime.clock import Clock
 from tidelog.storage.verifications import Verification
-from tidelog.transactions.group_ids import coordinator_key
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from tidelog.errors import (
 from tidelog.protocol.messages.end_txn import EndTxnRequest
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from tidelog.protocol.structs import Response
+from tidelog.protocol.transaction_groups import PREFIX, coordinator_key, is_group, parse_member
 from tidelog.replicated.machine import Effects, Reply
 from tidelog.replicated.topic import ReplicatedTopic
-from tidelog.transactions.group_ids import check_group_id, coordinator_key
 from tidelog.transactions.ledger import MarkerOrder
 from tidelog.transactions.machine import TransactionMachine
 from tidelog.transactions.markers import Marker, OnWritten
@@ -96,7 +96,7 @@ class TransactionCoordinator:
             raise InvalidTransactionTimeout(
                 f"{request.transaction_timeout_ms} ms is not between 1 and transaction.max.timeout.ms ({longest_ms})"
             )
-        check_group_id(request.transactional_id)
+        _check_group(request.transactional_id)
 
     def add_partitions(
         self,
@@ -211,3 +211,16 @@ class TransactionCoordinator:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.topic.close()
+
+
+def _check_group(transactional_id: str) -> None:
+    """An id that begins like that of a transaction group is one of these."""
+    if (
+        transactional_id.startswith(PREFIX)
+        and not is_group(transactional_id)
+        and parse_member(transactional_id) is None
+    ):
+        raise InvalidRequest(
+            f"{transactional_id!r} is neither a transaction group ({PREFIX}<name>)"
+            f" nor a member of one ({PREFIX}<name>#<producer id>.<epoch>-<member>)"
+        )

@@ -26,9 +26,8 @@ from tidelog.errors import (
 )
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.protocol.transaction_groups import MemberId, parse_member
 from tidelog.replicated.machine import Effects
-from tidelog.transactions.group_ids import MemberId, parse_member
-from tidelog.transactions.group_ids import coordinator_key as coordinator_key
 from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
 from tidelog.transactions.rules import (
     check_expected,
@@ -113,10 +112,10 @@ class TransactionGroups:
     def check_open(self, member_id: MemberId) -> Transaction:
         """The group of a member, as long as its own driver has it open. Raises ProducerFenced."""
         group = self._ledger.get(member_id.group_id)
-        if group is None or group.state is not ONGOING or group.identity != member_id.identity:
+        if group is None or group.state is not ONGOING or group.identity != _driver_of(member_id):
             raise ProducerFenced(
-                f"{member_id.group_id} is not open with producer id {member_id.identity.producer_id}"
-                f" and epoch {member_id.identity.producer_epoch}"
+                f"{member_id.group_id} is not open with producer id {member_id.producer_id}"
+                f" and epoch {member_id.producer_epoch}"
             )
         return group
 
@@ -192,7 +191,7 @@ class TransactionGroups:
         """Those that have written something; the others have nothing to commit."""
         for winner in winners:
             member_id = parse_member(winner)
-            if member_id is None or member_id.identity != group.identity or self._ledger.get(winner) is None:
+            if member_id is None or _driver_of(member_id) != group.identity or self._ledger.get(winner) is None:
                 raise InvalidTxnState(f"{winner} is no member of {group.transactional_id} as it is open now")
         chosen = frozenset(winners)
         return tuple(
@@ -255,6 +254,10 @@ class TransactionGroups:
             self._ledger.forget(member, effects)
         if len(done) == self._ledger.member_count(group.transactional_id):
             self._ledger.write(group.completed(effects.now_ms), effects)
+
+
+def _driver_of(member_id: MemberId) -> ProducerIdentity:
+    return ProducerIdentity(member_id.producer_id, member_id.producer_epoch)
 
 
 def _order(member: Transaction, *, is_committed: bool) -> MarkerOrder:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tidelog.errors import UnsupportedVersion
 from tidelog.protocol.errors import MalformedMessage
+from tidelog.protocol.transaction_groups import parse_member
 from tidelog.replicated.machine import Effects, StateRecord
-from tidelog.transactions.group_ids import parse_member
 from tidelog.transactions.transaction import Transaction, decode_key, decode_transaction, encode_key
 from tidelog.types import TopicPartition
 

@@ -22,9 +22,9 @@ from tidelog.protocol.messages.describe_transactions import DescribeTransactions
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.structs import Response
+from tidelog.protocol.transaction_groups import is_group, parse_member
 from tidelog.replicated.machine import Answer, Effects, Producer, Reply, StateRecord
 from tidelog.transactions.answers import description, verified
-from tidelog.transactions.group_ids import is_group, parse_member
 from tidelog.transactions.groups import TransactionGroups
 from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
 from tidelog.transactions.rules import (
