@@ -1,6 +1,6 @@
 """JoinGroup: a member joins a group, or joins it again for a rebalance. The answer comes when all have joined."""
 
-from tidelog.errors import KafkaError
+from tidelog.errors import GroupMaxSizeReached, KafkaError
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
@@ -15,7 +15,10 @@ def handle_join_group(request: JoinGroupRequest, call: Call) -> Deferred[JoinGro
     member_id = request.member_id
 
     def refused(error: KafkaError) -> JoinGroupResponse:
-        return JoinGroupResponse(error_code=error.code, protocol_name=protocol_name, member_id=member_id)
+        is_out = isinstance(error, GroupMaxSizeReached)
+        return JoinGroupResponse(
+            error_code=error.code, protocol_name=protocol_name, member_id="" if is_out else member_id
+        )
 
     reply = DeferredReply(refused)
     call.services.groups.join(request, caller_of(call), reply)
