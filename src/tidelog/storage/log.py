@@ -263,7 +263,9 @@ class Log:
         attributes = header[5]
         if not attributes & CONTROL_BIT:
             self.producers.update(header, first_offset)
-        elif marker is not None:
+        elif marker is None:
+            self.producers.note_epoch(header)
+        else:
             aborted = self.producers.end_transaction(header, marker, first_offset)
             if aborted is not None:
                 self.segments[-1].transaction_index.append(aborted)

@@ -135,4 +135,7 @@ def replay_batch(producers: ProducerStates, header: BatchHeader, batch: Buffer) 
         producers.update(header, header.base_offset)
         return None
     marker = read_end_marker(batch)
-    return None if marker is None else producers.end_transaction(header, marker, header.base_offset)
+    if marker is None:
+        producers.note_epoch(header)
+        return None
+    return producers.end_transaction(header, marker, header.base_offset)

@@ -255,6 +255,13 @@ class ProducerStates:
         undecided = min(self._open_transactions.values(), default=offset + 1)
         return AbortedTransaction(header.producer_id, first_offset, offset, min(undecided, offset + 1))
 
+    def note_epoch(self, header: BatchHeader) -> None:
+        """All that compaction has left of a marker: who wrote last, in which epoch."""
+        state = self._state(header.producer_id)
+        if header.producer_epoch > state.epoch:
+            state.take_epoch(header.producer_epoch)
+            state.last_timestamp = header.max_timestamp
+
     def on_high_watermark(self, high_watermark: int) -> None:
         """Transactions whose marker is below it are decided for good."""
         if self._unreplicated:
