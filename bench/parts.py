@@ -44,6 +44,7 @@ class Part:
     scenarios: Callable[[Sizes], list[Scenario]]
     titles: Mapping[str, str] = field(default_factory=dict)
     """Of the peers, where these are not the brokers."""
+    needs_librdkafka: bool = True
 
 
 PARTS = {
@@ -51,6 +52,14 @@ PARTS = {
     for part in (
         Part("one-broker", "performance.png", "", one_broker_measures, one_broker_scenarios),
         Part("cluster", "performance-cluster.png", ABOUT_CLUSTERS, cluster_measures, cluster_scenarios),
-        Part("spark", "performance-spark.png", ABOUT_SPARK, spark_measures, spark_scenarios, SPARK_TITLES),
+        Part(
+            "spark",
+            "performance-spark.png",
+            ABOUT_SPARK,
+            spark_measures,
+            spark_scenarios,
+            SPARK_TITLES,
+            needs_librdkafka=False,
+        ),
     )
 }

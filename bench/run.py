@@ -139,7 +139,8 @@ def main() -> int:
         parts=parts,
     )
     try:
-        rdkafka.ensure_built()
+        if any(PARTS[part].needs_librdkafka for part in parts):
+            rdkafka.ensure_built()
         wanted = [scenario for scenario in known if not names or scenario.name in names]
         run_rounds(run, peers, on_shared_peers(wanted) if sizes.shares_peers else wanted)
     except (NotAvailable, rdkafka.ClientUnavailable) as error:
