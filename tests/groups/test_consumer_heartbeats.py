@@ -67,7 +67,11 @@ def test_a_heartbeat_without_news_is_answered_without_assignment_and_writes_noth
 
 def test_a_full_request_is_answered_with_the_assignment(coordinator: Coordinator, cluster: Cluster) -> None:
     coordinator.join("m1")
-    full = {"rebalance_timeout_ms": REBALANCE_TIMEOUT_MS, "subscribed_topic_names": ["a"], "topic_partitions": []}
+    full: dict[str, Any] = {
+        "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
+        "subscribed_topic_names": ["a"],
+        "topic_partitions": [],
+    }
     assert told(coordinator.heartbeat("m1", 1, **full)) == cluster.partitions_of("a")
 
 
@@ -379,6 +383,7 @@ def test_a_group_is_described(coordinator: Coordinator, cluster: Cluster) -> Non
     )
     assert (first.subscribed_topic_names, first.member_type) == (["a"], 1)
     assert first.assignment == first.target_assignment
+    assert first.assignment is not None
     assert [topic.topic_name for topic in first.assignment.topic_partitions] == ["a"]
     missing = coordinator.describe("nobody")
     assert (missing.error_code, missing.error_message) == (GroupIdNotFound.code, "Group nobody not found.")

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 UPGRADES = ("upgrade", "bidirectional")
 DOWNGRADES = ("downgrade", "bidirectional")
 DISABLED = "disabled"
+ASSIGNORS_OF_CLIENTS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+"""What these put beside an assignment is of no use to anybody else: librdkafka's sticky one, which Kafka refuses."""
 
 
 # -- to a consumer group
@@ -74,7 +76,7 @@ def _consumer_group_of(classic: ClassicGroup, image: ClusterImage) -> ConsumerGr
 
 def _assignment_of(classic: ClassicGroup, member: MemberOfClassicGroup, image: ClusterImage) -> Assignment:
     assignment = embedded.assignment_of(member.assignment)
-    if assignment.user_data:
+    if assignment.user_data and classic.protocol_name not in ASSIGNORS_OF_CLIENTS:
         raise GroupIdNotFound(
             f"Cannot upgrade classic group {classic.group_id} to consumer group because an unsupported custom assignor "
             "is in use. Please refer to the documentation or switch to a default assignor before re-attempting "

@@ -1,5 +1,6 @@
 """ConsumerGroupHeartbeat: a member joins, is alive, says what it has given up, or leaves."""
 
+import logging
 from dataclasses import replace
 
 from tidelog.errors import GroupIdNotFound, KafkaError
@@ -24,6 +25,8 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from tidelog.replicated.machine import Effects, Reply
+
+logger = logging.getLogger(__name__)
 
 
 class Heartbeats:
@@ -73,8 +76,15 @@ class Heartbeats:
                 raise GroupIdNotFound(f"Consumer group {request.group_id} not found.")
             raise GroupIdNotFound(f"Group {request.group_id} is not a consumer group.")
         if isinstance(group, ClassicGroup):
-            return conversion.upgrade(group, self._memberships.settings(), self._memberships.image(), effects)
+            return self._upgraded(group, effects)
         return ConsumerGroup(request.group_id)
+
+    def _upgraded(self, classic: ClassicGroup, effects: Effects) -> ConsumerGroup:
+        try:
+            return conversion.upgrade(classic, self._memberships.settings(), self._memberships.image(), effects)
+        except GroupIdNotFound as refusal:
+            logger.info("classic group stays classic group=%s reason=%s", classic.group_id, refusal)
+            raise
 
     def _known_member(
         self, group: ConsumerGroup, draft: Draft, request: ConsumerGroupHeartbeatRequest, owned: Assignment | None

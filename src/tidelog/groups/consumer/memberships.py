@@ -70,8 +70,10 @@ class Memberships:
         existing = None if instance_id is None else group.static_member(instance_id)
         if existing is None or (existing.member_id == member_id and existing.epoch != STATIC_LEAVE_EPOCH):
             # Kafka refuses a static member that starts again before its session is over, as if it were another one.
+            if member_id in group.members:
+                return group.members[member_id]
             logger.info("member joins group=%s member=%s instance=%s", group.group_id, member_id, instance_id)
-            return group.members.get(member_id) or Member(member_id=member_id)
+            return Member(member_id=member_id)
         if not is_classic and not existing.is_classic and existing.epoch != STATIC_LEAVE_EPOCH:
             raise UnreleasedInstanceId(
                 f"Static member {member_id} with instance id {instance_id} cannot join the group because "
