@@ -81,10 +81,10 @@ class Workbench:
 
         wait_until(are_in_sync, f"all replicas of {topic} are in sync")
 
-    def kill_leader_and_start_it_again(self, topic: str) -> None:
-        """Kills the process that leads partition 0, and gives the others time to go on without it."""
+    def kill_leader_and_start_it_again(self, topic: str, partition: int = 0) -> None:
+        """Kills the process that leads the partition, and gives the others time to go on without it."""
         assert isinstance(self.broker, TidelogCluster)
-        leader = self.helper.describe_topic(topic)[0].leader
+        leader = self.helper.describe_topic(topic)[partition].leader
         self.broker.brokers[leader].kill()
         time.sleep(SECONDS_WITHOUT_LEADER)
         self.broker.start_brokers([leader])

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from tests.clients.driver import (
@@ -13,12 +14,14 @@ from tests.clients.driver import (
     ProducerOptions,
 )
 from tests.clients.features import Workbench, assert_refused, feature, numbered
+from tidelog.replicated.partition_keys import partition_for
 
 NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
 FENCED_INSTANCE_ID = 82
 
 PARTITIONS = 4
+OFFSETS_TOPIC = "__consumer_offsets"
 EVERYTHING = frozenset(range(PARTITIONS))
 
 
@@ -72,6 +75,9 @@ class Party:
 
     def assignments(self) -> list[frozenset[int]]:
         return [member.assignment() for member in self.members]
+
+    def has_everything_up_to(self, end: int) -> Callable[[], bool]:
+        return lambda: all({one.offset for one in records} >= set(range(end)) for records in self.taken.values())
 
     def poll_until_taken(self, count: int) -> None:
         """So many records of each partition, each once and in order."""
@@ -208,3 +214,27 @@ def groups_without_members_are_deleted(bench: Workbench) -> None:
         assert party.group not in bench.client.list_groups()
         assert bench.client.committed_offset(party.group, party.topic, 0) is None
         assert_refused(GROUP_ID_NOT_FOUND, lambda: bench.client.delete_group(party.group))
+
+
+@feature("group-through-coordinator-kill", Capability.JOIN_GROUPS, needs_cluster=True)
+def a_group_outlives_its_coordinator(bench: Workbench) -> None:
+    with new_party(bench) as party:
+        produce_everywhere(bench, party.topic, 10)
+        member = party.join()
+        party.poll_until_taken(10)
+        member.commit()
+        bench.wait_for_replicas(OFFSETS_TOPIC)
+        partition = partition_for(party.group, len(bench.helper.describe_topic(OFFSETS_TOPIC)))
+        with ThreadPoolExecutor(1) as others:
+            killing = others.submit(bench.kill_leader_and_start_it_again, OFFSETS_TOPIC, partition)
+            party.poll_until(killing.done, "the coordinator is killed and started again")
+            killing.result()
+        produce_everywhere(bench, party.topic, 5)
+        party.poll_until(party.has_everything_up_to(15), "everything written since the coordinator was killed")
+        for records in party.taken.values():
+            offsets = [record.offset for record in records]
+            assert offsets[:10] == list(range(10)), offsets
+            assert min(offsets[10:]) == 10, "what was committed is not read again"
+        member.commit()
+        assert bench.helper.committed_offset(party.group, party.topic, 0) == 15
+    bench.wait_for_replicas(party.topic)

@@ -31,6 +31,10 @@ KEY_FEATURES = (
     "cluster-describe",
     "produce-through-leader-kill",
     "consume-through-leader-kill",
+    "group-rebalance",
+    "group-through-coordinator-kill",
+    "transaction-offsets",
+    "transaction-through-leader-kill",
 )
 
 OFFERED = [
