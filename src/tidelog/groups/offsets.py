@@ -261,7 +261,7 @@ class Offsets:
 
     def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
         self.committed.end_transaction(producer.producer_id, is_committed=is_committed)
-        self.guards.on_transaction_ended(producer.producer_id)
+        self.guards.on_transaction_ended(producer.producer_id, producer.producer_epoch)
 
 
 def _fetched(index: int, stored: Mapping[int, Value], topic_id: Uuid) -> OffsetFetchResponsePartitions:

@@ -5,16 +5,23 @@ and the commit: the end marker breaks the guard, and the commit is refused.
 """
 
 from tidelog.errors import InvalidTxnState, NotCoordinator
+from tidelog.storage.verifications import LAST_PRODUCER_EPOCH
 
 
 class TransactionGuard:
     """Of one commit that waits for the transaction's coordinator."""
 
-    __slots__ = ("is_broken", "producer_id")
+    __slots__ = ("is_broken", "own_epoch", "producer_id")
 
-    def __init__(self, producer_id: int) -> None:
+    def __init__(self, producer_id: int, own_epoch: int | None = None) -> None:
         self.producer_id = producer_id
+        self.own_epoch = own_epoch
+        """The producer epoch, where every transaction has one of its own."""
         self.is_broken = False
+
+    def is_later_than_marker(self, marker_epoch: int) -> bool:
+        """Producers begin the next transaction while the marker of the last, whose epoch it raises, is on its way."""
+        return self.own_epoch is not None and marker_epoch <= self.own_epoch < LAST_PRODUCER_EPOCH
 
 
 class TransactionGuards:
@@ -36,6 +43,8 @@ class TransactionGuards:
         if guard not in self._by_producer.get(guard.producer_id, ()):
             raise NotCoordinator("the group had another coordinator meanwhile")
 
-    def on_transaction_ended(self, producer_id: int) -> None:
-        for guard in self._by_producer.pop(producer_id, ()):
-            guard.is_broken = True
+    def on_transaction_ended(self, producer_id: int, marker_epoch: int) -> None:
+        for guard in list(self._by_producer.get(producer_id, ())):
+            if not guard.is_later_than_marker(marker_epoch):
+                guard.is_broken = True
+                self.remove(guard)

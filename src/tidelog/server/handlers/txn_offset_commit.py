@@ -51,7 +51,8 @@ async def handle_txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) 
 
 async def _commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
     groups = call.services.groups
-    guard, reply = TransactionGuard(request.producer_id), _Reply()
+    own_epoch = request.producer_epoch if call.version >= ADDS_FROM_VERSION else None
+    guard, reply = TransactionGuard(request.producer_id, own_epoch), _Reply()
     groups.guard_transaction(request.group_id, guard, reply)
     await reply.outcome()
     try:
