@@ -55,7 +55,8 @@ from tidelog.types import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 
-MAX_MEMBERS = 100_000
+MAX_MEMBERS = 20_000
+"""So that the record that names all winners fits into a batch."""
 
 
 class TransactionGroups:
