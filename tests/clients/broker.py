@@ -58,6 +58,8 @@ class TidelogProcess(BrokerProcess):
             "listeners": f"PLAINTEXT://{self.bootstrap}",
             "log.dirs": str(log_dir),
             "group.initial.rebalance.delay.ms": "0",
+            "group.consumer.heartbeat.interval.ms": "300",
+            "group.consumer.min.heartbeat.interval.ms": "300",
         } | dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._output_seen = 0
@@ -160,6 +162,8 @@ class ApacheKafkaProcess(BrokerProcess):
             "broker.session.timeout.ms": "1000",
             "broker.heartbeat.interval.ms": "200",
             "group.initial.rebalance.delay.ms": "0",
+            "group.consumer.heartbeat.interval.ms": "300",
+            "group.consumer.min.heartbeat.interval.ms": "300",
         }
         self._kafka = ApacheKafka(version, 0, directory, "512m", settings)
         self.bootstrap = self._kafka.bootstrap

@@ -351,10 +351,15 @@ def member_settings(group: str, options: MemberOptions | None = None) -> dict[st
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "fetch.wait.max.ms": FETCH_WAIT_MS,
-        "heartbeat.interval.ms": MEMBER_HEARTBEAT_MS,
-        "session.timeout.ms": MEMBER_SESSION_MS,
-        "partition.assignment.strategy": "cooperative-sticky" if chosen.cooperative else "range",
     }
+    if chosen.is_assigned_by_broker:
+        settings |= {"group.protocol": "consumer"}
+    else:
+        settings |= {
+            "heartbeat.interval.ms": MEMBER_HEARTBEAT_MS,
+            "session.timeout.ms": MEMBER_SESSION_MS,
+            "partition.assignment.strategy": "cooperative-sticky" if chosen.cooperative else "range",
+        }
     return settings if chosen.instance_id is None else settings | {"group.instance.id": chosen.instance_id}
 
 

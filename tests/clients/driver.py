@@ -46,6 +46,7 @@ class Capability(StrEnum):
     NULL_KEY_AND_VALUE = "null key and null value in one record"
     JOIN_GROUPS = "join groups"
     JOIN_COOPERATIVELY = "give up only what others are to have"
+    CONSUMER_PROTOCOL = "let the broker assign (KIP-848)"
     STATIC_MEMBERSHIP = "static membership"
     DESCRIBE_GROUPS = "describe groups"
     DELETE_GROUPS = "delete groups"
@@ -117,6 +118,8 @@ class WriterReport:
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
     cooperative: bool = False
+    is_assigned_by_broker: bool = False
+    """It speaks the consumer protocol (KIP-848)."""
     instance_id: str | None = None
     """Of a static member: it comes back as the same member."""
 

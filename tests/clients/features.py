@@ -656,4 +656,4 @@ def reads_on_while_the_leader_is_killed(bench: Workbench) -> None:
 
 
 # The rest, by subject: the modules add to FEATURES when they are imported.
-from tests.clients import group_features, transaction_features  # noqa: E402, F401
+from tests.clients import consumer_protocol_features, group_features, transaction_features  # noqa: E402, F401

@@ -56,6 +56,7 @@ CLIENTS: Mapping[str, Client] = {
                 {
                     # Its replacing call first fills in all settings that were not named.
                     Capability.REPLACE_CONFIGS,
+                    Capability.CONSUMER_PROTOCOL,
                     Capability.NULL_HEADER_VALUES,
                     Capability.NULL_KEY_AND_VALUE,
                 }
@@ -74,6 +75,7 @@ CLIENTS: Mapping[str, Client] = {
                     Capability.MAX_TIMESTAMP,
                     Capability.NULL_KEY_AND_VALUE,
                     Capability.JOIN_COOPERATIVELY,
+                    Capability.CONSUMER_PROTOCOL,
                     Capability.DELETE_GROUPS,
                 }
             ),
