@@ -34,6 +34,7 @@ class Expiry:
         self._settings = settings
         self._deleted_topics: dict[str, Uuid] = {}
         """Whose offsets are still to be looked for."""
+        self.expired_count = 0
 
     def on_loaded(self, effects: Effects) -> None:
         effects.set_timer(LOOK_FOR_EXPIRED, self._settings().offsets_retention_check_interval_ms)
@@ -59,6 +60,7 @@ class Expiry:
         expired = list(islice(self._expired(group, effects.now_ms), room))
         for topic, partition in expired:
             effects.write(encode_key(group_id, topic, partition), None)
+        self.expired_count += len(expired)
         stored_count = sum(len(partitions) for partitions in self._committed.of_group(group_id).values())
         is_unused = len(expired) == stored_count and not self._committed.has_transactions(group_id)
         if is_unused and group.is_empty:

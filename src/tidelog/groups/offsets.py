@@ -83,6 +83,8 @@ class Offsets:
         self._make_simple_group = make_simple_group
         self.committed = CommittedOffsets()
         self.guards = TransactionGuards()
+        self.commit_count = 0
+        self.deletion_count = 0
 
     # -- committing
 
@@ -170,6 +172,7 @@ class Offsets:
             wanted.committed_offset, wanted.committed_leader_epoch, metadata, effects.now_ms, expires_at_ms, topic_id
         )
         effects.write(encode_key(group_id, topic, wanted.partition_index), encode_value(committed))
+        self.commit_count += 1
         return NO_ERROR
 
     # -- fetching
@@ -234,6 +237,7 @@ class Offsets:
         is_there = self.committed.get(group_id, topic, partition) is not None
         if is_there or self.committed.is_pending(group_id, topic, partition):
             effects.write(encode_key(group_id, topic, partition), None)
+            self.deletion_count += 1
 
     def delete_all(self, group_id: str, effects: Effects) -> None:
         """With what transactions may still have for the group."""
@@ -242,6 +246,7 @@ class Offsets:
             places.update((topic, partition) for partition in partitions)  # type: ignore[misc]
         for topic, partition in places:
             effects.write(encode_key(group_id, topic, partition), None)
+        self.deletion_count += len(places)
 
     # -- what the records say
 

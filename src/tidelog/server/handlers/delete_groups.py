@@ -1,6 +1,7 @@
 """DeleteGroups: forget groups that have no members, with their offsets."""
 
 from tidelog.errors import KafkaError
+from tidelog.groups.classic.append_errors import answer_for
 from tidelog.groups.gathering import Gathering
 from tidelog.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.server.dispatch import Call
@@ -22,4 +23,4 @@ def handle_delete_groups(request: DeleteGroupsRequest, call: Call) -> Deferred[D
 
 
 def _failed(group_id: str, error: KafkaError) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(results=[DeletableGroupResult(group_id, error.code)])
+    return DeleteGroupsResponse(results=[DeletableGroupResult(group_id, answer_for(error).code)])

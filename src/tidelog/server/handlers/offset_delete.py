@@ -1,6 +1,7 @@
 """OffsetDelete: forget how far a group has come in some partitions."""
 
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
+from tidelog.groups.classic.append_errors import answer_for
 from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -39,4 +40,4 @@ def _unknown(topic: str, indexes: list[int]) -> OffsetDeleteResponseTopic:
 
 
 def _failed(error: KafkaError) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=error.code)
+    return OffsetDeleteResponse(error_code=answer_for(error).code)
