@@ -1,5 +1,6 @@
 """Kafka's own command line tools, of both versions, against a cluster of three brokers."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -12,6 +13,11 @@ from pathlib import Path
 
 from tests.clients.broker import TidelogCluster
 from tests.clients.driver import wait_until
+from tidelog.client.connection import ClientConnection
+from tidelog.errors import NO_ERROR
+from tidelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from tidelog.protocol.records import Record, build_batch
+from tidelog.runtime.socket_network import SocketNetwork
 from tools.apache_kafka import KAFKA_3, KAFKA_4, java_command, run_tool
 
 SOURCE = Path(__file__).resolve().parent / "java" / "Tools.java"
@@ -19,6 +25,8 @@ TOOLS = "org.apache.kafka.tools"
 VERSIONS = (KAFKA_3, KAFKA_4)
 RECORDS = 20_000
 PATIENCE_SECONDS = 60.0
+MAX_FRAME_BYTES = 1_000_000
+PRODUCE_BY_NAME_VERSION = 9
 
 
 class ToolBox:
@@ -258,11 +266,70 @@ def writes_verifiably(box: ToolBox, cluster: TidelogCluster) -> None:
 
 @tool("kafka-transactions describe-producers")
 def describes_producers(box: ToolBox, cluster: TidelogCluster) -> None:
-    printed = box.run(
-        *("TransactionsCommand", "--bootstrap-server", box.bootstrap),
-        *("describe-producers", "--topic", box.topic, "--partition", "0"), at_bootstrap=False,
-    )  # fmt: skip
+    printed = transactions(box, "describe-producers", "--topic", box.topic, "--partition", "0")
     assert len(printed.strip().splitlines()) > 1, printed
+
+
+@tool("kafka-transactions list, describe")
+def lists_transactions(box: ToolBox, cluster: TidelogCluster) -> None:
+    arguments = ("--topic", box.topic, "--num-records", "2000", "--record-size", "100", "--throughput", "-1")
+    properties = ("--producer-props", f"bootstrap.servers={box.bootstrap}")
+    main_class = f"{TOOLS}.ProducerPerformance"
+    run_tool(box.version, main_class, *arguments, "--transactional-id", box.topic, *properties)
+    assert re.search(rf"{box.topic}\s+[123]\s+\d+\s+CompleteCommit", transactions(box, "list"))
+    printed = transactions(box, "describe", "--transactional-id", box.topic)
+    assert re.search(rf"[123]\s+{box.topic}\s+\d+\s+\d+\s+CompleteCommit", printed), printed
+
+
+@tool("kafka-transactions find-hanging, abort")
+def aborts_a_hanging_transaction(box: ToolBox, cluster: TidelogCluster) -> None:
+    """One that no coordinator knows of: leaders take its first batch only while they verify nothing."""
+    alter = ("--alter", "--entity-type", "brokers", "--entity-default")
+    box.configs(*alter, "--add-config", "transaction.partition.verification.enable=false")
+    start_offset = box.offsets()[0]
+    producer_id = 4_000_000 + VERSIONS.index(box.version)
+    leader = write_hanging_batch(cluster, box.topic, producer_id)
+    box.configs(*alter, "--delete-config", "transaction.partition.verification.enable")
+    found = transactions(box, "find-hanging", "--broker-id", str(leader), "--max-transaction-timeout", "1")
+    assert re.search(rf"{box.topic}\s+0\s+{producer_id}\s+3\s+-1\s+{start_offset}\s", found), found
+    place = ("--topic", box.topic, "--partition", "0")
+    transactions(box, "abort", *place, "--start-offset", str(start_offset))
+    described = transactions(box, "describe-producers", *place)
+    assert re.search(rf"{producer_id}\s+3\s+\d+\s+0\s+\d+\s+None", described), described
+
+
+def transactions(box: ToolBox, *arguments: str) -> str:
+    """The tool wants to know the broker before it is told what to do."""
+    where = ("--bootstrap-server", box.bootstrap)
+    return box.run("TransactionsCommand", *where, *arguments, at_bootstrap=False)
+
+
+def write_hanging_batch(cluster: TidelogCluster, topic: str, producer_id: int) -> int:
+    """Which broker took it."""
+    two_hours_ago_ms = int((time.time() - 7200) * 1000)
+    batch = build_batch(
+        [Record(0, two_hours_ago_ms, None, b"hanging")],
+        producer_id=producer_id, producer_epoch=3, base_sequence=0, is_transactional=True,
+    )  # fmt: skip
+    topics = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, memoryview(batch))])]
+    request = ProduceRequest(transactional_id="nobody", acks=-1, timeout_ms=30_000, topic_data=topics)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        for broker_id, broker in cluster.brokers.items():
+            if asyncio.run(_produce(broker.bootstrap, request)) == NO_ERROR:
+                return broker_id
+        time.sleep(0.1)  # the setting is on its way to the leader
+    raise AssertionError(f"no broker took a batch for {topic}-0")
+
+
+async def _produce(bootstrap: str, request: ProduceRequest) -> int:
+    host, port = bootstrap.split(":")
+    connection = await ClientConnection.open(SocketNetwork(MAX_FRAME_BYTES), host, int(port), "compat")
+    try:
+        response = await connection.ask(request, ProduceResponse, version=PRODUCE_BY_NAME_VERSION)
+        return response.responses[0].partition_responses[0].error_code
+    finally:
+        connection.close()
 
 
 @tool("kafka-broker-api-versions")
