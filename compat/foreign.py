@@ -188,7 +188,11 @@ JAVA_LACKS = frozenset({Capability.TRANSACTIONS, Capability.DESCRIBE_TOPIC_PARTI
 FOREIGN_CLIENTS: Sequence[ForeignClient] = (
     JavaClient("Java 3.9", JAVA_LACKS | {Capability.REPLACE_CONFIGS}, version=KAFKA_3),
     JavaClient("Java 4.3", JAVA_LACKS | {Capability.REPLACE_CONFIGS}, version=KAFKA_4),
-    GoClient("franz-go", frozenset({Capability.TRANSACTIONS, Capability.DESCRIBE_GROUPS, Capability.DELETE_GROUPS})),
+    GoClient(
+        "franz-go",
+        frozenset({Capability.TRANSACTIONS, Capability.DESCRIBE_GROUPS, Capability.DELETE_GROUPS}),
+        {"consumer-group-static": "it leaves without its instance id, which Kafka refuses too"},
+    ),
     NodeClient(
         "kafkajs",
         GROUPS_AND_TRANSACTIONS

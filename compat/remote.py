@@ -4,7 +4,8 @@ import json
 import subprocess
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from tests.clients.driver import (
@@ -12,7 +13,10 @@ from tests.clients.driver import (
     ClientDriver,
     ClusterDescription,
     Consumed,
+    GroupDescription,
+    GroupMember,
     Isolation,
+    MemberOptions,
     NamedOffset,
     PartitionDescription,
     ProducerOptions,
@@ -51,12 +55,33 @@ def decode_consumed(found: Mapping[str, Any]) -> Consumed:
     return Consumed(found["offset"], found["timestamp_ms"], key, value, headers)
 
 
+class RemoteMember(GroupMember):
+    """A consumer in the program, by its name there."""
+
+    def __init__(self, ask: Callable[..., Any], name: str) -> None:
+        self._ask = ask
+        self.name = name
+
+    def poll(self) -> list[tuple[int, Consumed]]:
+        return [(partition, decode_consumed(found)) for partition, found in self._ask("member_poll", member=self.name)]
+
+    def assignment(self) -> frozenset[int]:
+        return frozenset(self._ask("member_assignment", member=self.name))
+
+    def commit(self) -> None:
+        self._ask("member_commit", member=self.name)
+
+    def close(self) -> None:
+        self._ask("member_close", member=self.name)
+
+
 class RemoteDriver(ClientDriver):
     def __init__(self, bootstrap: str, command: Sequence[str]) -> None:
         super().__init__(bootstrap)
         self._command = [*command, bootstrap]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
+        self._member_count = 0
 
     def close(self) -> None:
         if self._process is not None:
@@ -132,6 +157,29 @@ class RemoteDriver(ClientDriver):
 
     def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
         raise NotImplementedError
+
+    def join_group(self, group: str, topic: str, options: MemberOptions) -> GroupMember:
+        self._member_count += 1
+        member = RemoteMember(self._ask, str(self._member_count))
+        self._ask("join_group", group=group, topic=topic, member=member.name, **asdict(options))
+        return member
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        offset: int | None = self._ask("committed_offset", group=group, topic=topic, partition=partition)
+        return offset
+
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        self._ask("commit_offset", group=group, topic=topic, partition=partition, offset=offset)
+
+    def list_groups(self) -> set[str]:
+        return set(self._ask("list_groups"))
+
+    def describe_group(self, group: str) -> GroupDescription:
+        found = self._ask("describe_group", group=group)
+        return GroupDescription(found["state"], found["member_count"])
+
+    def delete_group(self, group: str) -> None:
+        self._ask("delete_group", group=group)
 
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False

@@ -67,6 +67,12 @@ type command struct {
 	Changes      map[string]*string `json:"changes"`
 	BeforeOffset int64              `json:"before_offset"`
 	Limit        int32              `json:"limit"`
+	Group        string             `json:"group"`
+	Member       string             `json:"member"`
+	InstanceID   *string            `json:"instance_id"`
+	Cooperative  bool               `json:"cooperative"`
+
+	IsAssignedByBroker bool `json:"is_assigned_by_broker"`
 }
 
 type driver struct {
@@ -74,6 +80,7 @@ type driver struct {
 	producers map[string]*kgo.Client
 	client    *kgo.Client
 	admin     *kadm.Client
+	members   map[string]*member
 }
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -91,7 +98,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	self := &driver{os.Args[1], map[string]*kgo.Client{}, client, kadm.NewClient(client)}
+	self := &driver{os.Args[1], map[string]*kgo.Client{}, client, kadm.NewClient(client), map[string]*member{}}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(make([]byte, 1<<20), 1<<28)
 	answers := json.NewEncoder(os.Stdout)
@@ -158,6 +165,20 @@ func (self *driver) perform(ctx context.Context, wanted *command) (any, error) {
 		return self.producerIDs(ctx, wanted)
 	case "page_of_topic_partitions":
 		return self.pageOfTopicPartitions(ctx, wanted)
+	case "join_group":
+		return nil, self.join(wanted)
+	case "member_poll":
+		return self.members[wanted.Member].poll(ctx)
+	case "member_assignment":
+		return self.members[wanted.Member].assignment(), nil
+	case "member_commit":
+		return nil, self.members[wanted.Member].client.CommitUncommittedOffsets(ctx)
+	case "member_close":
+		return nil, self.leave(wanted)
+	case "committed_offset":
+		return self.committedOffset(ctx, wanted)
+	case "commit_offset":
+		return nil, self.commitOffset(ctx, wanted)
 	default:
 		return nil, fmt.Errorf("unknown command %q", wanted.Do)
 	}

@@ -19,6 +19,7 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.CreateTopicsOptions;
 import org.apache.kafka.clients.admin.DescribeClusterResult;
 import org.apache.kafka.clients.admin.LogDirDescription;
@@ -52,9 +53,11 @@ public final class Driver {
     private final String bootstrap;
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     private final Admin admin;
+    private final Members members;
 
     private Driver(String bootstrap) {
         this.bootstrap = bootstrap;
+        this.members = new Members(bootstrap);
         this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
     }
 
@@ -69,6 +72,7 @@ public final class Driver {
     }
 
     private void close() {
+        members.close();
         producers.values().forEach(producer -> producer.close(Duration.ofSeconds(5)));
         admin.close(Duration.ofSeconds(5));
     }
@@ -126,6 +130,26 @@ public final class Driver {
                 return logDirSizes();
             case "producer_ids":
                 return producerIds(partition);
+            case "join_group":
+                return members.join(command);
+            case "member_poll":
+                return members.poll(command);
+            case "member_assignment":
+                return members.assignment(command);
+            case "member_commit":
+                return members.commit(command);
+            case "member_close":
+                return members.leave(command);
+            case "committed_offset":
+                return members.committedOffset(command, partition);
+            case "commit_offset":
+                return members.commitOffset(command, partition);
+            case "list_groups":
+                return listGroups();
+            case "describe_group":
+                return describeGroup(command.get("group").asText());
+            case "delete_group":
+                return done(admin.deleteConsumerGroups(List.of(command.get("group").asText())).all());
             default:
                 throw new IllegalArgumentException("unknown command " + command);
         }
@@ -207,7 +231,20 @@ public final class Driver {
         return taken;
     }
 
-    private static JsonNode fromRecord(ConsumerRecord<byte[], byte[]> record) {
+    private JsonNode listGroups() throws Exception {
+        ArrayNode groups = JSON.createArrayNode();
+        admin.listConsumerGroups().all().get().forEach(listing -> groups.add(listing.groupId()));
+        return groups;
+    }
+
+    private JsonNode describeGroup(String group) throws Exception {
+        ConsumerGroupDescription found = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+        ObjectNode described = JSON.createObjectNode();
+        described.put("state", found.state().toString());
+        return described.put("member_count", found.members().size());
+    }
+
+    static JsonNode fromRecord(ConsumerRecord<byte[], byte[]> record) {
         ObjectNode found = JSON.createObjectNode();
         found.put("offset", record.offset());
         found.put("timestamp_ms", record.timestamp());
