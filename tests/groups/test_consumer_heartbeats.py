@@ -24,6 +24,7 @@ from tidelog.errors import (
 from tidelog.groups.group import Membership
 from tidelog.groups.settings import GroupSettings
 from tidelog.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from tidelog.protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
 
 @pytest.fixture
@@ -367,6 +368,28 @@ def test_offsets_are_committed_in_the_member_epoch(coordinator: Coordinator) -> 
         group.check_offset_fetch(Membership("m1", 7))
     with pytest.raises(NonEmptyGroup):
         group.check_deletion()
+
+
+def commit_of(topic_id: bytes, partition: int) -> list[OffsetCommitRequestTopic]:
+    wanted = OffsetCommitRequestPartition(partition_index=partition, committed_offset=1)
+    return [OffsetCommitRequestTopic(name="a", topic_id=topic_id, partitions=[wanted])]
+
+
+def test_an_earlier_epoch_will_do_for_what_a_member_has_had_since(coordinator: Coordinator, cluster: Cluster) -> None:
+    topic_id = cluster.image.topics["a"].topic_id
+    rebalance_to_two(coordinator)
+
+    def commit(member_id: str, epoch: int, partition: int) -> None:
+        membership = Membership(member_id, epoch, None, commit_of(topic_id, partition))
+        coordinator.group.check_offset_commit(membership, is_transactional=False, api_version=10)
+
+    kept = min(partition for (_, partition), owner in coordinator.group.owners.items() if owner == "m1")
+    given = min(partition for (_, partition), owner in coordinator.group.owners.items() if owner == "m2")
+    commit("m1", 1, kept)
+    commit("m2", 2, given)
+    for member_id, epoch, partition in (("m1", 1, given), ("m1", 0, kept), ("m2", 1, given), ("m1", 3, kept)):
+        with pytest.raises(StaleMemberEpoch):
+            commit(member_id, epoch, partition)
 
 
 def test_a_group_is_described(coordinator: Coordinator, cluster: Cluster) -> None:

@@ -1,7 +1,9 @@
 """What every group can be asked, whichever protocol its members speak."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from tidelog.protocol.messages.offset_commit import OffsetCommitRequestTopic
 from tidelog.replicated.machine import Effects
 
 NO_GENERATION = -1
@@ -14,6 +16,8 @@ class Membership(NamedTuple):
     member_id: str = NO_MEMBER
     generation_or_epoch: int = NO_GENERATION
     instance_id: str | None = None
+    commits: Sequence[OffsetCommitRequestTopic] = ()
+    """What it wants to commit, if it does: an earlier epoch will do for what it has had since (KIP-1251)."""
 
 
 class Group(Protocol):

@@ -89,7 +89,8 @@ class Offsets:
     # -- committing
 
     def commit(self, request: OffsetCommitRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
-        member = Membership(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
+        epoch = request.generation_id_or_member_epoch
+        member = Membership(request.member_id, epoch, request.group_instance_id, request.topics)
         try:
             self._check_commit(request.group_id, member, caller.api_version)
         except KafkaError as error:

@@ -148,7 +148,10 @@ class ConsumerGroup:
             raise UnsupportedVersion(
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol"
             )
-        _check_epoch(member, known)
+        if known.is_classic or not member.commits or member.generation_or_epoch > known.epoch:
+            _check_epoch(member, known)
+        elif member.generation_or_epoch < known.epoch:
+            _check_since_when(member, known)
 
     def check_offset_fetch(self, member: Membership) -> None:
         if not member.member_id and member.generation_or_epoch < 0:
@@ -167,6 +170,23 @@ class ConsumerGroup:
 
     def write_tombstones(self, effects: Effects) -> None:
         records.erase_group(effects, self.group_id, self.members, self.regexes)
+
+
+def _check_since_when(said: Membership, known: Member) -> None:
+    """An epoch of the past will do for partitions that the member has had since then: nobody else can have read on."""
+    for topic in said.commits:
+        for partition in topic.partitions:
+            index = partition.partition_index
+            since = known.holds_since(topic.topic_id, index)
+            if since is None:
+                raise StaleMemberEpoch(
+                    f"Partition {topic.name}-{index} is not assigned or pending revocation for member."
+                )
+            if said.generation_or_epoch < since:
+                raise StaleMemberEpoch(
+                    f"Received member epoch {said.generation_or_epoch} is older than assignment epoch {since} "
+                    f"for partition {topic.name}-{index}."
+                )
 
 
 def _check_epoch(said: Membership, known: Member) -> None:

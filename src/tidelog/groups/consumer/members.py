@@ -70,6 +70,14 @@ class Member:
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
+    def holds_since(self, topic_id: Uuid, partition: int) -> int | None:
+        """The epoch in which it got what it has, or has not yet given up."""
+        for holdings in (self.assigned, self.revoking):
+            since = holdings.get(topic_id, {}).get(partition)
+            if since is not None:
+                return since
+        return None
+
     def with_epoch(self, epoch: int) -> "Member":
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
