@@ -108,16 +108,15 @@ class ClassicMembers:
     ) -> None:
         """If a static member has replaced the last one with the new protocol, the group is classic from now on."""
         memberships = self._memberships
-        others = [
-            known for known in group.members.values() if known not in (replaced, group.members.get(member.member_id))
-        ]
-        has_come_back = replaced is not None and not replaced.is_classic
-        if has_come_back and conversion.may_downgrade([*others, member], memberships.settings(), group.group_id):
-            targets = [(known, group.targets.get(known.member_id, {})) for known in others]
-            effects.records.clear()
-            effects.timers.clear()
-            conversion.downgrade(group, [*targets, (member, target)], memberships.image(), effects)
-            return
+        if replaced is not None and not replaced.is_classic:
+            leaving = (replaced.member_id, member.member_id)
+            others = [known for member_id, known in group.members.items() if member_id not in leaving]
+            if conversion.may_downgrade([*others, member], memberships.settings(), group.group_id):
+                targets = [(known, group.targets.get(known.member_id, {})) for known in others]
+                effects.records.clear()
+                effects.timers.clear()
+                conversion.downgrade(group, [*targets, (member, target)], memberships.image(), effects)
+                return
         memberships.keep_alive(group.group_id, member, effects)
         memberships.timers.on_joined(group.group_id, member.member_id, member.rebalance_timeout_ms, effects)
 

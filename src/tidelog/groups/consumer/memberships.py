@@ -142,7 +142,8 @@ class Memberships:
         for member in gone:
             logger.info("member goes group=%s member=%s reason=%s", group.group_id, member.member_id, reason)
             self.timers.forget(group.group_id, member.member_id, effects)
-        remaining = [member for member in group.members.values() if member not in gone]
+        gone_ids = {member.member_id for member in gone}
+        remaining = [member for member_id, member in group.members.items() if member_id not in gone_ids]
         if conversion.may_downgrade(remaining, self.settings(), group.group_id):
             targets = [(member, group.targets.get(member.member_id, {})) for member in remaining]
             conversion.downgrade(group, targets, self.image(), effects)
