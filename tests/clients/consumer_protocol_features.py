@@ -5,6 +5,7 @@ from tests.clients.features import Workbench, feature
 from tests.clients.group_features import (
     EVERYTHING,
     PARTITIONS,
+    member_outlives_its_coordinator,
     members_share_and_take_over,
     new_party,
     produce_everywhere,
@@ -78,3 +79,8 @@ def members_of_both_protocols_share_partitions(bench: Workbench) -> None:
         party.poll_until_shared(PARTITIONS)
         produce_everywhere(bench, party.topic, 5)
         party.poll_until_taken(15)
+
+
+@feature("consumer-group-through-coordinator-kill", Capability.CONSUMER_PROTOCOL, needs_cluster=True)
+def a_consumer_group_outlives_its_coordinator(bench: Workbench) -> None:
+    member_outlives_its_coordinator(bench, ASSIGNED)

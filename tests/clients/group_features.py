@@ -218,9 +218,13 @@ def groups_without_members_are_deleted(bench: Workbench) -> None:
 
 @feature("group-through-coordinator-kill", Capability.JOIN_GROUPS, needs_cluster=True)
 def a_group_outlives_its_coordinator(bench: Workbench) -> None:
+    member_outlives_its_coordinator(bench, MemberOptions())
+
+
+def member_outlives_its_coordinator(bench: Workbench, options: MemberOptions) -> None:
     with new_party(bench) as party:
         produce_everywhere(bench, party.topic, 10)
-        member = party.join()
+        member = party.join(options)
         party.poll_until_taken(10)
         member.commit()
         bench.wait_for_replicas(OFFSETS_TOPIC)

@@ -33,6 +33,8 @@ KEY_FEATURES = (
     "consume-through-leader-kill",
     "group-rebalance",
     "group-through-coordinator-kill",
+    "consumer-group-rebalance",
+    "consumer-group-through-coordinator-kill",
     "transaction-offsets",
     "transaction-through-leader-kill",
 )
