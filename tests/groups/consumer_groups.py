@@ -58,11 +58,12 @@ class Coordinator:
     def __init__(self, cluster: Cluster, settings: GroupSettings | None = None) -> None:
         self.cluster = cluster
         self.settings = settings or GroupSettings(group_initial_rebalance_delay_ms=0)
+        self._randomness = SeededRandomness(1)  # The same for all coordinators: member ids never come twice.
         self.shard = MemoryShard(self._machine)
 
     def _machine(self) -> GroupMachine:
         return GroupMachine(
-            settings=lambda: self.settings, image=lambda: self.cluster.image, randomness=SeededRandomness(1)
+            settings=lambda: self.settings, image=lambda: self.cluster.image, randomness=self._randomness
         )
 
     def fail_over(self) -> None:
