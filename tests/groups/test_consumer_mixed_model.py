@@ -53,6 +53,7 @@ class Mixture:
     def add_old(self) -> None:
         client = ClassicClient(self.coordinator, "")
         client.join()
+        client.sync()
         self.old.append(client)
 
     def remove_new(self) -> None:
