@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 from tidelog.client.bootstrap import Address
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import ClientConnection
+from tidelog.client.connections import Connections
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.errors import NO_ERROR, ConcurrentTransactions, KafkaError, error_of
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -29,8 +30,9 @@ class _Key(NamedTuple):
 class Coordinators:
     """Remembers who coordinates what, until somebody else turns out to."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, connections: Connections | None = None) -> None:
         self._cluster = cluster
+        self._connections = connections or cluster.connections
         self._found: dict[_Key, Address] = {}
 
     async def ask(
@@ -58,7 +60,7 @@ class Coordinators:
         address = self._found.get(_Key(key_type, key))
         if address is None:
             address = self._found[_Key(key_type, key)] = await self._find(key_type, key)
-        return await self._cluster.connections.to(address)
+        return await self._connections.to(address)
 
     def forget(self, key_type: KeyType, key: str) -> None:
         self._found.pop(_Key(key_type, key), None)

@@ -7,6 +7,8 @@ from typing import NamedTuple, TypeVar
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import ClientConnection
 from tidelog.client.coordinators import Coordinators, KeyType
+from tidelog.client.group_offsets import LAST_WITH_TOPIC_NAMES, commit_offsets
+from tidelog.client.transactional_producer import GroupMember
 from tidelog.errors import NO_ERROR, GroupIdNotFound, KafkaError, UnsupportedVersion, error_of, raise_error
 from tidelog.protocol.codec import decode
 from tidelog.protocol.errors import MalformedMessage
@@ -20,12 +22,6 @@ from tidelog.protocol.messages.consumer_group_describe import (
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from tidelog.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -39,8 +35,6 @@ DEFAULT_TIMEOUT_S = 30.0
 CONSUMER_KIND = "consumer"
 CLASSIC_KIND = "classic"
 DEAD = "Dead"
-LAST_WITH_TOPIC_NAMES = 9
-"""Of OffsetCommit and OffsetFetch: later versions name topics by their ids."""
 
 
 class GroupSummary(NamedTuple):
@@ -170,22 +164,7 @@ class GroupAdmin:
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """As nobody in particular: refused with UnknownMemberId while the group has members."""
-        topics: dict[str, OffsetCommitRequestTopic] = {}
-        for (topic, partition), offset in offsets.items():
-            entry = topics.setdefault(topic, OffsetCommitRequestTopic(name=topic))
-            entry.partitions.append(
-                OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
-            )
-        request = OffsetCommitRequest(group_id=group_id, topics=[*topics.values()])
-
-        async def attempt(connection: ClientConnection) -> None:
-            version = min(connection.version_of(OffsetCommitRequest), LAST_WITH_TOPIC_NAMES)
-            response = await connection.ask(request, OffsetCommitResponse, version=version, timeout_s=self._timeout_s)
-            for topic in response.topics:
-                for partition in topic.partitions:
-                    raise_error(partition.error_code, f"{topic.name}-{partition.partition_index}")
-
-        await self._ask(group_id, f"committing offsets of group {group_id}", attempt)
+        await commit_offsets(self._coordinators, GroupMember(group_id), offsets, timeout_s=self._timeout_s)
 
     async def delete(self, group_id: str) -> None:
         """Raises GroupIdNotFound, or NonEmptyGroup."""

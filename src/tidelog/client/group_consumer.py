@@ -1,0 +1,185 @@
+"""Reads the partitions that a group gives to this member: `poll`, and `commit` what was worked off."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from tidelog.client.classic_member import ClassicMember
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import ConsumedRecord, Consumer
+from tidelog.client.consumer_member import ConsumerMember
+from tidelog.client.consumer_settings import READ_COMMITTED
+from tidelog.client.coordinators import Coordinators
+from tidelog.client.group_member import GroupConsumerSettings, Membership
+from tidelog.client.group_offsets import commit_offsets, fetch_offsets
+from tidelog.client.offsets import list_offsets
+from tidelog.client.transactional_producer import GroupMember
+from tidelog.errors import FencedMemberEpoch, IllegalGeneration, StaleMemberEpoch, UnknownMemberId
+from tidelog.types import NO_OFFSET, TopicPartition
+
+__all__ = ["GroupConsumer", "GroupConsumerSettings"]
+
+REPLACED = (StaleMemberEpoch, FencedMemberEpoch, UnknownMemberId, IllegalGeneration)
+"""The group has moved on; heartbeats tell where to."""
+LOOK_AGAIN_S = 0.1
+MAX_STALE_COMMITS = 50
+
+OnRevoked = Callable[[frozenset[TopicPartition]], Awaitable[None]]
+
+
+class GroupConsumer:
+    """`async with GroupConsumer(cluster, "group", ["topic"]) as consumer`; for one task.
+
+    Partitions come and go within `poll` only: whoever has worked off what it returned last does not lose a partition in
+    the midst of it, unless the member was given up for dead; then its commits are refused. `on_revoked` is the last
+    chance to commit for partitions that go to somebody else. A member that lives and never polls keeps its partitions.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        topics: Sequence[str],
+        settings: GroupConsumerSettings | None = None,
+        *,
+        on_revoked: OnRevoked | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings or GroupConsumerSettings()
+        self._coordinators = Coordinators(cluster)
+        self._on_revoked = on_revoked
+        kind = ClassicMember if self._settings.is_classic else ConsumerMember
+        self._membership: Membership = kind(cluster, group_id, topics, self._settings)
+        self._reader: Consumer | None = None
+        self.positions: dict[TopicPartition, int] = {}
+        """The next offset of each partition that `poll` will return, as far as known."""
+
+    async def __aenter__(self) -> "GroupConsumer":
+        await self._cluster.topics_in_use(self._membership.topics)
+        self._membership.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leaves the group: the others need not wait for the session to end."""
+        try:
+            await self._stop_reading()
+        finally:
+            await self._membership.close()
+
+    @property
+    def member(self) -> GroupMember:
+        """For `TransactionalProducer.send_offsets`."""
+        return self._membership.member
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return self._membership.owned
+
+    # -- reading
+
+    async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
+        """All records that came together next; none if nothing comes in time."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        membership = self._membership
+        while True:
+            membership.changed.clear()
+            if membership.failure is not None:
+                raise membership.failure
+            if membership.wanted != membership.owned:
+                await self._take_over(membership.wanted)
+            remaining_s = None if deadline is None else max(deadline - loop.time(), 0.0)
+            is_waiting = not await self._start_reading()
+            records = await self._read(LOOK_AGAIN_S if is_waiting else remaining_s)
+            is_over = remaining_s == 0.0 if is_waiting else remaining_s is not None
+            if records or (is_over and not membership.changed.is_set()):
+                return records
+
+    async def _read(self, timeout_s: float | None) -> list[ConsumedRecord]:
+        """Until there is something, or the group wants something."""
+        waiting: list[asyncio.Task[Any]] = [asyncio.ensure_future(self._membership.changed.wait())]
+        polling: asyncio.Task[list[ConsumedRecord]] | None = None
+        if self._reader is not None:
+            polling = asyncio.ensure_future(self._reader.poll())
+            waiting.append(polling)
+        try:
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        if polling is None or polling.cancelled():
+            return []
+        records = polling.result()
+        for record in records:
+            self.positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        return records
+
+    async def _take_over(self, wanted: frozenset[TopicPartition]) -> None:
+        given_up = self._membership.owned - wanted
+        if given_up and self._on_revoked is not None:
+            with contextlib.suppress(*REPLACED):
+                await self._on_revoked(given_up)
+        await self._stop_reading()
+        self.positions = {key: offset for key, offset in self.positions.items() if key in wanted}
+        self._membership.own(wanted)
+
+    async def _start_reading(self) -> bool:
+        """False if the group does not tell us from where on."""
+        owned = self._membership.owned
+        if self._reader is None and owned:
+            try:
+                await self._find_positions(owned - self.positions.keys())
+            except REPLACED:
+                self._membership.hurry()
+                return False
+            reader = Consumer(self._cluster, self._settings.reading)
+            await reader.__aenter__()
+            self._reader = reader
+            await reader.assign(self.positions)
+        return True
+
+    async def _find_positions(self, partitions: frozenset[TopicPartition]) -> None:
+        if not partitions:
+            return
+        reading = self._settings.reading
+        committed = await fetch_offsets(
+            self._coordinators,
+            self.member,
+            partitions,
+            require_stable=reading.isolation_level == READ_COMMITTED,
+            timeout_s=self._settings.timeout_s,
+        )
+        new = {key: self._settings.start_at for key, offset in committed.items() if offset == NO_OFFSET}
+        if new:
+            found = await list_offsets(self._cluster, new, isolation_level=reading.isolation_level)
+            committed |= {key: found[key].offset for key in new}
+        self.positions |= committed
+
+    async def _stop_reading(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.__aexit__(None, None, None)
+
+    # -- how far we have come
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """What `poll` has returned counts as worked off; raises what the coordinator says to who is no member now."""
+        offsets = dict(self.positions) if offsets is None else offsets
+        stale_commits = 0
+        while offsets:
+            try:
+                await commit_offsets(self._coordinators, self.member, offsets, timeout_s=self._settings.timeout_s)
+                return
+            except StaleMemberEpoch:  # we are a member, and have not heard of the latest epoch
+                stale_commits += 1
+                if stale_commits > MAX_STALE_COMMITS:
+                    raise
+            self._membership.hurry()
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def rewind(self) -> None:
+        """Go on where the group has committed: what was read since then comes again."""
+        await self._stop_reading()
+        self.positions = {}
