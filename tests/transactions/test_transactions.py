@@ -128,6 +128,18 @@ def test_fencing_the_last_epoch_leads_to_a_new_producer_id(coordinator: Coordina
     assert coordinator.markers.written == {(1000, A0): [(LAST_EPOCH, False)]}
 
 
+def test_a_producer_of_an_older_epoch_does_not_end_the_transaction_of_its_successor(coordinator: Coordinator) -> None:
+    first = coordinator.producer(ID)
+    second = coordinator.producer(ID)
+    coordinator.add(ID, second, A0)
+    with pytest.raises(ProducerFenced):
+        coordinator.init(ID, expected=first)
+    assert coordinator.state(ID) is ONGOING
+    with pytest.raises(ConcurrentTransactions):
+        coordinator.init(ID, expected=second)
+    assert coordinator.state(ID) is PREPARE_ABORT
+
+
 # ---- partitions
 
 
@@ -303,7 +315,7 @@ def test_an_end_that_is_repeated_while_markers_are_written_is_asked_to_wait(coor
     with pytest.raises(InvalidTxnState):
         coordinator.end(ID, earlier, commit=False)
     with pytest.raises(ProducerFenced):
-        coordinator.end(ID, present)
+        coordinator.end(ID, ProducerIdentity(present.producer_id, present.producer_epoch + 1))
 
 
 def test_a_late_end_never_hits_the_next_transaction(coordinator: Coordinator) -> None:
@@ -342,6 +354,26 @@ def test_the_end_that_exhausts_the_epochs_gives_a_new_producer_id(coordinator: C
     again = coordinator.init(ID, expected=last)
     assert (again.producer_id, again.producer_epoch) == (1001, 0)
     coordinator.add(ID, ProducerIdentity(1001, 0), A0)
+
+
+@pytest.mark.parametrize("epoch", [0, LAST_CLIENT_EPOCH])
+def test_a_producer_that_knows_its_next_epoch_already_is_asked_to_wait_for_it(
+    coordinator: Coordinator, epoch: int
+) -> None:
+    producer = at_epoch(coordinator, epoch)
+    coordinator.add(ID, producer, A0)
+    following = coordinator.end(ID, producer)
+    for ask in (
+        lambda: coordinator.add(ID, following, A0),
+        lambda: coordinator.verify(ID, following, A0),
+        lambda: coordinator.end(ID, following, commit=False),
+        lambda: coordinator.init(ID, expected=following),
+    ):
+        with pytest.raises(ConcurrentTransactions):
+            ask()
+    coordinator.deliver()
+    coordinator.add(ID, following, A0)
+    coordinator.end(ID, following, commit=False)
 
 
 # ---- time

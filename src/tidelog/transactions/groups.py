@@ -31,6 +31,7 @@ from tidelog.replicated.machine import Effects
 from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
 from tidelog.transactions.rules import (
     check_expected,
+    check_owner,
     expected_identity,
     is_repeated_identity,
     needs_new_producer_id,
@@ -76,11 +77,8 @@ class TransactionGroups:
             return self._open(new.initialized(None, request.transaction_timeout_ms, effects.now_ms, None), effects)
         expected = expected_identity(request)
         check_expected(group, expected)
-        if group.state.is_prepared:
-            return ConcurrentTransactions("the members of the batch before it are still being ended")
         if group.state is ONGOING and any(member.partitions for member in self._members(group)):
-            if expected is not None and expected.producer_epoch != group.producer_epoch:
-                raise _stranger(group, expected)
+            check_owner(group, expected)
             self.abort(group, effects, "it is opened again")
             return ConcurrentTransactions("the members of an earlier driver are being aborted")
         return self._open(self._next_epoch(group, expected, request.transaction_timeout_ms, effects.now_ms), effects)

@@ -29,6 +29,7 @@ from tidelog.transactions.groups import TransactionGroups
 from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
 from tidelog.transactions.rules import (
     check_expected,
+    check_owner,
     check_producer,
     expected_identity,
     is_to_be_ended,
@@ -121,9 +122,8 @@ class TransactionMachine:
             transaction = created(request.transactional_id, self._take_producer_id(), timeout_ms, effects.now_ms)
         else:
             check_expected(transaction, expected)
-        if transaction.state.is_prepared:
-            return ConcurrentTransactions("the transaction before it is still ending")
         if transaction.state is ONGOING:
+            check_owner(transaction, expected)
             self._abort(transaction, effects, "its producer starts again")
             return ConcurrentTransactions("the transaction that was open is being aborted")
         return self._initialize(transaction, expected, timeout_ms, effects)

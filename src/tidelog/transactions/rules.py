@@ -16,12 +16,20 @@ def expected_identity(request: InitProducerIdRequest) -> ProducerIdentity | None
 
 def check_expected(transaction: Transaction, expected: ProducerIdentity | None) -> None:
     """The epoch is looked at when it is raised."""
+    if transaction.state.is_prepared:
+        raise still_ending()
     if expected is None or expected.producer_id == transaction.producer_id:
         return
     # The answer that told the new producer id may have been lost.
     is_repeated = expected.producer_id == transaction.previous_producer_id
     if not (is_repeated and expected.producer_epoch >= LAST_CLIENT_EPOCH):
         raise ProducerFenced(f"the producer id is {transaction.producer_id}, not {expected.producer_id}")
+
+
+def check_owner(transaction: Transaction, expected: ProducerIdentity | None) -> None:
+    """A producer that names itself ends an open transaction only if it is its own: Kafka lets older ones do it too."""
+    if expected is not None and expected != transaction.identity:
+        raise ProducerFenced(f"the epoch is {transaction.producer_epoch}, not {expected.producer_epoch}")
 
 
 def needs_new_producer_id(transaction: Transaction, expected: ProducerIdentity | None) -> bool:
@@ -32,13 +40,25 @@ def needs_new_producer_id(transaction: Transaction, expected: ProducerIdentity |
 
 def check_producer(transaction: Transaction | None, identity: ProducerIdentity) -> Transaction:
     """Whoever adds to a transaction is its present producer, and nothing of it is decided."""
+    if transaction is not None:
+        _check_not_ending(transaction, identity)
     if transaction is None or transaction.producer_id != identity.producer_id:
         raise InvalidProducerIdMapping
     if transaction.producer_epoch != identity.producer_epoch:
         raise ProducerFenced(f"the epoch is {transaction.producer_epoch}, not {identity.producer_epoch}")
     if transaction.state.is_prepared:
-        raise ConcurrentTransactions("the transaction before it is still ending")
+        raise still_ending()
     return transaction
+
+
+def _check_not_ending(transaction: Transaction, identity: ProducerIdentity) -> None:
+    """A producer knows its next epoch, or its next producer id, while the markers are on their way."""
+    if transaction.state.is_prepared and transaction.next_identity == identity:
+        raise still_ending()
+
+
+def still_ending() -> ConcurrentTransactions:
+    return ConcurrentTransactions("the transaction before it is still ending")
 
 
 def is_to_be_ended(
@@ -72,6 +92,7 @@ def is_repeated_identity(transaction: Transaction, identity: ProducerIdentity) -
 
 def _has_to_end_epoch(transaction: Transaction, identity: ProducerIdentity, *, is_commit: bool) -> bool:
     """The epoch alone tells whether a request is about this transaction, the one before it, or an older one."""
+    _check_not_ending(transaction, identity)
     is_repeated = is_repeated_identity(transaction, identity)
     if transaction.producer_id != identity.producer_id and not is_repeated:
         raise InvalidProducerIdMapping

@@ -68,6 +68,13 @@ class Transaction:
         return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
+    def next_identity(self) -> ProducerIdentity:
+        """Under which the producer goes on after this transaction; it is told before all markers are written."""
+        if self.has_epoch_per_transaction and self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdentity(self.next_producer_id, 0)
+        return self.identity
+
+    @property
     def has_epoch_per_transaction(self) -> bool:
         return self.client_version >= EPOCH_PER_TRANSACTION
 
@@ -154,9 +161,7 @@ class Transaction:
 
     def completed(self, now_ms: int) -> "Transaction":
         """All markers are written."""
-        identity = self.identity
-        if self.has_epoch_per_transaction and self.next_producer_id != NO_PRODUCER_ID:
-            identity = ProducerIdentity(self.next_producer_id, 0)
+        identity = self.next_identity
         return self._moved(
             COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
             producer_id=identity.producer_id,
