@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
+MAX_MESSAGE_LENGTH = 4_000
+
 
 class KafkaError(Exception):
     """Base of all errors that have a code on the wire; `str(error)` is the message for people."""
@@ -18,7 +20,9 @@ class KafkaError(Exception):
 
     @property
     def message(self) -> str:
-        return str(self) or (type(self).__doc__ or "").strip()
+        """Short enough to be sent, whatever it quotes."""
+        text = str(self) or (type(self).__doc__ or "").strip()
+        return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}..."
 
 
 ERRORS_BY_CODE: dict[int, type[KafkaError]] = {}

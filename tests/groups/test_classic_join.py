@@ -318,3 +318,10 @@ def test_member_that_joins_an_empty_group_again_brings_its_own_protocol() -> Non
     coordinator.shard.advance(DELAY_MS)
     response = joined.joined
     assert (response.generation_id, response.protocol_type, response.protocol_name) == (3, "connect", "compatible")
+
+
+def test_an_id_fits_into_a_text_however_long_the_name_of_the_client() -> None:
+    coordinator = Coordinator()
+    joined = coordinator.join(instance="x" * 32_767)
+    coordinator.shard.advance(DELAY_MS * 2)
+    assert len(joined.joined.member_id) < 2_000

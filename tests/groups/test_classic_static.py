@@ -120,3 +120,12 @@ def test_static_member_of_a_full_group_can_come_back() -> None:
     coordinator = Coordinator(group_max_size=1)
     coordinator.static("a")
     assert coordinator.join(instance="a").joined.generation_id == 1
+
+
+def test_who_has_no_instance_is_not_taken_for_the_one_without_a_name() -> None:
+    coordinator = Coordinator()
+    (static,) = coordinator.static("")
+    assert coordinator.join(version=3).is_given is False
+    assert coordinator.leave(leaving("")).left.members[0].error_code == UnknownMemberId.code
+    assert coordinator.group.static_members == {"": static}
+    assert static in coordinator.group.members

@@ -171,5 +171,5 @@ def _not_found(group_id: str, api_version: int) -> DescribedGroup:
         group_id=group_id,
         group_state="Dead",
         error_code=GroupIdNotFound.code,
-        error_message=f"Group {group_id} not found.",
+        error_message=GroupIdNotFound(f"Group {group_id} not found.").message,
     )

@@ -61,15 +61,13 @@ class Connection:
         self._in_wake_up = True
         try:
             route, call, outcome = self._dispatcher.start(frame, self)
+            self._take_outcome(outcome, route, call)
         except (MalformedMessage, UnknownApi, UnsupportedRequest) as error:
             log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
             self.channel.close(str(error))
-            return
         except Exception:
             log.exception("connection closed: the broker failed on a request peer=%s", self.peer)
             self.channel.close("the broker failed on a request")
-            return
-        self._take_outcome(outcome, route, call)
 
     def on_frames_done(self) -> None:
         self._in_wake_up = False
@@ -132,7 +130,13 @@ class Connection:
         self._answer(pending, route, call, response)
 
     def _answer(self, pending: _PendingAnswer, route: Route, call: Call, response: Response | None) -> None:
-        pending.parts = None if response is None else route.encode(response, call)
+        try:
+            pending.parts = None if response is None else route.encode(response, call)
+        except Exception:
+            # Whoever gives the answer goes on with those of others: here somebody would wait for ever.
+            log.exception("connection closed: an answer cannot be sent api=%s peer=%s", route.name, self.peer)
+            self.channel.close("the broker failed on a request")
+            return
         pending.is_ready = True
         pending.cancel = None
         self._send_ready()

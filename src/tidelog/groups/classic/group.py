@@ -178,6 +178,10 @@ class ClassicGroup:
         self._count_protocols(old, -1)
         self._count_protocols(new, 1)
 
+    def id_of_static(self, instance_id: str | None) -> str | None:
+        """Who is this static member now. An empty name is a name."""
+        return None if instance_id is None else self.static_members.get(instance_id)
+
     @property
     def rebalance_timeout_ms(self) -> int:
         """The most patient member counts."""

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 """How long the first JoinGroup of a member may wait: it cannot send heartbeats yet."""
+MAX_PREFIX_LENGTH = 1_000
+"""Of a member's id: with what follows it still has to fit into a text of the protocol."""
 NO_REBALANCE_TIMEOUT_BEFORE = 1
 MEMBER_ID_REQUIRED_FROM = 4
 NULLABLE_PROTOCOL_FROM = 7
@@ -93,7 +95,7 @@ class Joining:
         """A group that is too large, since the limit was lowered, loses whoever joins last."""
         limit = self._settings().group_max_size
         member = group.members.get(request.member_id)
-        if group.is_empty or (request.group_instance_id or "") in group.static_members:
+        if group.is_empty or group.id_of_static(request.group_instance_id) is not None:
             return
         if group.state is GroupState.PREPARING_REBALANCE:
             is_in = (member is not None and member.join_reply is not None) or group.waiting_join_count < limit
@@ -133,7 +135,7 @@ class Joining:
         self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects
     ) -> None:
         member_id = self._new_member_id(request.group_instance_id or caller.client_id)
-        known_id = group.static_members.get(request.group_instance_id or "")
+        known_id = group.id_of_static(request.group_instance_id)
         if known_id is not None:
             self._replace_static(group, group.members[known_id], member_id, request, caller, reply, effects)
         elif request.group_instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_FROM:
@@ -144,7 +146,7 @@ class Joining:
             self._add(group, member_id, request, caller, reply, effects)
 
     def _new_member_id(self, prefix: str) -> str:
-        return f"{prefix}-{uuid.UUID(bytes=self._randomness.bytes(16), version=4)}"
+        return f"{prefix[:MAX_PREFIX_LENGTH]}-{uuid.UUID(bytes=self._randomness.bytes(16), version=4)}"
 
     def _add(
         self,

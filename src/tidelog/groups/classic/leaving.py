@@ -67,7 +67,7 @@ def _remove(group: ClassicGroup, identity: MemberIdentity, effects: Effects) -> 
         effects.cancel_timer(session_key(group.group_id, member_id))
         return
     if member_id == NO_MEMBER:
-        member_id = group.static_members.get(identity.group_instance_id or "", NO_MEMBER)
+        member_id = group.id_of_static(identity.group_instance_id) or NO_MEMBER
     member = group.check_member(member_id, identity.group_instance_id)
     logger.info("member leaves group=%s member=%s reason=%s", group, member_id, identity.reason)
     group.remove(member, effects)

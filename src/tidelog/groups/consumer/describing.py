@@ -17,7 +17,8 @@ def described(
     group_id: str, group: Group | None, assignors: Sequence[str], image: ClusterImage
 ) -> messages.DescribedGroup:
     if not isinstance(group, ConsumerGroup):
-        missing = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+        what = "not found" if group is None else "is not a consumer group"
+        missing = GroupIdNotFound(f"Group {group_id} {what}.").message
         return messages.DescribedGroup(group_id=group_id, error_code=GroupIdNotFound.code, error_message=missing)
     return messages.DescribedGroup(
         group_id=group_id,
