@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -305,7 +305,7 @@ def test_options_of_the_other_direction_are_refused() -> None:
 )
 def test_what_spark_adds_passes(name: str) -> None:
     assert read_options(BASE | {name: "x"}, is_stream=True) == stream()
-    assert write_options(BOOTSTRAP | {name: "x"}, is_stream=True) == write()
+    assert replace(write_options(BOOTSTRAP | {name: "x"}, is_stream=False), checkpoint=None) == write()
 
 
 def test_options_of_spark_that_mean_nothing_here_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
@@ -360,8 +360,40 @@ def test_settings_for_writing() -> None:
         kafka__max__block__ms="3000",
     )
     client = ClientSettings(acks=1, compression=Codec.ZSTD, batch_bytes=1000, delivery_timeout_s=9.0, timeout_s=3.0)
-    assert found == WriteOptions("localhost:29092", "orders", False, client)
+    assert found == WriteOptions("localhost:29092", "orders", is_best_effort=True, client=client)
     assert write(kafka__acks="all", kafka__compression__type="none") == write()
+
+
+def test_rows_are_written_exactly_once_unless_that_is_too_much() -> None:
+    stream = write_options(BOOTSTRAP, is_stream=True)
+    assert (stream.is_exactly_once, stream.is_best_effort) == (True, False)
+    assert not write(delivery="At-Least-Once").is_exactly_once
+    assert not write(kafka__acks="1").is_exactly_once
+    job = write_options(BOOTSTRAP, is_stream=False)
+    assert (job.is_exactly_once, job.is_best_effort) == (True, True)
+    assert not write_options(BOOTSTRAP | {"delivery": "exactly-once"}, is_stream=False).is_best_effort
+
+
+def test_what_transactions_are_named_after() -> None:
+    found = write(checkpointLocation="/tmp/it", kafka__transactional__id="copies")
+    assert (found.checkpoint, found.transactional_id) == ("/tmp/it", "copies")
+    assert write(kafka__transaction__timeout__ms="5000").client.transaction_timeout_ms == 5000
+
+
+@pytest.mark.parametrize(
+    ("options", "is_stream", "reason"),
+    [
+        ({"delivery": "exactly-once", "kafka.acks": "1"}, True, "'delivery' cannot be exactly-once unless"),
+        ({"batchId": "3", "delivery": "at-least-once"}, False, "'batchId' says what was written before"),
+        ({"batchId": "3", "kafka.transactional.id": "x"}, True, "'batchId' is for batches"),
+        ({"batchId": "3"}, False, "'batchId' needs 'kafka.transactional.id'"),
+    ],
+)
+def test_options_of_exactly_once_that_contradict_each_other(
+    options: dict[str, str], is_stream: bool, reason: str
+) -> None:
+    with pytest.raises(OptionError, match=reason):
+        write_options(BOOTSTRAP | options, is_stream=is_stream)
 
 
 def test_settings_of_the_other_direction_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
@@ -377,7 +409,10 @@ def test_settings_of_the_other_direction_have_no_effect(caplog: pytest.LogCaptur
         ("kafka.batch.size", "0", "must be a whole number"),
         ("kafka.delivery.timeout.ms", "1m", "must be a whole number"),
         ("kafka.key.serializer", "x", "is not supported: keys and values are bytes"),
-        ("kafka.transactional.id", "x", "is not supported: writing in transactions"),
+        ("kafka.transactional.id", "a#b", "must be without '#'"),
+        ("kafka.transaction.timeout.ms", "0", "must be a whole number"),
+        ("delivery", "at-most-once", "must be exactly-once or at-least-once, not 'at-most-once'"),
+        ("batchId", "-1", "must be a whole number"),
         ("topic", "  ", "is empty"),
     ],
 )

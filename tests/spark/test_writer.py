@@ -38,7 +38,8 @@ from tidelog.spark.option_values import OptionError
 from tidelog.spark.options import WriteOptions
 from tidelog.spark.source import DefaultSource
 from tidelog.spark.source_errors import BrokersAway, UnknownTopic
-from tidelog.spark.writer import BatchWriter, Written, check_columns, write_rows
+from tidelog.spark.tickets import Written
+from tidelog.spark.writer import BatchWriter, check_columns, write_rows
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def test_rows_reach_the_partitions_of_their_keys_in_order(
     topic = new_topic(partitions=5, suffix=codec.name)
     groups = [keyed_rows(start, start + 4000) for start in range(0, 20_000, 4000)]
     options = options_for(running_broker, topic, compression=codec, batch_bytes=20_000)
-    written = write_rows(iter(groups), options, batch_id=None)
+    written = write_rows(iter(groups), options)
     found = read_all(running_broker.bootstrap, topic, 20_000)
     assert sorted(int(read.value or b"") for read in found) == list(range(20_000))
     assert all(read.partition == partition_of_key(read.key or b"", 5) for read in found)
@@ -209,7 +210,7 @@ def test_keys_land_where_other_clients_put_them(running_broker: TidelogProcess, 
         producer.produce(theirs, b"", key)
     assert producer.flush(30) == 0
     rows = pa.record_batch([pa.array(keys, pa.binary()), pa.array([b""] * len(keys))], schema=KEYED)
-    write_rows(iter([rows]), options_for(running_broker, ours), batch_id=None)
+    write_rows(iter([rows]), options_for(running_broker, ours))
     places = [
         {(read.key, read.partition) for read in read_all(running_broker.bootstrap, topic, len(keys))}
         for topic in (ours, theirs)
@@ -223,7 +224,7 @@ def test_a_record_larger_than_its_topic_allows_is_refused_by_name(
     topic = new_topic(max_message_bytes="10000")
     rows = pa.record_batch({"value": pa.array([b"small", bytes(50_000), b"small"])})
     with pytest.raises(NotWritten, match=rf"A record of 50\d\d\d bytes for {topic}-0 .*\. Raise max\.message\.bytes"):
-        write_rows(iter([rows]), options_for(running_broker, topic), batch_id=None)
+        write_rows(iter([rows]), options_for(running_broker, topic))
 
 
 def test_batches_larger_than_the_topic_allows_are_divided(
@@ -231,7 +232,7 @@ def test_batches_larger_than_the_topic_allows_are_divided(
 ) -> None:
     topic = new_topic(max_message_bytes="10000")
     options = options_for(running_broker, topic)
-    write_rows(iter([keyed_rows(0, 5000)]), options, batch_id=None)
+    write_rows(iter([keyed_rows(0, 5000)]), options)
     found = read_all(running_broker.bootstrap, topic, 5000)
     assert [int(read.value or b"") for read in found] == list(range(5000))
 
@@ -241,20 +242,20 @@ def test_a_topic_that_does_not_exist_is_made_by_the_broker(
 ) -> None:
     topic = new_topic() + ".made-by-writing"
     rows = pa.record_batch({"topic": pa.array([topic]), "value": pa.array(["1"])})
-    write_rows(iter([rows]), options_for(running_broker, None), batch_id=None)
+    write_rows(iter([rows]), options_for(running_broker, None))
     assert [read.value for read in read_all(running_broker.bootstrap, topic, 1)] == [b"1"]
 
 
 def test_a_topic_that_cannot_exist_is_refused_by_name(running_broker: TidelogProcess) -> None:
     rows = pa.record_batch({"value": pa.array(["1"])})
     with pytest.raises(UnknownTopic, match="Topic 'no/such' cannot be written to"):
-        write_rows(iter([rows]), options_for(running_broker, "no/such"), batch_id=None)
+        write_rows(iter([rows]), options_for(running_broker, "no/such"))
 
 
 def test_brokers_that_are_away_are_named() -> None:
     options = WriteOptions("127.0.0.1:1", "orders", client=ClientSettings(timeout_s=0.1))
     with pytest.raises(BrokersAway, match=r"brokers at 127\.0\.0\.1:1 could not be asked"):
-        write_rows(iter([pa.record_batch({"value": pa.array(["1"])})]), options, batch_id=None)
+        write_rows(iter([pa.record_batch({"value": pa.array(["1"])})]), options)
 
 
 def test_tasks_one_after_another_are_one_producer_to_the_broker(
@@ -262,7 +263,7 @@ def test_tasks_one_after_another_are_one_producer_to_the_broker(
 ) -> None:
     topic = new_topic()
     for _ in range(3):
-        write_rows(iter([keyed_rows(0, 10)]), options_for(running_broker, topic), batch_id=None)
+        write_rows(iter([keyed_rows(0, 10)]), options_for(running_broker, topic))
     assert len(producers_of(running_broker, topic)) == 1
     assert [read.value for read in read_all(running_broker.bootstrap, topic, 30)] == [b"%d" % n for n in range(10)] * 3
 
@@ -276,8 +277,8 @@ def test_rows_that_break_off_leave_the_next_write_as_it_was(
 
     topic = new_topic()
     with pytest.raises(RuntimeError, match="broke off"):
-        write_rows(breaking(), options_for(running_broker, topic), batch_id=None)
-    write_rows(iter([keyed_rows(10, 20)]), options_for(running_broker, topic), batch_id=None)
+        write_rows(breaking(), options_for(running_broker, topic))
+    write_rows(iter([keyed_rows(10, 20)]), options_for(running_broker, topic))
     assert [read.value for read in read_all(running_broker.bootstrap, topic, 10)] == [b"%d" % n for n in range(10, 20)]
 
 

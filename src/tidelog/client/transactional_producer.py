@@ -9,6 +9,7 @@ from tidelog.client.connection import ClientConnection
 from tidelog.client.coordinators import Coordinators, KeyType
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.producer import Producer
+from tidelog.client.producer_batch import Identity
 from tidelog.client.producer_settings import ProducerSettings
 from tidelog.client.retries import GaveUp
 from tidelog.client.transactional_identity import TransactionalIdentity
@@ -62,6 +63,20 @@ class TransactionalProducer(Producer):
         )
         super().__init__(cluster, clock, settings, self._identity)
         self._has_offsets = False
+
+    @classmethod
+    def resumed(
+        cls, cluster: Cluster, clock: Clock, transactional_id: str, identity: Identity, *, timeout_s: float
+    ) -> "TransactionalProducer":
+        """Ends a transaction that others have written to as the same producer; not to be entered.
+
+        Speaks as before KIP-890, as those others do: they have told the coordinator of their partitions themselves.
+        """
+        producer = cls(cluster, clock, transactional_id, timeout_s=timeout_s)
+        producer._identity.take(identity.producer_id, identity.producer_epoch)
+        producer.begin()
+        producer._has_offsets = True
+        return producer
 
     async def __aenter__(self) -> "TransactionalProducer":
         await super().__aenter__()

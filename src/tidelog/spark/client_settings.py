@@ -12,6 +12,8 @@ from tidelog.spark.option_values import OptionError, parsed
 
 FETCH_BYTES = 4 * 1024 * 1024
 BATCH_BYTES = 512 * 1024
+TRANSACTION_TIMEOUT_MS = 900_000
+"""The longest that brokers allow unless they are told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class ClientSettings:
     compression: Codec = Codec.NONE
     batch_bytes: int = BATCH_BYTES
     delivery_timeout_s: float = 120.0
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
 
 
 def client_settings(given: Mapping[str, str], side: Side, **others: Any) -> ClientSettings:

@@ -1,6 +1,7 @@
 """Brings the batches of one task to their partitions, through the client's thread.
 
-Who the producer is, is decided here and nowhere else: a transaction would begin in `begin` and end in `finish`.
+Who the producer is, is decided here and nowhere else: an idle one of this process, or with a ticket one that writes in
+the transaction of its driver, who ends it.
 """
 
 import asyncio
@@ -10,8 +11,12 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.encoded_batches import BatchProducer, EncodedBatch
 from tidelog.client.metadata import TopicMetadata
 from tidelog.client.pipeline import ConnectionLost
+from tidelog.client.producer_batch import Identity
+from tidelog.client.producer_identity import ProducerIdentity
 from tidelog.client.producer_settings import ProducerSettings
 from tidelog.client.retries import Attempts, GaveUp, is_retriable, reason_of
+from tidelog.client.transaction_group import member_identity, shared_identity
+from tidelog.client.transactional_identity import TransactionalIdentity
 from tidelog.errors import (
     KafkaError,
     MessageTooLarge,
@@ -20,8 +25,10 @@ from tidelog.errors import (
 )
 from tidelog.spark import client_thread
 from tidelog.spark.client_settings import ClientSettings
+from tidelog.spark.commits import SHUT_OUT, coordinators_of, shut_out
 from tidelog.spark.options import WriteOptions
 from tidelog.spark.source_errors import BrokersAway, SourceError, UnknownTopic
+from tidelog.spark.tickets import GroupTicket, SharedTicket, Task, Ticket, check_may_share
 from tidelog.types import TopicPartition
 
 MISSING_TOPIC_S = 5.0
@@ -44,8 +51,10 @@ class LentProducer:
         self._owner = asyncio.get_running_loop().create_task(self._own())
 
     @classmethod
-    async def open(cls, cluster: Cluster, settings: ProducerSettings) -> "LentProducer":
-        lent = cls(BatchProducer(cluster, settings))
+    async def open(
+        cls, cluster: Cluster, settings: ProducerSettings, identity: ProducerIdentity | None = None
+    ) -> "LentProducer":
+        lent = cls(BatchProducer(cluster, settings, identity))
         await lent._is_open.wait()
         return lent
 
@@ -68,13 +77,22 @@ _idle_producers: WeakKeyDictionary[Cluster, dict[ProducerSettings, list[LentProd
 class Delivery:
     """`begin`, then `send` as often as needed, then `finish`; or `abandon` at any time after `begin`."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, ticket: Ticket | None = None, task: Task | None = None) -> None:
         self._options = options
         self._settings = producer_settings(options.client)
+        self._ticket = ticket
+        self._task = task or Task()
+        self._lent: LentProducer | None = None
         self._sending: client_thread.Started[None] | None = None
 
-    def begin(self, batch_id: int | None) -> None:
-        """`batch_id` is that of the micro-batch, None outside of streams."""
+    @property
+    def member_id(self) -> str | None:
+        """Who the driver lets win."""
+        return self._ticket.opened.member_id(self._task.member) if isinstance(self._ticket, GroupTicket) else None
+
+    def begin(self) -> None:
+        if isinstance(self._ticket, SharedTicket):
+            check_may_share(self._task)
         client_thread.run(self._begin())
 
     def topic(self, name: str) -> TopicMetadata:
@@ -85,12 +103,12 @@ class Delivery:
         """Returns when there was room for the batch before: the next can be encoded meanwhile. This one is the
         producer's from now on."""
         self._wait_for_room()
-        self._sending = client_thread.start(self._lent.producer.send(topic_partition, EncodedBatch(data, record_count)))
+        self._sending = client_thread.start(self._send(topic_partition, EncodedBatch(data, record_count)))
 
     def finish(self) -> None:
         """Returns when all in-sync replicas have everything."""
         self._wait_for_room()
-        self._sending = client_thread.start(self._lent.producer.flush())
+        self._sending = client_thread.start(self._flush())
         self._wait_for_room()
         client_thread.run(self._end())
 
@@ -103,19 +121,57 @@ class Delivery:
     async def _begin(self) -> None:
         self._cluster = client_thread.cluster_for(self._options.bootstrap, self._options.client)
         self._idle = _idle_producers.setdefault(self._cluster, {}).setdefault(self._settings, [])
-        self._lent = self._idle.pop() if self._idle else await LentProducer.open(self._cluster, self._settings)
+
+    async def _send(self, topic_partition: TopicPartition, batch: EncodedBatch) -> None:
+        if self._lent is None:
+            self._lent = await self._producer()
+        await self._lent.producer.send(topic_partition, batch)
+
+    async def _flush(self) -> None:
+        if self._lent is not None:
+            await self._lent.producer.flush()
+
+    async def _producer(self) -> LentProducer:
+        if self._ticket is None:
+            return self._idle.pop() if self._idle else await LentProducer.open(self._cluster, self._settings)
+        identity = await self._transactional_identity(self._ticket)
+        identity.begin()
+        return await LentProducer.open(self._cluster, self._settings, identity)
+
+    async def _transactional_identity(self, ticket: Ticket) -> TransactionalIdentity:
+        client, coordinators = self._options.client, coordinators_of(self._cluster)
+        if isinstance(ticket, SharedTicket):
+            shared = Identity(ticket.producer_id, ticket.producer_epoch, is_transactional=True)
+            return shared_identity(coordinators, ticket.transactional_id, shared, timeout_s=client.timeout_s)
+        identity = member_identity(
+            coordinators,
+            ticket.opened,
+            self._task.member,
+            timeout_s=client.timeout_s,
+            transaction_timeout_ms=client.transaction_timeout_ms,
+        )
+        await identity.initialize()
+        return identity
 
     async def _end(self) -> None:
-        self._idle.append(self._lent)
+        if self._lent is not None and self._ticket is None:
+            self._idle.append(self._lent)
+        elif self._lent is not None:
+            await self._lent.close()
 
     async def _abandon(self) -> None:
-        await self._lent.close()
+        if self._lent is not None:
+            await self._lent.close()
 
     def _wait_for_room(self) -> None:
         sending, self._sending = self._sending, None
         try:
             if sending is not None:
                 sending.result()
+        except SHUT_OUT as error:
+            if self._ticket is None:
+                raise NotWritten(why_not_written(error, self._options.bootstrap)) from error
+            raise shut_out(self._options, error) from error
         except (KafkaError, ConnectionLost, GaveUp) as error:
             raise NotWritten(why_not_written(error, self._options.bootstrap)) from error
 

@@ -7,7 +7,7 @@ from typing import Any
 from tidelog.config.nearest import nearest_name
 from tidelog.spark.client_settings import refuse
 from tidelog.spark.kafka_settings import KAFKA_SETTINGS, PREFIX, REFUSED, SECURITY_PROTOCOL, WITHOUT_EFFECT, Side
-from tidelog.spark.option_table import BY_LOWER_NAME, OPTIONS, Option, Query, is_sparks_own
+from tidelog.spark.option_table import BY_LOWER_NAME, CHECKPOINT, OPTIONS, Option, Query, is_sparks_own
 from tidelog.spark.option_values import OptionError, parsed
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,8 @@ class GivenOptions:
         self._values: dict[str, Any] = {}
         self.kafka: dict[str, str] = {}
         """Settings of Kafka's clients, by name without the prefix."""
+        self.checkpoint: str | None = None
+        """Where Spark keeps the query's own progress."""
         self._without_effect: list[str] = []
         for name, text in options.items():
             self._take(name, text)
@@ -37,6 +39,8 @@ class GivenOptions:
     def _take(self, name: str, text: str) -> None:
         lower = name.lower()
         option = BY_LOWER_NAME.get(lower)
+        if lower == CHECKPOINT:
+            self.checkpoint = text
         if option is not None:
             self._take_option(option, text)
         elif lower.startswith(PREFIX):

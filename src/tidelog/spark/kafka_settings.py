@@ -65,6 +65,12 @@ def _one_of(text: str, meanings: Mapping[str, T]) -> T:
     return found
 
 
+def _transactional_id(text: str) -> str:
+    if "#" in text:
+        raise BadValue("must be without '#'")
+    return str(words(text))
+
+
 POSITIVE_INT = whole_number(at_least=1, at_most=2**31 - 1)
 
 KAFKA_SETTINGS = (
@@ -126,8 +132,8 @@ KAFKA_SETTINGS = (
         words,
         "text",
         "none",
-        "Reserved for publishing the progress of a stream as a consumer group; no group is joined, and until brokers "
-        "have groups nothing is published.",
+        "The consumer group as which the progress of a stream is published after each micro-batch, for whoever watches "
+        "its lag. Nothing is read from it, no group is joined, and a group that has members is left alone.",
     ),
     KafkaSetting(
         "acks",
@@ -172,7 +178,26 @@ KAFKA_SETTINGS = (
         milliseconds,
         "milliseconds",
         "`120000`",
-        "How long to go on asking for the topic while brokers are away.",
+        "How long to go on asking for the topic, and for the coordinator of the transaction, while brokers are away.",
+    ),
+    KafkaSetting(
+        "transactional.id",
+        Side.WRITE,
+        ("transactional_id",),
+        _transactional_id,
+        "text",
+        "from the query's id",
+        "What the transactions of the query are named after. It stands for one checkpoint: another query, or the same "
+        "with a new checkpoint, needs another. Needed where the sink cannot read the checkpoint, and for `batchId`.",
+    ),
+    KafkaSetting(
+        "transaction.timeout.ms",
+        Side.WRITE,
+        ("transaction_timeout_ms",),
+        POSITIVE_INT,
+        "milliseconds",
+        "`900000`",
+        "How long a batch may take before it is aborted. Brokers allow at most their `transaction.max.timeout.ms`.",
     ),
 )
 
@@ -190,7 +215,6 @@ REFUSED = {
     "interceptor.classes": "they could change records on their way",
     "partitioner.class": "there is no Java to run it; rows with a key go where Kafka's own partitioner puts them, "
     "and a column 'partition' says it for each row",
-    "transactional.id": "writing in transactions is not supported yet",
 }
 """By name, why."""
 
@@ -244,7 +268,6 @@ WITHOUT_EFFECT = frozenset(
         "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms",
-        "transaction.timeout.ms",
     }
 )
 """Kafka's clients know them; here nothing depends on them."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+from tidelog.spark.guarantees import guarantee
 from tidelog.spark.option_values import (
     assignment,
     boolean,
@@ -232,6 +233,26 @@ OPTIONS = (
         "none",
         "The topic that all rows go to; without it a column `topic` says it for each row.",
     ),
+    Option(
+        "delivery",
+        (Query.WRITE,),
+        guarantee,
+        "`exactly-once`, `at-least-once`",
+        "`exactly-once`",
+        "`exactly-once`: rows are written in transactions; a batch counts as a whole or not at all, and once however "
+        "often it is run, for whoever reads with `isolation.level=read_committed`. `at-least-once`: as Spark's own "
+        "sink does. The default is weaker with `kafka.acks` other than `all`, and for batches (not streams) to brokers "
+        "without transaction groups, that is Apache Kafka. Tidelog's own.",
+    ),
+    Option(
+        "batchId",
+        (Query.WRITE,),
+        AT_LEAST_ZERO,
+        "number",
+        "none",
+        "For batches that are numbered and may be run again, as in `foreachBatch`: a number that was written already "
+        "under the same `kafka.transactional.id`, which must be given too, is not written again. Tidelog's own.",
+    ),
     Option("fetchOffset.numRetries", READ, AT_LEAST_ZERO, "number", "", "See `kafka.default.api.timeout.ms`.", False),
     Option(
         "fetchOffset.retryIntervalMs",
@@ -256,7 +277,8 @@ OPTIONS = (
 
 BY_LOWER_NAME = {option.name.lower(): option for option in OPTIONS}
 
-SPARK_OWN = frozenset({"path", "paths", "checkpointlocation", "queryname"})
+CHECKPOINT = "checkpointlocation"
+SPARK_OWN = frozenset({"path", "paths", CHECKPOINT, "queryname"})
 SPARK_OWN_PREFIXES = ("_", "spark.", "asyncprogresstracking")
 """What Spark itself adds to a query's options, or reads from them."""
 

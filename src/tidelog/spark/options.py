@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelog.client.producer_settings import ACKS_ALL
 from tidelog.spark.client_settings import ClientSettings, client_settings
 from tidelog.spark.given_options import GivenOptions
+from tidelog.spark.guarantees import Guarantee
 from tidelog.spark.kafka_settings import BOOTSTRAP, PREFIX, Side
 from tidelog.spark.offsets import EARLIEST, LATEST, partitions_text
 from tidelog.spark.option_table import BY_LOWER_NAME, SUBSCRIPTIONS, Query
@@ -50,7 +52,21 @@ class WriteOptions:
     topic: str | None = None
     """For all rows; without it each row names its own."""
     include_headers: bool = False
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    is_best_effort: bool = False
+    """Rows are written at least once by brokers that can do no better."""
+    checkpoint: str | None = None
+    batch_id: int | None = None
+    """Of rows that are one batch among others, written by one job each."""
     client: ClientSettings = field(default_factory=ClientSettings)
+
+    @property
+    def is_exactly_once(self) -> bool:
+        return self.guarantee is Guarantee.EXACTLY_ONCE
+
+    @property
+    def transactional_id(self) -> str | None:
+        return self.client.transactional_id
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
@@ -78,12 +94,34 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
 def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
     """Raises OptionError. Streams and batches are written with the same options."""
     given = GivenOptions(options, Query.WRITE)
-    return WriteOptions(
+    client = client_settings(given.kafka, Side.WRITE)
+    asked: Guarantee | None = given.get("delivery")
+    found = WriteOptions(
         bootstrap=_bootstrap(given),
         topic=given.get("topic"),
         include_headers=given.get("includeHeaders", False),
-        client=client_settings(given.kafka, Side.WRITE),
+        guarantee=asked or (Guarantee.EXACTLY_ONCE if client.acks == ACKS_ALL else Guarantee.AT_LEAST_ONCE),
+        is_best_effort=asked is None and not is_stream and given.get("batchId") is None,
+        checkpoint=given.checkpoint,
+        batch_id=given.get("batchId"),
+        client=client,
     )
+    _check_exactly_once(found, is_stream=is_stream)
+    return found
+
+
+def _check_exactly_once(found: WriteOptions, *, is_stream: bool) -> None:
+    if found.is_exactly_once and found.client.acks != ACKS_ALL:
+        raise OptionError("Option 'delivery' cannot be exactly-once unless 'kafka.acks' is all")
+    if not found.is_exactly_once and found.batch_id is not None:
+        raise OptionError(
+            "Option 'batchId' says what was written before, which is not known of rows written with"
+            " 'delivery' = 'at-least-once'"
+        )
+    if found.batch_id is not None and is_stream:
+        raise OptionError("Option 'batchId' is for batches; Spark numbers those of a stream")
+    if found.batch_id is not None and found.transactional_id is None:
+        raise OptionError("Option 'batchId' needs 'kafka.transactional.id', the name of what the batch is one of")
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:

@@ -2,17 +2,33 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from tidelog.config.nearest import nearest_name
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.randomness import SystemRandomness
+from tidelog.spark import commits
 from tidelog.spark.option_values import OptionError
 from tidelog.spark.options import WriteOptions
+from tidelog.spark.query_names import QueryName, stream_name
+from tidelog.spark.source_errors import SourceError
+from tidelog.spark.tickets import (
+    GroupTicket,
+    NotExactlyOnce,
+    NoTicket,
+    SharedTicket,
+    Task,
+    Ticket,
+    Written,
+    is_written_already,
+    this_task,
+    ticket_of,
+    written,
+)
 from tidelog.types import NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
@@ -34,45 +50,68 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 """What a row may have, and in which types; `value` it must have. Other columns are not written."""
 
-BATCH_ID = "streaming.sql.batchId"
 _MANY_PARTITIONS = 1 << 16
 
 
-@dataclass(frozen=True)
-class Written(WriterCommitMessage):
-    """What one task wrote: all in-sync replicas have it."""
-
-    record_counts: Mapping[TopicPartition, int]
-
-
 class BatchWriter(DataSourceArrowWriter):
+    """The same object writes, commits and aborts: Spark keeps it as it was when it was sent to the tasks."""
+
     def __init__(self, options: WriteOptions, schema: "StructType") -> None:
         check_columns(schema, options)
         self._options = options
+        self._ticket: Ticket | NoTicket | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        if self._options.is_exactly_once and self._ticket is None:
+            self._ticket = _ticket_or_reason(self._options, lambda: _name_of_job(self._options))
+        return self.__dict__.copy()
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
-        return write_rows(iterator, self._options, batch_id=None)
+        return write_rows(iterator, self._options, self._ticket, this_task()._replace(batch_id=None, query_id=None))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if isinstance(self._ticket, GroupTicket | SharedTicket):
+            commits.commit(self._options, self._ticket, written(messages), self._options.batch_id)
         _log_written("rows written", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _log_written("writing was broken off, and what tasks wrote stays", messages)
+        if isinstance(self._ticket, GroupTicket | SharedTicket):
+            commits.abort(self._options, self._ticket)
+        _log_written("writing was broken off", messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
+    """For each micro-batch Spark makes two: one is sent to the tasks, the other knows only what they bring back.
+
+    What shuts earlier runs out belongs into `__getstate__`: the second one must not do it, and is never sent.
+    """
+
     def __init__(self, options: WriteOptions, schema: "StructType") -> None:
         check_columns(schema, options)
         self._options = options
+        self._ticket: Ticket | NoTicket | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        if self._options.is_exactly_once and self._ticket is None:
+            self._ticket = _ticket_or_reason(self._options, lambda: stream_name(self._options))
+        return self.__dict__.copy()
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
-        return write_rows(iterator, self._options, batch_id=_batch_id())
+        return write_rows(iterator, self._options, self._ticket, this_task())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        if self._options.is_exactly_once:
+            found = written(messages)
+            ticket = ticket_of(found) or commits.open_ticket(self._options, stream_name(self._options))
+            if ticket is not None:
+                commits.commit(self._options, ticket, found, batchId)
         _log_written(f"rows of a micro-batch written: batch_id={batchId}", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        _log_written(f"a micro-batch was broken off, and what tasks wrote stays: batch_id={batchId}", messages)
+        ticket = ticket_of(written(messages))
+        if ticket is not None:
+            commits.abort(self._options, ticket)
+        _log_written(f"a micro-batch was broken off: batch_id={batchId}", messages)
 
 
 # -- on the driver
@@ -100,33 +139,47 @@ def refuse_overwriting(is_overwriting: bool) -> None:
 
 def _log_written(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     total: Counter[TopicPartition] = Counter()
-    for message in messages:
-        if isinstance(message, Written):
-            total.update(message.record_counts)
+    for message in written(messages):
+        total.update(message.record_counts)
     log.info("%s records=%d partitions=%d", what, total.total(), len(total))
+
+
+def _name_of_job(options: WriteOptions) -> QueryName:
+    return QueryName(options.transactional_id or f"spark-job-{uuid4()}")
+
+
+def _ticket_or_reason(options: WriteOptions, name: Callable[[], QueryName]) -> Ticket | NoTicket | None:
+    try:
+        return commits.open_ticket(options, name(), options.batch_id)
+    except (SourceError, OptionError) as error:
+        return NoTicket(str(error))
 
 
 # -- in a task
 
 
-def _batch_id() -> int | None:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    text = None if context is None else context.getLocalProperty(BATCH_ID)
-    return None if text is None else int(text)
-
-
-def write_rows(batches: "Iterator[pa.RecordBatch]", options: WriteOptions, batch_id: int | None) -> Written:
+def write_rows(
+    batches: "Iterator[pa.RecordBatch]",
+    options: WriteOptions,
+    ticket: Ticket | NoTicket | None = None,
+    task: Task | None = None,
+) -> Written:
     """Returns when everything is acknowledged. Rows are encoded here while the client's thread sends those before."""
+    if isinstance(ticket, NoTicket):
+        raise NotExactlyOnce(ticket.reason)
+    task = task or Task()
+    if ticket is not None and is_written_already(ticket, task):
+        for _ in batches:
+            pass
+        return Written({}, ticket)
     from tidelog.spark.delivery import Delivery
     from tidelog.spark.writing import RowEncoder
 
     client = options.client
     first_partition = SystemRandomness().below(_MANY_PARTITIONS)
     encoder = RowEncoder(options.topic, client.compression, client.batch_bytes, first_partition)
-    delivery = Delivery(options)
-    delivery.begin(batch_id)
+    delivery = Delivery(options, ticket, task)
+    delivery.begin()
     try:
         for rows in batches:
             _write(rows, encoder, delivery)
@@ -136,7 +189,7 @@ def write_rows(batches: "Iterator[pa.RecordBatch]", options: WriteOptions, batch
     except BaseException:
         delivery.abandon()
         raise
-    return Written(dict(encoder.counts))
+    return Written(dict(encoder.counts), ticket, delivery.member_id if encoder.counts else None)
 
 
 def _write(rows: "pa.RecordBatch", encoder: "RowEncoder", delivery: "Delivery") -> None:

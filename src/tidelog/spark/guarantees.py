@@ -1,0 +1,18 @@
+"""How often a row is written: what the option `delivery` says."""
+
+from enum import Enum
+
+from tidelog.spark.option_values import BadValue
+
+
+class Guarantee(Enum):
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+def guarantee(text: str) -> Guarantee:
+    try:
+        return Guarantee(text.strip().lower())
+    except ValueError:
+        names = " or ".join(each.value for each in Guarantee)
+        raise BadValue(f"must be {names}, not {text!r}") from None
