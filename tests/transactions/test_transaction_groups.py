@@ -1,5 +1,7 @@
 """Transaction groups: one record decides for all members."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.transactions.driving import A0, A1, B0, OLD, TIMEOUT_MS, Coordinator
@@ -10,8 +12,12 @@ from tidelog.errors import (
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTxnState,
+    PolicyViolation,
     ProducerFenced,
 )
+from tidelog.replicated.entries import batch_of
+from tidelog.replicated.machine import Effects
+from tidelog.replicated.memory_shard import Written
 from tidelog.transactions.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -102,9 +108,7 @@ def test_exhausted_epochs_of_a_group_lead_to_a_new_producer_id(coordinator: Coor
     driver = coordinator.producer(GROUP)
     known = coordinator.known(GROUP)
     assert known is not None
-    aged = type(known)(
-        **{name: getattr(known, name) for name in known.__slots__} | {"producer_epoch": LAST_CLIENT_EPOCH}
-    )
+    aged = replace(known, producer_epoch=LAST_CLIENT_EPOCH)
     coordinator.shard.perform(lambda machine, effects: machine.ledger.write(aged, effects))
     driver = ProducerIdentity(driver.producer_id, LAST_CLIENT_EPOCH)
     writer(coordinator, driver, "task", A0)
@@ -146,6 +150,23 @@ def test_a_member_that_has_not_written_may_start_again(coordinator: Coordinator,
     assert coordinator.producer(member(driver, "task")) == (first.producer_id, 1)
     with pytest.raises(ProducerFenced):
         coordinator.add(member(driver, "task"), first, A0)
+
+
+def test_a_member_that_starts_again_too_often_gets_a_new_producer_id(
+    coordinator: Coordinator, driver: ProducerIdentity
+) -> None:
+    name = member(driver, "task")
+    coordinator.init(name)
+    known = coordinator.known(name)
+    assert known is not None
+    aged = replace(known, producer_epoch=LAST_CLIENT_EPOCH)
+    coordinator.shard.perform(lambda machine, effects: machine.ledger.write(aged, effects))
+    identity = coordinator.producer(name)
+    assert identity == (1002, 0)
+    coordinator.add(name, identity, A0)
+    coordinator.end(GROUP, driver, batch_id=0, winners=[name])
+    coordinator.deliver()
+    assert coordinator.markers.written == {(1002, A0): [(1, True)]}
 
 
 def test_nobody_goes_on_under_the_name_of_a_member_that_has_written(
@@ -433,3 +454,65 @@ def test_a_group_is_never_empty_as_kafka_means_it(coordinator: Coordinator, driv
     coordinator.producer(GROUP)
     states.add(coordinator.state(GROUP))
     assert states == {ONGOING, COMPLETE_COMMIT}
+
+
+# ---- many members
+
+LARGEST_BATCH = 1_048_588
+"""Kafka's default of max.message.bytes."""
+
+
+def batch_bytes(written: object) -> int:
+    assert isinstance(written, Written)
+    effects = Effects(0)
+    effects.records += written.records
+    return len(batch_of(effects))
+
+
+def many_members(coordinator: Coordinator, driver: ProducerIdentity) -> list[str]:
+    """As many as a group takes."""
+    names: list[str] = []
+    while True:
+        name = member(driver, f"{len(names)} of those that have a {'very ' * 40}long name")
+        try:
+            coordinator.init(name)
+        except PolicyViolation:
+            return names
+        names.append(name)
+
+
+def test_a_group_with_as_many_members_as_it_takes_is_ended_in_batches_that_can_be_written(
+    coordinator: Coordinator, driver: ProducerIdentity
+) -> None:
+    names = many_members(coordinator, driver)
+    assert len(names) >= 3000
+    for name in names[:-100]:
+        known = coordinator.known(name)
+        assert known is not None
+        coordinator.add(name, known.identity, A0)
+    before = len(coordinator.shard.log)
+    coordinator.end(GROUP, driver, batch_id=1, winners=names)
+    coordinator.crash()
+    coordinator.deliver()
+    coordinator.shard.advance(0)
+    assert coordinator.state(GROUP) is COMPLETE_COMMIT
+    assert member_names(coordinator) == []
+    assert max(map(batch_bytes, coordinator.shard.log[before:])) < LARGEST_BATCH
+
+
+@pytest.mark.parametrize("is_opened_again", [True, False])
+def test_idle_members_of_a_large_group_are_forgotten_in_batches_that_can_be_written(
+    coordinator: Coordinator, driver: ProducerIdentity, is_opened_again: bool
+) -> None:
+    many_members(coordinator, driver)
+    before = len(coordinator.shard.log)
+    if is_opened_again:
+        with pytest.raises(ConcurrentTransactions):
+            coordinator.init(GROUP)
+    else:
+        coordinator.end(GROUP, driver, commit=False)
+    coordinator.crash()
+    coordinator.shard.advance(0)
+    assert coordinator.state(GROUP) is COMPLETE_ABORT
+    assert member_names(coordinator) == []
+    assert max(map(batch_bytes, coordinator.shard.log[before:])) < LARGEST_BATCH / 4

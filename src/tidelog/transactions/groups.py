@@ -28,7 +28,7 @@ from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.transaction_groups import MemberId, parse_member
 from tidelog.replicated.machine import Effects
-from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
+from tidelog.transactions.ledger import MAX_FORGOTTEN_BYTES, MarkerOrder, TransactionLedger, id_bytes
 from tidelog.transactions.rules import (
     check_expected,
     check_owner,
@@ -44,7 +44,7 @@ from tidelog.transactions.states import (
     PREPARE_COMMIT,
     TransactionState,
 )
-from tidelog.transactions.timers import set_timeout
+from tidelog.transactions.timers import TimerKey, TimerKind, set_timeout
 from tidelog.transactions.transaction import (
     EPOCH_PER_TRANSACTION,
     NO_BATCH_ID,
@@ -56,8 +56,8 @@ from tidelog.types import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 
-MAX_MEMBERS = 20_000
-"""So that the record that names all winners fits into a batch."""
+MAX_MEMBER_BYTES = 800_000
+"""Of the ids of all members, so that the record that names the winners fits into a batch."""
 
 
 class TransactionGroups:
@@ -77,18 +77,23 @@ class TransactionGroups:
             return self._open(new.initialized(None, request.transaction_timeout_ms, effects.now_ms, None), effects)
         expected = expected_identity(request)
         check_expected(group, expected)
-        if group.state is ONGOING and any(member.partitions for member in self._members(group)):
+        if group.state is ONGOING and self._must_be_aborted(group):
             check_owner(group, expected)
             self.abort(group, effects, "it is opened again")
             return ConcurrentTransactions("the members of an earlier driver are being aborted")
         return self._open(self._next_epoch(group, expected, request.transaction_timeout_ms, effects.now_ms), effects)
 
+    def _must_be_aborted(self, group: Transaction) -> bool:
+        """Before it is opened again: its members have written, or are too many to be forgotten at once."""
+        is_large = self._ledger.member_bytes(group.transactional_id) > MAX_FORGOTTEN_BYTES
+        return is_large or any(member.partitions for member in self._members(group))
+
     def _next_epoch(
-        self, group: Transaction, expected: ProducerIdentity | None, timeout_ms: int, now_ms: int
+        self, transaction: Transaction, expected: ProducerIdentity | None, timeout_ms: int, now_ms: int
     ) -> Transaction:
-        # That nobody has written since it was opened makes it as good as empty.
-        closed = replace(group, state=EMPTY) if group.state is ONGOING else group
-        new_producer_id = self._take_producer_id() if needs_new_producer_id(group, expected) else None
+        # That nobody has written since a group was opened makes it as good as empty.
+        closed = replace(transaction, state=EMPTY) if transaction.state is ONGOING else transaction
+        new_producer_id = self._take_producer_id() if needs_new_producer_id(transaction, expected) else None
         return closed.initialized(
             None if expected is None else expected.producer_epoch, timeout_ms, now_ms, new_producer_id
         )
@@ -125,8 +130,7 @@ class TransactionGroups:
         group = self.check_open(member_id)
         member = self._ledger.get(request.transactional_id)
         if member is None:
-            if self._ledger.member_count(group.transactional_id) >= MAX_MEMBERS:
-                raise PolicyViolation(f"{group.transactional_id} has {MAX_MEMBERS} members already")
+            self._check_room(group, request.transactional_id)
             member = created(
                 request.transactional_id, self._take_producer_id(), request.transaction_timeout_ms, effects.now_ms
             )
@@ -135,13 +139,17 @@ class TransactionGroups:
             raise ProducerFenced(f"{request.transactional_id} has written already")
         expected = expected_identity(request)
         check_expected(member, expected)
-        initialized = member.initialized(
-            None if expected is None else expected.producer_epoch, request.transaction_timeout_ms, effects.now_ms, None
-        )
+        initialized = self._next_epoch(member, expected, request.transaction_timeout_ms, effects.now_ms)
         self._ledger.write(initialized, effects)
         return InitProducerIdResponse(
             error_code=NO_ERROR, producer_id=initialized.producer_id, producer_epoch=initialized.producer_epoch
         )
+
+    def _check_room(self, group: Transaction, transactional_id: str) -> None:
+        taken_bytes = self._ledger.member_bytes(group.transactional_id)
+        if taken_bytes + id_bytes(transactional_id) > MAX_MEMBER_BYTES:
+            count = self._ledger.member_count(group.transactional_id)
+            raise PolicyViolation(f"{group.transactional_id} has {count} members already, and no room for more")
 
     def _members(self, group: Transaction) -> list[Transaction]:
         return self._ledger.members_of(group.transactional_id)
@@ -247,11 +255,11 @@ class TransactionGroups:
             self._ledger.write(group.completed(effects.now_ms), effects)
 
     def finish(self, group: Transaction, effects: Effects) -> None:
-        """The same for all members that are done, or have nothing to be ended."""
+        """The same for all members that are done, or have nothing to be ended, however many steps that takes."""
         done = [member for member in self._members(group) if self._ledger.is_done(member)]
-        for member in done:
-            self._ledger.forget(member, effects)
-        if len(done) == self._ledger.member_count(group.transactional_id):
+        if not self._ledger.forget_some(done, effects):
+            effects.set_timer(TimerKey(TimerKind.FINISH, group.transactional_id), 0)
+        elif len(done) == self._ledger.member_count(group.transactional_id):
             self._ledger.write(group.completed(effects.now_ms), effects)
 
 

@@ -1,8 +1,8 @@
 """All transactions of one partition of the state topic, and the markers that are on their way for them."""
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from tidelog.errors import UnsupportedVersion
@@ -13,6 +13,10 @@ from tidelog.transactions.transaction import Transaction, decode_key, decode_tra
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+MAX_FORGOTTEN_BYTES = 100_000
+"""What is forgotten in one step must fit into a batch."""
+TOMBSTONE_OVERHEAD_BYTES = 20
 
 
 class MarkerOrder(NamedTuple):
@@ -32,6 +36,8 @@ class TransactionLedger:
         self.by_id: dict[str, Transaction] = {}
         self._members: dict[str, dict[str, None]] = defaultdict(dict)
         """The members of each transaction group, in the order in which they came."""
+        self._member_bytes: Counter[str] = Counter()
+        """How much room the ids of a group's members take."""
         self._unwritten: dict[str, tuple[MarkerOrder, set[TopicPartition]]] = {}
         """Where a marker is on its way: soft, since after a reload all of them are sent again."""
 
@@ -44,6 +50,9 @@ class TransactionLedger:
     def member_count(self, group_id: str) -> int:
         return len(self._members.get(group_id, ()))
 
+    def member_bytes(self, group_id: str) -> int:
+        return self._member_bytes[group_id]
+
     def __iter__(self) -> Iterator[Transaction]:
         return iter(list(self.by_id.values()))
 
@@ -54,6 +63,16 @@ class TransactionLedger:
 
     def forget(self, transaction: Transaction, effects: Effects) -> None:
         effects.write(encode_key(transaction.transactional_id), None)
+
+    def forget_some(self, transactions: Iterable[Transaction], effects: Effects) -> bool:
+        """As many as one step can take; whether these were all."""
+        size_bytes = 0
+        for transaction in transactions:
+            if size_bytes >= MAX_FORGOTTEN_BYTES:
+                return False
+            self.forget(transaction, effects)
+            size_bytes += len(effects.records[-1].key) + TOMBSTONE_OVERHEAD_BYTES
+        return True
 
     def replay(self, record: StateRecord) -> None:
         try:
@@ -71,7 +90,10 @@ class TransactionLedger:
         transactional_id = transaction.transactional_id
         self.by_id[transactional_id] = transaction
         if (member := parse_member(transactional_id)) is not None:
-            self._members[member.group_id][transactional_id] = None
+            others = self._members[member.group_id]
+            if transactional_id not in others:
+                others[transactional_id] = None
+                self._member_bytes[member.group_id] += id_bytes(transactional_id)
         elif not transaction.state.is_prepared:
             self._unwritten.pop(transactional_id, None)
 
@@ -80,9 +102,12 @@ class TransactionLedger:
         self._unwritten.pop(transactional_id, None)
         if (member := parse_member(transactional_id)) is not None:
             others = self._members.get(member.group_id, {})
-            others.pop(transactional_id, None)
+            if transactional_id in others:
+                del others[transactional_id]
+                self._member_bytes[member.group_id] -= id_bytes(transactional_id)
             if not others:
                 self._members.pop(member.group_id, None)
+                self._member_bytes.pop(member.group_id, None)
 
     # ---- markers
 
@@ -111,3 +136,8 @@ class TransactionLedger:
         """Of the transaction; while it ends, those that lack their marker."""
         _, left = self._unwritten.get(transaction.transactional_id, (None, None))
         return transaction.partitions if left is None else frozenset(left)
+
+
+def id_bytes(transactional_id: str) -> int:
+    """The room that it takes among others in a record."""
+    return len(transactional_id.encode()) + 2

@@ -49,7 +49,6 @@ from tidelog.types import NO_PRODUCER_ID, TopicPartition
 logger = logging.getLogger(__name__)
 
 FINISH_RETRY_MS = 1000
-MAX_EXPIRED_AT_ONCE = 1000
 NEXT_EXPIRED_MS = 100
 
 Outcome: TypeAlias = Response | KafkaError
@@ -298,11 +297,9 @@ class TransactionMachine:
         settings = self._settings()
         oldest_ms = effects.now_ms - settings.transactional_id_expiration_ms
         expired = [each for each in self.ledger if each.updated_at_ms <= oldest_ms and _may_expire(each)]
-        for transaction in expired[:MAX_EXPIRED_AT_ONCE]:
-            self.ledger.forget(transaction, effects)
+        is_all = self.ledger.forget_some(expired, effects)
         if expired:
             logger.info("forgetting transactional ids that are not used any more count=%d", len(expired))
-        is_all = len(expired) <= MAX_EXPIRED_AT_ONCE
         interval_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
         effects.set_timer(EXPIRATION, interval_ms if is_all else NEXT_EXPIRED_MS)
 
