@@ -17,8 +17,11 @@ from tidelog.cli.client_session import (
 from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidelog.cli.group_reading import GroupReading
     from tidelog.client.cluster import Cluster
-    from tidelog.client.consumer import Consumer
+    from tidelog.client.consumer import ConsumedRecord, Consumer
     from tidelog.types import TopicPartition
 
 DESCRIPTION = """\
@@ -34,6 +37,12 @@ what to print of each record: %%t topic, %%p partition, %%o offset, %%T timestam
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("consume", help="print the records of a topic", description=DESCRIPTION)
     parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "--group",
+        metavar="NAME",
+        help="share the partitions with others of this group, and go on where the group has come to;"
+        " --from-beginning is for a group that is new",
+    )
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--from-beginning", action="store_true", help="start with the oldest record there is")
     start.add_argument(
@@ -71,20 +80,41 @@ def _format_option(text: str) -> str:
 
 
 async def _consume(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
-
+    if options.group is not None and (options.partition or options.offset is not None):
+        raise Refused(
+            "--group decides which partitions are read, and from where on; leave --partition and --offset out"
+        )
     partitions = await _partitions(cluster, options)
     printer = _Printer(options)
     try:
         cancel_on_interrupt()
-        async with Consumer(cluster, ConsumerSettings(reset_to=BEGINNING)) as consumer:
-            await consumer.assign(await _starts(cluster, partitions, options))
-            if sys.stderr.isatty():
-                note(_greeting(options, len(partitions)))
-            await printer.print_all(consumer)
+        if sys.stderr.isatty():
+            note(_greeting(options, len(partitions)))
+        if options.group is None:
+            await _read_alone(cluster, partitions, printer, options)
+        else:
+            await _read_in_group(cluster, printer, options)
     except asyncio.CancelledError:
         pass  # Ctrl-C is the ordinary end
     note(f"{plural(printer.printed, 'record')} read from {options.topic}")
+
+
+async def _read_alone(
+    cluster: "Cluster", partitions: "list[TopicPartition]", printer: "_Printer", options: argparse.Namespace
+) -> None:
+    from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
+
+    async with Consumer(cluster, ConsumerSettings(reset_to=BEGINNING)) as consumer:
+        await consumer.assign(await _starts(cluster, partitions, options))
+        await printer.print_all(consumer)
+
+
+async def _read_in_group(cluster: "Cluster", printer: "_Printer", options: argparse.Namespace) -> None:
+    from tidelog.cli.group_reading import GroupReading
+
+    async with GroupReading(cluster, options.group, options.topic, from_beginning=options.from_beginning) as reading:
+        printer.on_printed = reading.done
+        await printer.print_all(reading)
 
 
 async def _partitions(cluster: "Cluster", options: argparse.Namespace) -> "list[TopicPartition]":
@@ -118,6 +148,8 @@ async def _starts(
 
 
 def _greeting(options: argparse.Namespace, count: int) -> str:
+    if options.group is not None:
+        return f"waiting for records of {options.topic} for group {options.group}; Ctrl-C ends"
     what = "records" if options.from_beginning or options.offset is not None else "new records"
     hint = "" if what == "records" else "; --from-beginning shows those that are there"
     return f"waiting for {what} of {options.topic} ({plural(count, 'partition')}){hint}; Ctrl-C ends"
@@ -131,8 +163,9 @@ class _Printer:
         self._max_records: int | None = options.max_messages
         self._timeout_s: float | None = options.timeout
         self.printed = 0
+        self.on_printed: Callable[[Sequence[ConsumedRecord]], None] | None = None
 
-    async def print_all(self, consumer: "Consumer") -> None:
+    async def print_all(self, consumer: "Consumer | GroupReading") -> None:
         """Until there are enough, or nothing comes any more."""
         output = sys.stdout.buffer
         while self._max_records is None or self.printed < self._max_records:
@@ -145,3 +178,5 @@ class _Printer:
                 output.write(self._format(record))
             output.flush()
             self.printed += len(records)
+            if self.on_printed is not None:
+                self.on_printed(records)

@@ -1,0 +1,61 @@
+"""Reading as a member of a group, for `tidelog consume --group`: what was printed is committed, every few seconds."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import ConsumedRecord, ConsumerSettings
+from tidelog.client.group_consumer import REPLACED, GroupConsumer, GroupConsumerSettings
+from tidelog.client.offsets import BEGINNING, END
+from tidelog.types import TopicPartition
+
+COMMIT_EVERY_S = 5.0
+
+
+class GroupReading:
+    """As a Consumer; it must be told with `done` what was printed."""
+
+    def __init__(self, cluster: Cluster, group_id: str, topic: str, *, from_beginning: bool) -> None:
+        start_at = BEGINNING if from_beginning else END
+        settings = GroupConsumerSettings(start_at=start_at, reading=ConsumerSettings(reset_to=start_at))
+        self._consumer = GroupConsumer(cluster, group_id, [topic], settings, on_revoked=self._hand_over)
+        self._printed: dict[TopicPartition, int] = {}
+        self._commit_at = 0.0
+
+    async def __aenter__(self) -> "GroupReading":
+        await self._consumer.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._commit()
+        finally:
+            await self._consumer.__aexit__(kind, error, traceback)
+
+    def done(self, records: Sequence[ConsumedRecord]) -> None:
+        self._printed |= {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
+
+    async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
+        now = asyncio.get_running_loop().time
+        deadline = None if timeout_s is None else now() + timeout_s
+        while True:
+            remaining_s = COMMIT_EVERY_S if deadline is None else min(deadline - now(), COMMIT_EVERY_S)
+            records = await self._consumer.poll(max(remaining_s, 0.0))
+            if now() >= self._commit_at:
+                await self._commit()
+            if records or (deadline is not None and remaining_s < COMMIT_EVERY_S):
+                return records
+
+    async def _hand_over(self, partitions: frozenset[TopicPartition]) -> None:
+        await self._commit()
+
+    async def _commit(self) -> None:
+        """Whoever is no member any more prints its records twice: the group begins again where it has committed."""
+        self._commit_at = asyncio.get_running_loop().time() + COMMIT_EVERY_S
+        offsets, self._printed = self._printed, {}
+        with suppress(*REPLACED):
+            await self._consumer.commit(offsets)
