@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 from bench import probes, wire
 from bench.peers import FIRST_TOPIC, START_LIMIT_SECONDS, KafkaPeer, Peer, Peers, TidelogPeer
@@ -12,6 +13,11 @@ from tools.zookeeper import ZooKeeper
 
 BROKER_IDS = (1, 2, 3)
 REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+KAFKA_COORDINATORS = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
 KAFKA_SHORT_SESSIONS = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
 ZOOKEEPER_SHORT_SESSIONS = {"zookeeper.session.timeout.ms": "1000"}
 
@@ -105,13 +111,13 @@ class KafkaCluster(Cluster):
 
     name = KafkaPeer.name
     title = KafkaPeer.title
-    session_settings: Mapping[str, str] = {}
+    session_settings: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         controller_ports = {broker_id: free_port() for broker_id in BROKER_IDS}
         voters = ",".join(f"{broker_id}@127.0.0.1:{port}" for broker_id, port in controller_ports.items())
-        settings = {**REPLICATED, **self.session_settings, "controller.quorum.voters": voters}
+        settings = {**REPLICATED, **KAFKA_COORDINATORS, **self.session_settings, "controller.quorum.voters": voters}
         cluster_id = new_cluster_id()
         self.members = {
             broker_id: KafkaPeer(

@@ -42,11 +42,25 @@ class Sizes:
     spark_parquet_stream: tuple[int, int] = (200_000, 6)
     spark_query_starts: int = 3
     spark_follow_seconds: int = 12
+    groups: int = 1_000
+    members_per_group: int = 10
+    offsets_per_group: int = 100
+    """Ten of each member."""
+    group_requests: int = 60_000
+    steady_heartbeat_rounds: int = 4
+    group_failovers: int = 3
+    """In each round."""
+    transactional_producers: int = 10
+    transactions: int = 2_000
     fills_page_cache: bool = True
     left_out: tuple[str, ...] = ()
     """Scenarios that take too long."""
     shares_peers: bool = False
     """Whether scenarios follow each other on one peer instead of each on a fresh one."""
+
+    @property
+    def committed_offsets(self) -> int:
+        return self.groups * self.offsets_per_group
 
     @property
     def stored_text(self) -> str:
@@ -81,8 +95,14 @@ QUICK = Sizes(
     spark_parquet_stream=(100_000, 3),
     spark_query_starts=1,
     spark_follow_seconds=5,
+    groups=50,
+    group_requests=5_000,
+    steady_heartbeat_rounds=1,
+    group_failovers=1,
+    transactional_producers=5,
+    transactions=100,
     fills_page_cache=False,
-    left_out=("start-partitions", "start-stored", "failover-short-sessions", "spark-1", "spark-2"),
+    left_out=("start-partitions", "start-stored", "failover-short-sessions", "spark-1", "spark-2", "group-start"),
     shares_peers=True,
 )
 

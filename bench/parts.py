@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from bench.cluster_measures import cluster_measures
 from bench.cluster_workloads import cluster_scenarios
+from bench.coordinator_measures import coordinator_measures
+from bench.coordinator_workloads import coordinator_scenarios
 from bench.measures import Measure, Sizes
 from bench.one_broker_measures import one_broker_measures
 from bench.scenarios import Scenario
@@ -19,6 +21,14 @@ Three processes on the same machine: three times the work on the same cores, and
 broker and controller at once. A leader is killed while clients write; what counts is the time until a record is
 acknowledged that was sent after the kill, to a client that asks every 5 ms who leads now, and to librdkafka with its
 defaults. Each trial is a sample. The broker that is killed may be the controller too.
+"""
+
+ABOUT_COORDINATORS = """
+Requests over raw sockets, the same for both: ten members share a connection, with one unanswered request on each. The
+initial delay of groups is the same, too (3 s; 0 where the first message is timed). Memory is that of the broker after
+all have joined and committed. A transaction begins with its first record and ends with the answer to its commit; its
+markers follow, and a request that comes before them is repeated every 2 ms. A failover includes what it takes to notice
+it (Kafka: a session of 9 s).
 """
 
 ABOUT_SPARK = f"""
@@ -52,6 +62,14 @@ PARTS = {
     for part in (
         Part("one-broker", "performance.png", "", one_broker_measures, one_broker_scenarios),
         Part("cluster", "performance-cluster.png", ABOUT_CLUSTERS, cluster_measures, cluster_scenarios),
+        Part(
+            "coordinators",
+            "performance-coordinators.png",
+            ABOUT_COORDINATORS,
+            coordinator_measures,
+            coordinator_scenarios,
+            needs_librdkafka=False,
+        ),
         Part(
             "spark",
             "performance-spark.png",

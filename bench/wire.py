@@ -8,15 +8,19 @@ from typing import NamedTuple, Self
 import cramjam
 from crc32c import crc32c
 
-PRODUCE, LIST_OFFSETS, METADATA, CREATE_TOPICS = 0, 2, 3, 19
-PRODUCE_VERSION, LIST_OFFSETS_VERSION, METADATA_VERSION, CREATE_TOPICS_VERSION = 7, 1, 4, 4
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS = 0, 1, 2, 3, 19
+PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION, METADATA_VERSION, CREATE_TOPICS_VERSION = 7, 4, 1, 4, 4
 LATEST = -1
 CLIENT_ID = b"bench"
+CORRELATION_BYTES = 4
 ERROR_NONE = 0
 ACKS_LEADER, ACKS_ALL = 1, -1
 DEFAULT_REPLICATION_FACTOR = -1
-LZ4 = 3
+LZ4, TRANSACTIONAL = 3, 0x10
 """In the attributes of a batch."""
+
+CRC_AT, CHECKED_FROM, PRODUCER_ID_AT = 17, 21, 43
+"""In a batch."""
 
 
 class RequestRefused(Exception):
@@ -35,10 +39,30 @@ def frame(api_key: int, version: int, body: bytes, correlation_id: int = 1) -> b
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
+def flexible_frame(api_key: int, version: int, body: bytes, correlation_id: int = 1) -> bytes:
+    """In versions from which on lengths are varints and structures end with tagged fields."""
+    return frame(api_key, version, b"\x00" + body, correlation_id)
+
+
+def compact_string(value: str | None) -> bytes:
+    return b"\x00" if value is None else compact_bytes(value.encode())
+
+
+def compact_bytes(value: bytes) -> bytes:
+    return unsigned_varint(len(value) + 1) + value
+
+
+def compact_array(items: Sequence[bytes] | None) -> bytes:
+    return b"\x00" if items is None else unsigned_varint(len(items) + 1) + b"".join(items)
+
+
 def varint(value: int) -> bytes:
     """A zigzag varint, as record fields are written."""
-    rest = (value << 1) ^ (value >> 63)
-    encoded = bytearray()
+    return unsigned_varint((value << 1) ^ (value >> 63))
+
+
+def unsigned_varint(value: int) -> bytes:
+    rest, encoded = value, bytearray()
     while rest >= 0x80:
         encoded.append(rest & 0x7F | 0x80)
         rest >>= 7
@@ -58,6 +82,14 @@ def record_batch(
     return struct.pack(">qi", 0, len(covered)) + covered
 
 
+def transactional(batch: bytes, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
+    """The same batch as part of a transaction."""
+    checked = bytearray(batch[CHECKED_FROM:])
+    struct.pack_into(">h", checked, 0, struct.unpack_from(">h", checked)[0] | TRANSACTIONAL)
+    struct.pack_into(">qhi", checked, PRODUCER_ID_AT - CHECKED_FROM, producer_id, producer_epoch, sequence)
+    return batch[:CRC_AT] + struct.pack(">I", crc32c(bytes(checked))) + bytes(checked)
+
+
 def _compress_lz4(data: bytes) -> bytes:
     # Java's clients read no frames but those of independent blocks.
     compressor = cramjam.lz4.Compressor(1, content_checksum=False, block_linked=False)
@@ -71,8 +103,19 @@ def _record(delta: int, key: bytes | None, value: bytes) -> bytes:
     return varint(len(content)) + content
 
 
-def produce_frame(topic: str, batches: Mapping[int, bytes], acks: int = ACKS_LEADER, timeout_ms: int = 30_000) -> bytes:
-    body = string(None) + struct.pack(">hii", acks, timeout_ms, 1) + string(topic) + struct.pack(">i", len(batches))
+def produce_frame(
+    topic: str,
+    batches: Mapping[int, bytes],
+    acks: int = ACKS_LEADER,
+    timeout_ms: int = 30_000,
+    transactional_id: str | None = None,
+) -> bytes:
+    body = (
+        string(transactional_id)
+        + struct.pack(">hii", acks, timeout_ms, 1)
+        + string(topic)
+        + struct.pack(">i", len(batches))
+    )
     parts = (struct.pack(">ii", partition, len(batch)) + batch for partition, batch in batches.items())
     return frame(PRODUCE, PRODUCE_VERSION, body + b"".join(parts))
 
@@ -86,6 +129,12 @@ def produce_error(response: bytes) -> int:
 
 def metadata_frame(topic: str) -> bytes:
     return frame(METADATA, METADATA_VERSION, struct.pack(">i", 1) + string(topic) + b"\x01")
+
+
+def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int = 1_000_000) -> bytes:
+    """Answered at once, with what is there."""
+    body = struct.pack(">iiiib", -1, 0, 1, max_bytes, 0) + struct.pack(">i", 1) + string(topic)
+    return frame(FETCH, FETCH_VERSION, body + struct.pack(">iiqi", 1, partition, offset, max_bytes))
 
 
 def list_offsets_frame(topic: str, partitions: int) -> bytes:
@@ -118,6 +167,20 @@ class Reader:
 
     def take_string(self) -> str | None:
         length = self.take("h")
+        if length < 0:
+            return None
+        self.position += length
+        return self.data[self.position - length : self.position].decode()
+
+    def take_unsigned_varint(self) -> int:
+        value = shift = 0
+        while (byte := self.take("B")) & 0x80:
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        return value | byte << shift
+
+    def take_compact_string(self) -> str | None:
+        length = self.take_unsigned_varint() - 1
         if length < 0:
             return None
         self.position += length
@@ -204,7 +267,14 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, request: bytes) -> bytes:
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: bytes) -> None:
         self.socket.sendall(request)
+
+    def receive(self) -> bytes:
+        """The next answer."""
         (length,) = struct.unpack(">i", self._receive(4))
         return self._receive(length)
 

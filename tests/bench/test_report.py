@@ -61,7 +61,9 @@ def test_the_page_names_every_measure_every_failure_and_the_notes() -> None:
     three.date = "2026-02-03T03:04:05+00:00"
     one.failures.append("round 1, kafka, growth, connections: 1: it stopped")
     three.failures.append("round 2, tidelog, failover, start: it slept")
-    page = report.page({"one-broker": one, "cluster": three, "spark": three}, "## What holds it back\n")
+    page = report.page(
+        {"one-broker": one, "cluster": three, "coordinators": three, "spark": three}, "## What holds it back\n"
+    )
     assert all(measure.title in page for measure in measures_for(one.sizes))
     assert "it stopped" in page
     assert "it slept" in page
@@ -137,8 +139,8 @@ def test_a_quick_run_starts_each_kind_of_peer_once_and_warms_it_up_once() -> Non
     scenarios = [scenario for part in PARTS.values() for scenario in part.scenarios(QUICK)]
     shared = on_shared_peers([scenario for scenario in scenarios if scenario.name not in QUICK.left_out])
     assert [scenario.name for scenario in shared] == [
-        "one-broker+growth",
-        "cluster+cluster-growth+failover",
+        "one-broker+growth+groups",
+        "cluster+cluster-growth+failover+transactions",
         "spark-start",
     ]
     assert all([step.title for step in scenario.steps].count("warm up") <= 1 for scenario in shared)
