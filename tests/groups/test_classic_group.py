@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.groups.classic_groups import DELAY_MS, Coordinator, leaving
+from tests.groups.classic_groups import DELAY_MS, SESSION_MS, Coordinator, leaving
 from tidelog.errors import (
     GroupIdNotFound,
     IllegalGeneration,
@@ -215,3 +215,18 @@ def test_deleted_group_is_taken_back_by_its_key() -> None:
     effects = Effects(NOW_MS)
     ClassicGroup("readers", NOW_MS).write_tombstones(effects)
     assert effects.records == [(group_key("readers"), None)]
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_sessions_last_as_long_as_they_should_whatever_is_done_to_the_clock(jump_ms: int) -> None:
+    coordinator = Coordinator()
+    leader, _ = coordinator.stable(2)
+    for _ in range(3):
+        coordinator.shard.advance(SESSION_MS // 4)
+        coordinator.heartbeat(leader, 1)
+    coordinator.shard.now_ms += jump_ms
+    coordinator.shard.advance(SESSION_MS // 4)
+    coordinator.heartbeat(leader, 1)
+    assert leader in coordinator.group.members
+    coordinator.shard.advance(SESSION_MS // 4)
+    assert list(coordinator.group.members) == [leader]

@@ -302,6 +302,18 @@ def test_a_new_coordinator_gives_everybody_a_session(coordinator: Coordinator) -
     assert coordinator.group.is_empty
 
 
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_ends_no_session_and_prolongs_none(coordinator: Coordinator, jump_ms: int) -> None:
+    coordinator.join("m1")
+    coordinator.shard.advance(44_000)
+    coordinator.heartbeat("m1", 1)
+    coordinator.shard.now_ms += jump_ms
+    coordinator.shard.advance(44_000)
+    assert "m1" in coordinator.group.members
+    coordinator.shard.advance(1_000)
+    assert coordinator.group.is_empty
+
+
 def test_heartbeats_do_not_touch_the_timer(coordinator: Coordinator) -> None:
     coordinator.join("m1")
     due_ms = coordinator.shard.timers["consumer", "session", GROUP, "m1"]

@@ -56,11 +56,23 @@ class CancelTimer(NamedTuple):
 class Effects:
     """What one step wants done, collected while it decides."""
 
-    __slots__ = ("after_commit", "answers", "is_read_of_state", "now_ms", "on_refused", "producer", "records", "timers")
+    __slots__ = (
+        "after_commit",
+        "answers",
+        "is_read_of_state",
+        "monotonic_ms",
+        "now_ms",
+        "on_refused",
+        "producer",
+        "records",
+        "timers",
+    )
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, monotonic_ms: int | None = None) -> None:
         self.now_ms = now_ms
         """The time of the step, of the wall clock."""
+        self.monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
+        """The same of a clock that nobody sets: for how long something may take, which no other broker will know."""
         self.records: list[StateRecord] = []
         self.producer: Producer | None = None
         """Set if the records are part of a transaction."""

@@ -49,14 +49,16 @@ class MemoryShard(Generic[M]):
         self._make = make
         self.machine = make()
         self.now_ms = now_ms
+        """Of the wall clock, which a test may set as it likes: that is not the passing of time."""
+        self.monotonic_ms = now_ms
         self.log: list[Written | Ended] = []
         self.timers: dict[Hashable, int] = {}
-        """When each of them is due."""
+        """When each of them is due, by the monotonic clock."""
         self.refusal: KafkaError | None = None
         self.perform(lambda machine, effects: machine.on_loaded(effects))
 
     def perform(self, step: Callable[[M, Effects], None]) -> Effects:
-        effects = Effects(self.now_ms)
+        effects = Effects(self.now_ms, self.monotonic_ms)
         step(self.machine, effects)
         return self._carry_out(effects)
 
@@ -80,7 +82,7 @@ class MemoryShard(Generic[M]):
                 answer.reply.fail(error)
             self._set_timers(effects)
             return effects
-        instead = Effects(self.now_ms)
+        instead = Effects(self.now_ms, self.monotonic_ms)
         effects.on_refused(error, instead)
         return self._carry_out(instead)
 
@@ -89,7 +91,7 @@ class MemoryShard(Generic[M]):
             if isinstance(timer, CancelTimer):
                 self.timers.pop(timer.key, None)
             else:
-                self.timers[timer.key] = self.now_ms + timer.delay_ms
+                self.timers[timer.key] = self.monotonic_ms + timer.delay_ms
 
     def end_transaction(self, producer: Producer, *, is_committed: bool) -> None:
         self.log.append(Ended(producer, is_committed))
@@ -97,18 +99,24 @@ class MemoryShard(Generic[M]):
 
     def advance(self, ms: int) -> None:
         """Let time pass; timers are told in their order."""
-        end_ms = self.now_ms + ms
+        end_ms = self.monotonic_ms + ms
         while due := [(at_ms, key) for key, at_ms in self.timers.items() if at_ms <= end_ms]:
             at_ms, key = min(due, key=lambda timer: timer[0])
             del self.timers[key]
-            self.now_ms = max(self.now_ms, at_ms)
+            self._pass_until(at_ms)
             self.perform(lambda machine, effects, key=key: machine.on_timer(key, effects))  # type: ignore[misc]
-        self.now_ms = end_ms
+        self._pass_until(end_ms)
+
+    def _pass_until(self, at_ms: int) -> None:
+        passed_ms = max(at_ms - self.monotonic_ms, 0)
+        self.now_ms += passed_ms
+        self.monotonic_ms += passed_ms
 
     def reloaded(self) -> "MemoryShard[M]":
         """Another broker that takes over: the same records, replayed by a new machine."""
         other = MemoryShard[M].__new__(MemoryShard)
-        other._make, other.machine, other.now_ms = self._make, self._make(), self.now_ms
+        other._make, other.machine = self._make, self._make()
+        other.now_ms, other.monotonic_ms = self.now_ms, self.monotonic_ms
         other.log, other.timers, other.refusal = list(self.log), {}, None
         for entry in self.log:
             if isinstance(entry, Ended):

@@ -107,7 +107,7 @@ class Shard(Generic[M]):
             self._unload()
 
     def _unload(self) -> None:
-        effects = Effects(self.host.clock.now_ms())
+        effects = self._new_effects()
         try:
             self.machine.on_unloaded(effects)
         except Exception:
@@ -116,9 +116,13 @@ class Shard(Generic[M]):
 
     # ---- steps
 
+    def _new_effects(self) -> Effects:
+        clock = self.host.clock
+        return Effects(clock.now_ms(), int(clock.monotonic() * 1000))
+
     def perform(self, step: Callable[[M, Effects], None], reply: Reply | None = None) -> None:
         """`reply` is told if the step itself fails."""
-        effects = Effects(self.host.clock.now_ms())
+        effects = self._new_effects()
         try:
             step(self.machine, effects)
         except KafkaError as error:

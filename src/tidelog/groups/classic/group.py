@@ -197,11 +197,11 @@ class ClassicGroup:
 
     def keep_alive(self, member: ClassicMember, effects: Effects, timeout_ms: int | None = None) -> None:
         """The member was heard of: its session lasts that long from now on."""
-        deadline_ms = effects.now_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
+        deadline_ms = effects.monotonic_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
         member.deadline_ms = deadline_ms
         if member.timer_due_ms is None or deadline_ms < member.timer_due_ms:
             member.timer_due_ms = deadline_ms
-            effects.set_timer(session_key(self.group_id, member.member_id), deadline_ms - effects.now_ms)
+            effects.set_timer(session_key(self.group_id, member.member_id), deadline_ms - effects.monotonic_ms)
 
     # -- who waits
 

@@ -55,7 +55,7 @@ class ClassicMember:
         self.is_new = False
         """It has not been part of a generation yet."""
         self.deadline_ms = 0
-        """When its session ends unless it is heard of."""
+        """When its session ends unless it is heard of, by the monotonic clock."""
         self.timer_due_ms: int | None = None
         """When its timer looks at the deadline: not moved by each sign of life, which would cost a heap operation."""
 

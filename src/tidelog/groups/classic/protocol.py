@@ -164,7 +164,7 @@ class ClassicProtocol:
         member.timer_due_ms = None
         if member.is_excused:
             return
-        remaining_ms = member.deadline_ms - effects.now_ms
+        remaining_ms = member.deadline_ms - effects.monotonic_ms
         if remaining_ms > 0:
             group.keep_alive(member, effects, remaining_ms)
             return

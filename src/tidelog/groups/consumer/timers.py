@@ -23,20 +23,20 @@ class Timers:
 
     def keep_alive(self, group_id: str, member_id: str, timeout_ms: int, effects: Effects) -> None:
         key = group_id, member_id
-        deadline_ms = self._deadlines_ms[key] = effects.now_ms + timeout_ms
+        deadline_ms = self._deadlines_ms[key] = effects.monotonic_ms + timeout_ms
         if key not in self._due_ms or deadline_ms < self._due_ms[key]:
             self._set_session(key, deadline_ms, effects)
 
     def _set_session(self, key: MemberKey, deadline_ms: int, effects: Effects) -> None:
         self._due_ms[key] = deadline_ms
-        effects.set_timer((OWNER, SESSION, *key), deadline_ms - effects.now_ms)
+        effects.set_timer((OWNER, SESSION, *key), deadline_ms - effects.monotonic_ms)
 
     def is_session_over(self, group_id: str, member_id: str, effects: Effects) -> bool:
         """Its timer has fired: did the member stay silent? If not, the timer runs on."""
         key = group_id, member_id
         self._due_ms.pop(key, None)
         deadline_ms = self._deadlines_ms.get(key, 0)
-        if deadline_ms <= effects.now_ms:
+        if deadline_ms <= effects.monotonic_ms:
             return True
         self._set_session(key, deadline_ms, effects)
         return False
