@@ -20,9 +20,11 @@ from tidelog.client.transactional_identity import TransactionalIdentity
 from tidelog.client.transactional_producer import GroupMember, TransactionalProducer
 from tidelog.errors import (
     GroupIdNotFound,
+    IllegalGeneration,
     InvalidProducerEpoch,
     InvalidTxnState,
     KafkaError,
+    MessageTooLarge,
     ProducerFenced,
     TransactionalIdNotFound,
 )
@@ -91,6 +93,55 @@ def test_offsets_count_with_the_transaction_that_has_them() -> None:
                 await producer.send_offsets({FIRST: offset}, GroupMember("readers"))
                 await (producer.commit() if is_committed else producer.abort())
         assert await groups.offsets("readers") == {FIRST: Committed(5)}
+
+    with_broker(scenario)
+
+
+@pytest.mark.usefixtures("versions")
+def test_a_transaction_with_a_hole_is_never_committed_whoever_has_heard_of_it() -> None:
+    async def scenario(cluster: Cluster, clock: Clock) -> None:
+        async with TransactionalProducer(cluster, clock, "writer") as producer:
+            producer.begin()
+            await producer.send(TOPIC, b"small", partition=0)
+            await producer.enqueue(TOPIC, bytes(2_000_000), partition=1)
+            with pytest.raises(MessageTooLarge):
+                await producer.flush()
+            with pytest.raises(InvalidTxnState):
+                await producer.commit()
+            await producer.abort()
+            producer.begin()
+            await producer.send(TOPIC, b"another", partition=0)
+            await producer.commit()
+        assert await committed_values(cluster) == [b"another"]
+
+    with_broker(scenario)
+
+
+@pytest.mark.usefixtures("versions")
+def test_a_transaction_whose_offsets_were_refused_is_never_committed() -> None:
+    async def scenario(cluster: Cluster, clock: Clock) -> None:
+        async with TransactionalProducer(cluster, clock, "writer") as producer:
+            producer.begin()
+            await producer.send(TOPIC, b"written", partition=0)
+            with pytest.raises(IllegalGeneration):
+                await producer.send_offsets({FIRST: 1}, GroupMember("readers", generation=7, member_id="nobody"))
+            with pytest.raises(InvalidTxnState):
+                await producer.commit()
+            await producer.abort()
+        assert await committed_values(cluster) == []
+
+    with_broker(scenario)
+
+
+@pytest.mark.usefixtures("versions")
+def test_outside_of_a_transaction_nothing_is_written_and_nothing_ended() -> None:
+    async def scenario(cluster: Cluster, clock: Clock) -> None:
+        async with TransactionalProducer(cluster, clock, "writer") as producer:
+            for attempt in (producer.send_offsets({FIRST: 1}, GroupMember("readers")), producer.commit()):
+                with pytest.raises(InvalidTxnState):
+                    await attempt
+            (listed,) = await TransactionAdmin(cluster).list_transactions()
+            assert listed.state == "Empty"
 
     with_broker(scenario)
 

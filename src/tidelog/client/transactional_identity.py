@@ -94,16 +94,16 @@ class TransactionalIdentity:
         return bool(self._partitions)
 
     async def get(self, topic_partition: TopicPartition) -> Identity:
-        self._require_open()
+        self.require_open()
         if topic_partition not in self._partitions:
             async with self._adding:
                 if topic_partition not in self._partitions and not self.is_implicit:
                     await self._add(topic_partition)
                 self._partitions.add(topic_partition)
-        self._require_open()
+        self.require_open()
         return self.identity
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
         if not self.is_open:
             raise InvalidTxnState("no transaction is open: begin one first")
         if self.is_failed:

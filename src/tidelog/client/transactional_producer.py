@@ -102,8 +102,17 @@ class TransactionalProducer(Producer):
 
     async def commit(self) -> None:
         """Returns when the decision is made for good; raises, and then `abort` is what is left."""
+        self._identity.require_open()
         await self.flush()
         await self._end(is_committed=True)
+
+    async def flush(self) -> None:
+        """As always; a transaction of which something is known to be missing cannot be committed any more."""
+        try:
+            await super().flush()
+        except (KafkaError, ConnectionLost, GaveUp):
+            self._identity.is_failed = True
+            raise
 
     async def abort(self) -> None:
         """Also after a failure; nobody who reads committed records sees anything of it."""
@@ -145,6 +154,14 @@ class TransactionalProducer(Producer):
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
         """The next offsets to read count together with what the transaction writes."""
+        self._identity.require_open()
+        try:
+            await self._send_offsets(offsets, member)
+        except (KafkaError, ConnectionLost, GaveUp):
+            self._identity.is_failed = True
+            raise
+
+    async def _send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
         identity = self._identity
         if not identity.is_implicit:
             await self._add_offsets(member.group_id)
