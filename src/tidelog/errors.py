@@ -230,6 +230,10 @@ class TransactionCoordinatorFenced(KafkaError, code=52):
     """A newer transaction coordinator has taken over."""
 
 
+class TransactionalIdAuthorizationFailed(KafkaError, code=53):
+    """The producer may not use this transactional id, or has not said which one it means."""
+
+
 class OperationNotAttempted(KafkaError, code=55):
     """Other partitions of the request failed, so this one was not tried."""
 

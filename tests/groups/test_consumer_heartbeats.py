@@ -188,6 +188,9 @@ JOIN: dict[str, Any] = {
     [
         ({"instance_id": ""}, "InstanceId can't be empty."),
         ({"rack_id": ""}, "RackId can't be empty."),
+        ({"instance_id": " "}, "InstanceId can't be empty."),
+        ({"rack_id": "  "}, "RackId can't be empty."),
+        ({"member_id": " "}, "MemberId can't be empty."),
         ({"member_id": ""}, "MemberId can't be empty."),
         ({"member_id": "", "epoch": 3}, "MemberId can't be empty."),
         ({"member_id": "", "epoch": -1}, "MemberId can't be empty."),
@@ -422,6 +425,17 @@ def test_a_group_is_described(coordinator: Coordinator, cluster: Cluster) -> Non
     assert [topic.topic_name for topic in first.assignment.topic_partitions] == ["a"]
     missing = coordinator.describe("nobody")
     assert (missing.error_code, missing.error_message) == (GroupIdNotFound.code, "Group nobody not found.")
+
+
+def test_what_a_member_has_still_to_give_up_is_described_as_its_own(coordinator: Coordinator) -> None:
+    coordinator.join("m1")
+    coordinator.join("m2")
+    coordinator.heartbeat("m1", 1)
+    first = coordinator.describe().members[0]
+    assert first.assignment is not None
+    assert first.target_assignment is not None
+    assert [list(topic.partitions) for topic in first.assignment.topic_partitions] == [[0, 1, 2, 3]]
+    assert [len(topic.partitions) for topic in first.target_assignment.topic_partitions] == [2]
 
 
 def test_an_empty_group_can_be_deleted_with_all_its_records(coordinator: Coordinator) -> None:

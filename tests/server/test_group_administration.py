@@ -6,9 +6,13 @@ import pytest
 
 from tests.server.harness import Client, World, with_broker
 from tests.server.test_group_offsets import GROUP, TOPIC, commit, fetch, prepare
-from tidelog.errors import GroupIdNotFound, NonEmptyGroup, NotCoordinator
+from tidelog.errors import GroupIdNotFound, InvalidGroupId, NonEmptyGroup, NotCoordinator
 from tidelog.protocol.codec import encode
 from tidelog.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
+from tidelog.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -114,6 +118,16 @@ def test_groups_that_are_not_there_are_described_as_dead() -> None:
         new = await described(client, "nobody")
         assert [(each.error_code, each.group_state) for each in new] == [(GroupIdNotFound.code, "Dead")]
         assert set(await listed(client)) == {"simple"}
+
+    with_broker(scenario)
+
+
+def test_the_group_without_a_name_is_no_consumer_group() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await prepare(client)
+        request = ConsumerGroupDescribeRequest(group_ids=["", "nobody"])
+        found = (await client.ask(request, 1, ConsumerGroupDescribeResponse)).groups
+        assert [each.error_code for each in found] == [InvalidGroupId.code, GroupIdNotFound.code]
 
     with_broker(scenario)
 

@@ -20,6 +20,7 @@ from tidelog.errors import (
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
     TransactionCoordinatorFenced,
     UnknownTopicOrPartition,
 )
@@ -317,9 +318,18 @@ def test_a_later_batch_does_not_take_the_place_of_one_that_must_be_sent_again() 
     on_stage(scenario)
 
 
+def test_a_producer_that_is_out_of_order_at_the_beginning_is_told_where_the_log_starts() -> None:
+    async def scenario(stage: Stage) -> None:
+        refused = await stage.start(5, version=ADDS)
+        assert (refused.error_code, refused.log_start_offset) == (OutOfOrderSequenceNumber.code, 0)
+
+    on_stage(scenario)
+
+
 def test_a_transaction_without_its_name_or_producer_is_refused() -> None:
     async def scenario(stage: Stage) -> None:
-        assert (await stage.start(0, transactional_id=None)).error_code == InvalidTxnState.code
+        nameless = await stage.start(0, transactional_id=None)
+        assert nameless.error_code == TransactionalIdAuthorizationFailed.code
         assert (await stage.start(0, producer_id=-1)).error_code == InvalidTxnState.code
         assert stage.verifier.asked == []
 

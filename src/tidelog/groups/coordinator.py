@@ -129,7 +129,6 @@ class GroupCoordinator:
             group_id,
             reply,
             lambda machine, effects: machine.consumer.describe([group_id], reply, effects),
-            may_be_empty=True,
         )
 
     def delete(self, group_id: str, reply: Reply) -> None:

@@ -40,10 +40,18 @@ def _member(member: Member, target: Assignment, image: ClusterImage) -> messages
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topics),
         subscribed_topic_regex=member.subscribed_regex,
-        assignment=_assignment(partitions_of(member.assigned), image),
+        assignment=_assignment(_held(member), image),
         target_assignment=_assignment(target, image),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )
+
+
+def _held(member: Member) -> Assignment:
+    """What it has not given up yet belongs to it, as Kafka 4.3 tells."""
+    held = partitions_of(member.assigned)
+    for topic_id, partitions in partitions_of(member.revoking).items():
+        held[topic_id] = held.get(topic_id, frozenset()) | partitions
+    return held
 
 
 def _assignment(assignment: Assignment, image: ClusterImage) -> messages.Assignment:

@@ -22,12 +22,12 @@ NOT_GIVEN = -1
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
     """Raises what Kafka answers."""
-    _refuse(request.group_id == "", "GroupId can't be empty.")
-    _refuse(request.instance_id == "", "InstanceId can't be empty.")
-    _refuse(request.rack_id == "", "RackId can't be empty.")
+    _refuse(_is_blank(request.group_id), "GroupId can't be empty.")
+    _refuse(_is_blank(request.instance_id), "InstanceId can't be empty.")
+    _refuse(_is_blank(request.rack_id), "RackId can't be empty.")
     is_joining = request.member_epoch == JOIN_EPOCH
     if api_version >= MEMBER_ID_BY_CLIENT_FROM or not is_joining:
-        _refuse(request.member_epoch >= STATIC_LEAVE_EPOCH and not request.member_id, "MemberId can't be empty.")
+        _refuse(request.member_epoch >= STATIC_LEAVE_EPOCH and _is_blank(request.member_id), "MemberId can't be empty.")
     if is_joining:
         _check_join(request)
     elif request.member_epoch == STATIC_LEAVE_EPOCH:
@@ -51,6 +51,10 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
         request.subscribed_topic_names is None and request.subscribed_topic_regex is None,
         "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
     )
+
+
+def _is_blank(text: str | None) -> bool:
+    return text is not None and not text.strip()
 
 
 def _refuse(is_wrong: bool, message: str) -> None:

@@ -18,6 +18,7 @@ from tidelog.errors import (
     OutOfOrderSequenceNumber,
     RecordsRefused,
     RequestTimedOut,
+    TransactionalIdAuthorizationFailed,
     UnknownServerError,
     UnsupportedCompressionType,
 )
@@ -57,7 +58,7 @@ ADDS_TO_TRANSACTION_FROM_VERSION = 12
 ACKS_ALLOWED = (0, 1, ACKS_ALL)
 LOW_ATTRIBUTES_BYTE = 22
 
-ERRORS_THAT_TELL_THE_LOG_START = (RecordsRefused, OutOfOrderSequenceNumber, InvalidProducerEpoch)
+ERRORS_THAT_TELL_THE_LOG_START = (RecordsRefused, OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState)
 """Found while appending: a producer may learn from the log start that its state was deleted with old records."""
 
 ProduceOutcome: TypeAlias = (
@@ -213,8 +214,10 @@ def _held_batch(
     """None if the batch can be appended at once: its transaction goes on here already."""
     services = appends.call.services
     header = read_header(batch)
-    if header.producer_id < 0 or appends.transactional_id is None:
-        raise InvalidTxnState("the batch is part of a transaction, and says neither of which nor of whose")
+    if appends.transactional_id is None:
+        raise TransactionalIdAuthorizationFailed("the batch is part of a transaction, and the request does not name it")
+    if header.producer_id < 0:
+        raise InvalidTxnState("the batch is part of a transaction, and does not say whose")
     partition = services.replicas.get(*topic_partition)
     partition.require_leader()
     adds = appends.call.version >= ADDS_TO_TRANSACTION_FROM_VERSION
@@ -274,8 +277,11 @@ class _HeldBatch:
         if error is not None:
             knows_abortable = self._appends.call.version >= ABORTABLE_FROM_VERSION
             raise told_to_producer(error, self._asked, knows_abortable=knows_abortable)
-        producers = self._appends.call.services.replicas.get(*self._partition).log.producers
-        producers.check_verified(self._header, self._verification)
+        log = self._appends.call.services.replicas.get(*self._partition).log
+        try:
+            log.producers.check_verified(self._header, self._verification)
+        except ERRORS_THAT_TELL_THE_LOG_START as refusal:
+            return _failed(self._partition.partition, refusal, log.log_start_offset)
         return _append_to(*self._partition, self._batch, self._appends)
 
 
