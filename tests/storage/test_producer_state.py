@@ -11,7 +11,7 @@ from tidelog.errors import (
     TransactionCoordinatorFenced,
 )
 from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
-from tidelog.protocol.records import ControlType
+from tidelog.protocol.records import ControlType, EndMarker
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.storage.log import REMEMBERED_TAIL_BATCHES, AppendResult, Log
 from tidelog.storage.producer_snapshots import replay_segments
@@ -220,6 +220,45 @@ def test_the_last_stable_offset_stops_at_the_first_open_transaction() -> None:
     end_transaction(log, 9, ControlType.ABORT)
     log.raise_high_watermark(5)
     assert log.last_stable_offset == 5
+
+
+def test_the_last_stable_offset_costs_the_same_however_many_transactions_are_open() -> None:
+    class Counted(int):
+        looked_at = 0
+
+        def __lt__(self, other: int) -> bool:
+            Counted.looked_at += 1
+            return int(self) < int(other)
+
+    states = ProducerStates()
+    header = read_header(batch_of(b"value", producer_id=0, base_sequence=0, is_transactional=True))
+    for producer_id in range(1000):
+        states.update(header._replace(producer_id=producer_id), Counted(producer_id))
+    assert states.first_unstable_offset() == 0
+    marker = EndMarker(ControlType.ABORT, 0, 0, 0)
+    for producer_id in (0, 7, *range(900, 1000), 1):
+        aborted = states.end_transaction(header._replace(producer_id=producer_id), marker, Counted(1000 + producer_id))
+        assert aborted is not None
+        assert aborted.last_stable_offset == (2 if producer_id == 1 else 1)
+        assert states.first_unstable_offset() == 0
+    states.on_high_watermark(1001)
+    assert states.first_unstable_offset() == 1
+    assert Counted.looked_at < 1000
+
+
+def test_transactions_that_are_open_in_a_snapshot_hold_up_readers_in_their_order() -> None:
+    log = new_log()
+    for producer_id in (3, 1, 2):
+        send(log, 0, producer_id=producer_id)
+    for producer_id in (2, 3, 1):
+        send(log, 1, producer_id=producer_id, transactional=True)
+    restored = ProducerStates()
+    restored.restore(log.producers.snapshot(), 6)
+    assert restored.first_unstable_offset() == 3
+    header = read_header(batch_of(b"", producer_id=2, base_sequence=0, is_transactional=True))
+    restored.end_transaction(header, EndMarker(ControlType.COMMIT, 2, 0, 0), 6)
+    restored.on_high_watermark(7)
+    assert restored.first_unstable_offset() == 4
 
 
 def test_aborted_transactions_are_found_for_the_readers_they_concern() -> None:

@@ -3,6 +3,7 @@
 import struct
 from collections import deque
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import crc32c
@@ -122,7 +123,9 @@ class ProducerStates:
         self.end_offset = end_offset
         """Everything before it has been taken into account, as far as transactional and idempotent batches go."""
         self._open_transactions: dict[int, int] = {}
-        self._unreplicated: list[CompletedTransaction] = []
+        """Where each began, in that order: the first one holds up readers, whichever ends next."""
+        self._unreplicated: deque[CompletedTransaction] = deque()
+        """Those that ended, as far as it matters: each began later than the ones before it."""
         self.verifications = Verifications()
 
     # ---- before an append
@@ -248,12 +251,18 @@ class ProducerStates:
             return None
         state.transaction_first_offset = NO_OFFSET
         self._open_transactions.pop(header.producer_id, None)
-        completed = CompletedTransaction(header.producer_id, first_offset, offset)
-        self._unreplicated.append(completed)
+        self._note_completed(CompletedTransaction(header.producer_id, first_offset, offset))
         if marker.control_type is ControlType.COMMIT:
             return None
-        undecided = min(self._open_transactions.values(), default=offset + 1)
-        return AbortedTransaction(header.producer_id, first_offset, offset, min(undecided, offset + 1))
+        undecided = next(iter(self._open_transactions.values()), offset + 1)
+        return AbortedTransaction(header.producer_id, first_offset, offset, undecided)
+
+    def _note_completed(self, completed: CompletedTransaction) -> None:
+        """Those before it that began later are replicated earlier, and hold up nobody whom it does not."""
+        unreplicated = self._unreplicated
+        while unreplicated and unreplicated[-1].first_offset >= completed.first_offset:
+            unreplicated.pop()
+        unreplicated.append(completed)
 
     def note_epoch(self, header: BatchHeader) -> None:
         """All that compaction has left of a marker: who wrote last, in which epoch."""
@@ -264,15 +273,16 @@ class ProducerStates:
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Transactions whose marker is below it are decided for good."""
-        if self._unreplicated:
-            self._unreplicated = [done for done in self._unreplicated if done.last_offset >= high_watermark]
+        while self._unreplicated and self._unreplicated[0].last_offset < high_watermark:
+            self._unreplicated.popleft()
 
     def first_unstable_offset(self) -> int | None:
         """Where the first transaction starts that is open, or whose marker is not yet committed."""
-        if not self._open_transactions and not self._unreplicated:
-            return None
-        starts = [*self._open_transactions.values(), *(done.first_offset for done in self._unreplicated)]
-        return min(starts)
+        opened = next(iter(self._open_transactions.values()), None)
+        if not self._unreplicated:
+            return opened
+        completed = self._unreplicated[0].first_offset
+        return completed if opened is None else min(opened, completed)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         for state in list(self.by_id.values()):
@@ -320,10 +330,10 @@ class ProducerStates:
         """Take over what a snapshot holds; DamagedSnapshot, and nothing changed, if it cannot be read."""
         states = list(_snapshot_states(snapshot))
         self.clear(end_offset)
-        for state in states:
-            self.by_id[state.producer_id] = state
-            if state.transaction_first_offset != NO_OFFSET:
-                self._open_transactions[state.producer_id] = state.transaction_first_offset
+        self.by_id.update((state.producer_id, state) for state in states)
+        opened = [state for state in states if state.transaction_first_offset != NO_OFFSET]
+        for state in sorted(opened, key=attrgetter("transaction_first_offset")):
+            self._open_transactions[state.producer_id] = state.transaction_first_offset
 
 
 def _snapshot_entry(state: ProducerState) -> bytes:
