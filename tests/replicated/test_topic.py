@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tests.replicated.counting import COMMIT_TIMEOUT_MS, KEY, CountingMachine, CountingWorld, in_world, total_in
+from tests.replicated.counting import COMMIT_TIMEOUT_MS, KEY, CountingMachine, CountingWorld, in_world, told, total_in
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
     CoordinatorLoadInProgress,
@@ -17,6 +17,7 @@ from tidelog.errors import (
     NotCoordinator,
     UnknownServerError,
 )
+from tidelog.protocol.record_batch import split_batches
 from tidelog.replicated.machine import Effects, Producer
 from tidelog.replicated.memory_shard import MemoryReply
 from tidelog.runtime.memory_disk import MemoryDisk
@@ -343,6 +344,43 @@ def test_a_batch_that_is_too_large_is_refused_as_such() -> None:
         assert isinstance(reply.outcome, MessageTooLarge)
 
     in_world(scenario, TopicSettings(max_message_bytes=1_000))
+
+
+def test_a_batch_of_many_small_records_is_squeezed_until_it_fits() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply = MemoryReply()
+
+        def step(machine: CountingMachine, effects: Effects) -> None:
+            for number in range(15_000):
+                effects.write(b"a group with a name of its own, and a topic with another one %d" % number, b"7")
+            effects.answer(reply, told(1))
+
+        world.topic.perform(KEY, reply, step)
+        world.replicate()
+        await a_moment()
+        assert total_in(reply.outcome) == 1
+        world.follow()
+        world.lead()
+        await asyncio.sleep(1)
+        assert len(world.machine().totals) == 15_000
+
+    in_world(scenario, TopicSettings(cleanup_policy=("compact",), max_message_bytes=1_000_000))
+
+
+def test_a_batch_of_a_transaction_has_a_sequence() -> None:
+    """Apache Kafka's cleaner stops at a batch that has a producer and none."""
+
+    async def scenario(world: CountingWorld) -> None:
+        world.lead()
+        reply, producer = MemoryReply(), Producer(5, 0)
+        world.topic.perform(KEY, reply, lambda machine, effects: machine.add(KEY, 1, reply, effects, producer))
+        world.topic.perform(KEY, reply, lambda machine, effects: machine.add(KEY, 2, reply, effects, producer))
+        found = world.partition().log.read(0, 1_000, 2).slice
+        assert found is not None
+        assert [header.base_sequence for header, _ in split_batches(found.read())] == [0, 0]
+
+    in_world(scenario)
 
 
 # ---- mistakes in a machine
@@ -718,6 +756,7 @@ def test_steps_leave_no_cycles_behind() -> None:
                 world.get()
                 set_timer(world, "session", 10_000)
                 world.topic.perform(KEY, Forgetful(), refuse)
+                world.topic.perform(KEY, Forgetful(), refuse_in_words)
                 if number % 10 == 0:
                     world.replicate()
                     await a_moment()
@@ -737,6 +776,19 @@ class Forgetful(MemoryReply):
 
 def refuse(machine: CountingMachine, effects: Effects) -> None:
     raise InvalidGroupId
+
+
+def refuse_in_words(machine: CountingMachine, effects: Effects) -> None:
+    """As machines do, which have prepared for their records to be refused, too."""
+
+    def on_refused(error: KafkaError, instead: Effects) -> None:
+        instead.timers.extend(effects.timers)
+
+    effects.on_refused = on_refused
+    try:
+        refuse(machine, effects)
+    except InvalidGroupId as error:
+        effects.fail(Forgetful(), error)
 
 
 def test_nothing_waits_while_nothing_is_asked() -> None:

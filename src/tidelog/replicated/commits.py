@@ -38,10 +38,12 @@ class Uncommitted:
 class Commits:
     """First in, first out, by the high watermark."""
 
-    __slots__ = ("_is_finishing", "_queue")
+    __slots__ = ("_awaited", "_is_finishing", "_queue")
 
     def __init__(self) -> None:
         self._queue: deque[Uncommitted] = deque()
+        self._awaited: deque[Uncommitted] = deque()
+        """Those of the queue that somebody waits for, in the same order, which is that of their deadlines, too."""
         self._is_finishing = False
 
     def __bool__(self) -> bool:
@@ -49,6 +51,8 @@ class Commits:
 
     def add(self, uncommitted: Uncommitted) -> None:
         self._queue.append(uncommitted)
+        if uncommitted.answers:
+            self._awaited.append(uncommitted)
 
     def is_due(self, high_watermark: int) -> bool:
         return bool(self._queue) and self._queue[0].end_offset <= high_watermark
@@ -56,7 +60,7 @@ class Commits:
     @property
     def next_due_s(self) -> float | None:
         """When the first answer runs out of time."""
-        return next((each.due_s for each in self._queue if each.answers), None)
+        return self._awaited[0].due_s if self._awaited else None
 
     def finish(self, high_watermark: Callable[[], int]) -> None:
         """Whoever is told may come back with more to write: that waits for its turn."""
@@ -65,19 +69,23 @@ class Commits:
         self._is_finishing = True
         try:
             while self.is_due(high_watermark()):
-                self._queue.popleft().finish()
+                self._take().finish()
         finally:
             self._is_finishing = False
 
+    def _take(self) -> Uncommitted:
+        first = self._queue.popleft()
+        if self._awaited and self._awaited[0] is first:
+            self._awaited.popleft()
+        return first
+
     def fail_overdue(self, now_s: float, error: KafkaError) -> None:
-        for uncommitted in list(self._queue):
-            if uncommitted.due_s > now_s:
-                break
-            uncommitted.fail(error)
+        while self._awaited and self._awaited[0].due_s <= now_s:
+            self._awaited.popleft().fail(error)
 
     def fail_all(self, error: KafkaError) -> None:
         """They will never be known to be committed here."""
-        queue, self._queue = self._queue, deque()
+        queue, self._queue, self._awaited = self._queue, deque(), deque()
         for uncommitted in queue:
             uncommitted.fail(error)
 

@@ -4,25 +4,36 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog.errors import CorruptMessage
+from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import BatchHeader, crc_matches
 from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker, read_end_marker, records_of
 from tidelog.replicated.machine import Effects, Producer, StateMachine, StateRecord
-from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Buffer
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 
+FASTEST = 1
 _NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+SQUEEZED_FROM_BYTES = 256 * 1024
+"""Batches of this size are compressed: names that come again and again, such as those of a group that is deleted with
+thousands of offsets, would not fit into a message otherwise."""
 
 
 def batch_of(effects: Effects) -> memoryview:
     """One batch for one step: it is read as a whole or not at all."""
     producer = effects.producer or _NOBODY
+    size_bytes = sum(len(key) + len(value or b"") for key, value in effects.records)
     records = [
         Record(offset, effects.now_ms, record.key, record.value) for offset, record in enumerate(effects.records)
     ]
     return memoryview(
         build_batch(
             records,
+            compression=Codec.GZIP if size_bytes >= SQUEEZED_FROM_BYTES else Codec.NONE,
+            level=FASTEST if size_bytes >= SQUEEZED_FROM_BYTES else None,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
+            base_sequence=NO_SEQUENCE if effects.producer is None else 0,  # which nobody counts (Kafka has it so)
             is_transactional=effects.producer is not None,
         )
     )

@@ -82,7 +82,7 @@ class Effects:
         self.timers: list[SetTimer | CancelTimer] = []
         self.is_read_of_state = False
         """The answers tell durable state, so they wait until all that was written before is committed."""
-        self.on_refused: Callable[[KafkaError, Effects], None] | None = None
+        self.on_refused: OnRefused | None = None
         """What to do instead if the records cannot be appended. Without it all answers fail with the error."""
 
     def write(self, key: bytes, value: bytes | None) -> None:
@@ -92,6 +92,8 @@ class Effects:
         self.answers.append(Answer(reply, response))
 
     def fail(self, reply: Reply, error: KafkaError) -> None:
+        # The way by which an error came leads back here: a cycle that only the garbage collector would find.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         self.answers.append(Answer(reply, error))
 
     def set_timer(self, key: Hashable, delay_ms: int) -> None:
@@ -100,6 +102,10 @@ class Effects:
 
     def cancel_timer(self, key: Hashable) -> None:
         self.timers.append(CancelTimer(key))
+
+
+OnRefused: TypeAlias = Callable[[KafkaError, Effects], None]
+"""Gets the error, and what to fill in place of the effects that did not come about."""
 
 
 class StateMachine(Protocol):

@@ -5,12 +5,22 @@ from functools import lru_cache
 from typing import Final
 
 _REMEMBERED_KEYS: Final = 65_536
+_MAX_REMEMBERED_LENGTH: Final = 256
+"""Whoever asks for keys of thirty thousand letters must not fill the memory with them."""
 _SIGN_BIT: Final = 1 << 31
 
 
-@lru_cache(maxsize=_REMEMBERED_KEYS)
 def partition_for(key: str, partition_count: int) -> int:
+    if len(key) > _MAX_REMEMBERED_LENGTH:
+        return _partition_for(key, partition_count)
+    return _remembered_partition_for(key, partition_count)
+
+
+def _partition_for(key: str, partition_count: int) -> int:
     return _absolute(java_hash(key)) % partition_count
+
+
+_remembered_partition_for = lru_cache(maxsize=_REMEMBERED_KEYS)(_partition_for)
 
 
 def java_hash(text: str) -> int:

@@ -15,7 +15,7 @@ from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from tidelog.protocol.structs import Response
 from tidelog.replicated.commits import Commits, Uncommitted, fail, give
 from tidelog.replicated.entries import batch_of, end_marker_of
-from tidelog.replicated.machine import Answer, CancelTimer, Effects, Producer, Reply, StateMachine
+from tidelog.replicated.machine import Answer, CancelTimer, Effects, OnRefused, Producer, Reply, StateMachine
 from tidelog.replicated.refusals import as_coordinator_error
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.clock import Clock
@@ -135,11 +135,12 @@ class Shard(Generic[M]):
 
     def _carry_out(self, effects: Effects) -> None:
         answers = effects.answers
+        on_refused, effects.on_refused = effects.on_refused, None  # it may well refer to the effects
         if effects.records:
             try:
                 self._append(batch_of(effects))
             except KafkaError as error:
-                self._refuse(effects, as_coordinator_error(error))
+                self._refuse(effects, on_refused, as_coordinator_error(error))
                 return
             if not self._replay(effects):
                 answers = [Answer(each.reply, UnknownServerError("the coordinator failed")) for each in answers]
@@ -163,14 +164,13 @@ class Shard(Generic[M]):
             return False
         return True
 
-    def _refuse(self, effects: Effects, error: KafkaError) -> None:
+    def _refuse(self, effects: Effects, on_refused: OnRefused | None, error: KafkaError) -> None:
         logger.debug("refused a coordinator's records partition=%s reason=%s", self.partition.topic_partition, error)
-        if effects.on_refused is None:
+        if on_refused is None:
             self._set_timers(effects)
             fail(effects.answers, error)
-            return
-        on_refused = effects.on_refused
-        self.perform(lambda _, instead: on_refused(error, instead))
+        else:
+            self.perform(lambda _, instead: on_refused(error, instead))
 
     def append_end_marker(
         self, producer: Producer, *, is_committed: bool, coordinator_epoch: int, reply: Reply
