@@ -21,6 +21,8 @@ from compat import (
     written_by_kafka,
     written_by_tidelog,
 )
+from compat.answers import check as same_answers
+from compat.answers.check import Comparison
 from compat.foreign import FOREIGN_CLIENTS, ForeignClient
 from compat.matrix import AnyClient, Outcome
 from tests.clients.broker import ApacheKafkaProcess, BrokerProcess, TidelogCluster, TidelogProcess
@@ -104,6 +106,7 @@ def page(
     outcomes: Sequence[Outcome],
     tools: dict[tuple[str, str], str],
     files: dict[str, list[str]],
+    answers: Sequence[Comparison],
     on_spark: Sequence[spark_page.Finding],
     releases: dict[str, str],
 ) -> str:
@@ -116,12 +119,15 @@ def page(
         f"## Kafka's own command line tools\n\n{command_line.table(tools)}",
         f"## Files\n\n| check | |\n| --- | --- |\n{checks}",
     ]
+    if answers:
+        parts.append(same_answers.section(answers))
     if on_spark:
         parts.append(spark_page.section(on_spark))
     if limits := limits_of(FOREIGN_CLIENTS):
         parts.append(f"## Remarks\n\n{limits}")
     faults = [f"{name}, {version}: {fault}" for (name, version), fault in tools.items() if fault]
     faults += [f"{title}: {complaint}" for title, wrong in files.items() for complaint in wrong[:10]]
+    faults += [fault for one in answers for fault in one.faults]
     faults += spark_page.faults(on_spark)
     if told := matrix.remarks(outcomes) + "".join(f"- {fault}\n" for fault in faults):
         parts.append(f"## What failed or was not run\n\n{told}")
@@ -140,6 +146,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--clients", default="", help="only these, separated by commas")
     parser.add_argument("--features", default="", help="only these, separated by commas")
     parser.add_argument("--no-files", action="store_true", help="leave out the checks of files with Apache Kafka")
+    parser.add_argument("--no-answers", action="store_true", help="leave out raw requests to Apache Kafka and Tidelog")
     parser.add_argument("--no-tools", action="store_true", help="leave out Kafka's command line tools")
     parser.add_argument("--no-spark", action="store_true", help="leave out the comparison with Spark's own connector")
     parser.add_argument("--only-spark", action="store_true", help="only that; its part of the page is written anew")
@@ -158,10 +165,12 @@ def main() -> int:
     features = [name for name in options.features.split(",") if name] or [
         name for name, feature in FEATURES.items() if is_cluster or not feature.needs_cluster
     ]
-    is_partial = names or options.features or options.no_files or options.no_tools or options.no_spark
+    left_out = options.no_files or options.no_tools or options.no_answers or options.no_spark
+    is_partial = names or options.features or left_out
     is_whole = is_cluster and not is_partial
     tools: dict[tuple[str, str], str] = {}
     files: dict[str, list[str]] = {}
+    answers: list[Comparison] = []
     on_spark: list[spark_page.Finding] = []
     try:
         with tempfile.TemporaryDirectory(prefix="compat-") as directory:
@@ -169,6 +178,8 @@ def main() -> int:
             outcomes, files["Kafka's tool reads what all these clients wrote"] = try_clients(broker, clients, features)
         if not options.no_tools:
             tools = command_line.check()
+        if not options.no_answers:
+            answers = same_answers.check()
         if not options.no_files:
             files |= run_file_checks(file_checks())
         if not options.no_spark:
@@ -176,13 +187,13 @@ def main() -> int:
     except (NotAvailable, ClientMissing) as error:
         print(error, file=sys.stderr)
         return 1
-    text = page(outcomes, tools, files, on_spark, {client.name: release_of(client) for client in clients})
+    text = page(outcomes, tools, files, answers, on_spark, {client.name: release_of(client) for client in clients})
     print("\n" + text)
     if is_whole:
         PAGE.write_text(text)
         print(f"wrote {PAGE.relative_to(REPOSITORY)}")
     has_failed = matrix.has_failed(outcomes) or any(tools.values()) or any(files.values())
-    has_failed = has_failed or bool(spark_page.faults(on_spark))
+    has_failed = has_failed or any(one.faults for one in answers) or bool(spark_page.faults(on_spark))
     return int(has_failed or is_incomplete_in_ci(outcomes))
 
 
