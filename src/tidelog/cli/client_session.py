@@ -9,6 +9,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from tidelog.terminal.texts import plural
+
 if TYPE_CHECKING:
     from tidelog.client.bootstrap import Address
     from tidelog.client.cluster import Cluster
@@ -20,6 +22,15 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 class Refused(Exception):
     """What the user asked for cannot be done; the message says why and what to do, in one sentence."""
+
+
+def no_such_topic(topic: str) -> Refused:
+    return Refused(f"topic {topic} does not exist; `tidelog topic list` shows those that do")
+
+
+def no_such_partition(topic: str, partitions: int, missing: int) -> Refused:
+    count = plural(partitions, "partition")
+    return Refused(f"topic {topic} has {count}, counted from 0; there is no partition {missing}")
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +54,12 @@ def count_option(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number from 1 on, found {text!r}")
     return int(text)
+
+
+def name_option(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a name, found ''")
+    return text
 
 
 def seconds_option(text: str) -> float:

@@ -11,6 +11,7 @@ from tidelog.cli.client_session import (
     cancel_on_interrupt,
     carry_out,
     count_option,
+    no_such_partition,
     note,
     seconds_option,
 )
@@ -129,8 +130,7 @@ async def _partitions(cluster: "Cluster", options: argparse.Namespace) -> "list[
         raise Refused(f"topic {options.topic} does not exist; {hint}") from None
     for number in options.partition or ():
         if number not in topic.partitions:
-            count = plural(len(topic.partitions), "partition")
-            raise Refused(f"topic {topic.name} has {count}, counted from 0; there is no partition {number}")
+            raise no_such_partition(topic.name, len(topic.partitions), number)
     return [TopicPartition(topic.name, number) for number in sorted(options.partition or topic.partitions)]
 
 

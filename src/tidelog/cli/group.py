@@ -1,10 +1,17 @@
 """`tidelog group`: which groups read what, how far they have come, and moving them."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cli.client_session import Refused, add_client_options, carry_out
+from tidelog.cli.client_session import (
+    Refused,
+    add_client_options,
+    carry_out,
+    name_option,
+    no_such_partition,
+    no_such_topic,
+)
 from tidelog.terminal.texts import plural
 from tidelog.types import TopicPartition
 
@@ -40,7 +47,7 @@ def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="show members, committed offsets and lag",
         description="Show who is in a group, what each member reads, how far the group has come and how far it lags.",
     )
-    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("group", metavar="GROUP", type=name_option)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: carry_out("group describe", _describe, options))
 
@@ -51,24 +58,27 @@ def _add_reset_offsets(actions: "argparse._SubParsersAction[argparse.ArgumentPar
         help="let a group go on from elsewhere",
         description="Let a group without members go on from elsewhere. Shows what would change; --execute does it.",
     )
-    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("group", metavar="GROUP", type=name_option)
     parser.add_argument(
         "--topic",
         metavar="TOPIC[:N,N...]",
         action="append",
         dest="topics",
         type=_topic_option,
-        help="a topic, or some partitions of it; may be repeated (all that the group has committed)",
+        help="a topic, or some partitions of it; may be repeated (everything that the group has committed)",
     )
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--to-earliest", action="store_true", help="to the first record that is still there")
     target.add_argument("--to-latest", action="store_true", help="to the end: only what comes from now on")
     target.add_argument("--to-offset", metavar="N", type=_offset_option, help="to this offset")
     target.add_argument(
-        "--to-time", metavar="TIME", type=_time_option, help="to the first record of this time, as 2026-01-31T12:00"
+        "--to-time",
+        metavar="TIME",
+        type=_time_option,
+        help="to the first record of this time or later, as 2026-01-31T12:00",
     )
     target.add_argument(
-        "--shift-by", metavar="N", type=_shift_option, help="by so many records, forth or (negative) back"
+        "--shift-by", metavar="N", type=_shift_option, help="by this many records: forward, or back if negative"
     )
     parser.add_argument("--execute", action="store_true", help="do it; without this it is only shown")
     add_client_options(parser)
@@ -81,7 +91,7 @@ def _add_delete(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="forget a group and its offsets",
         description="Forget a group that has no members, and how far it has come.",
     )
-    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("group", metavar="GROUP", type=name_option)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: carry_out("group delete", _delete, options))
 
@@ -156,7 +166,7 @@ async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
     print(f"group     {group.group_id}")
     print(f"kind      {group.kind}{f', assignor {group.assignor}' if group.assignor else ''}")
     print(f"state     {group.state}, {plural(len(group.members), 'member')}")
-    print(f"lag       {plural(sum(lags.values()), 'record')}")
+    print(f"lag       {_lag_text(lags, {*committed, *owners})}")
     rows = [
         (
             *key,
@@ -175,6 +185,12 @@ async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
             print(f"member without partitions: {' at '.join(_member_cells(member))}")
 
 
+def _lag_text(lags: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]) -> str:
+    text = plural(sum(lags.values()), "record")
+    unknown = len(partitions) - len(lags)
+    return text + (f", not counting {plural(unknown, 'partition')} without a committed offset" if unknown else "")
+
+
 def _member_cells(member: "GroupMemberDescription | None") -> tuple[str, str]:
     if member is None:
         return "-", "-"
@@ -190,7 +206,7 @@ async def _delete(cluster: "Cluster", options: argparse.Namespace) -> None:
     except GroupIdNotFound:
         raise _no_such_group(options.group) from None
     except NonEmptyGroup:
-        raise Refused(f"group {options.group} has members: stop its consumers first") from None
+        raise _has_members(options.group) from None
     print(f"deleted group {options.group}")
 
 
@@ -203,18 +219,22 @@ async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> Non
     from tidelog.terminal.tables import table
 
     admin = GroupAdmin(cluster)
+    members = await _count_members(admin, options.group)
+    if members and options.execute:
+        raise _has_members(options.group)
     committed = {key: value.offset for key, value in (await admin.offsets(options.group)).items()}
     partitions = await _chosen_partitions(cluster, options.group, options.topics, committed)
     targets = await _targets(cluster, partitions, committed, options)
     rows = [(*key, committed.get(key, "-"), offset) for key, offset in sorted(targets.items())]
     print("\n".join(table(["TOPIC", "PARTITION", "COMMITTED", "NEW"], rows)))
     if not options.execute:
-        print("nothing was changed; add --execute to do it")
+        first = f"stop the consumers of the group (it has {plural(members, 'member')}), then " if members else ""
+        print(f"nothing was changed; {first}add --execute to do it")
         return
     try:
         await admin.commit(options.group, targets)
     except UnknownMemberId:
-        raise Refused(f"group {options.group} has members: stop its consumers first") from None
+        raise _has_members(options.group) from None
     print(f"group {options.group} goes on from there")
 
 
@@ -229,11 +249,11 @@ async def _chosen_partitions(
     chosen = []
     for topic in topics:
         if topic.name not in metadata.topics:
-            raise Refused(f"topic {topic.name} does not exist; `tidelog topic list` shows those that do")
+            raise no_such_topic(topic.name)
         known = metadata.topics[topic.name].partitions
         missing = (topic.partitions or frozenset()) - known.keys()
         if missing:
-            raise Refused(f"topic {topic.name} has partitions 0 to {len(known) - 1}, not {min(missing)}")
+            raise no_such_partition(topic.name, len(known), min(missing))
         chosen += [TopicPartition(topic.name, number) for number in sorted(topic.partitions or known)]
     return chosen
 
@@ -275,8 +295,21 @@ async def _find_group(admin: "GroupAdmin", group_id: str) -> "GroupDescription":
         raise _no_such_group(group_id) from None
 
 
+async def _count_members(admin: "GroupAdmin", group_id: str) -> int:
+    from tidelog.errors import GroupIdNotFound
+
+    try:
+        return len((await admin.describe(group_id)).members)
+    except GroupIdNotFound:
+        return 0
+
+
 def _no_such_group(group_id: str) -> Refused:
-    return Refused(f"there is no group {group_id}; `tidelog group list` shows those that are")
+    return Refused(f"there is no group {group_id}; `tidelog group list` shows those that exist")
+
+
+def _has_members(group_id: str) -> Refused:
+    return Refused(f"group {group_id} has members: stop its consumers first")
 
 
 async def _ends(cluster: "Cluster", partitions: list[TopicPartition]) -> dict[TopicPartition, int]:

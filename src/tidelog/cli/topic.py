@@ -4,10 +4,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tidelog.cli.client_session import (
-    Refused,
     add_client_options,
     carry_out,
     count_option,
+    no_such_topic,
     settings_option,
 )
 from tidelog.terminal.texts import plural
@@ -165,7 +165,7 @@ async def _find_topic(admin: "Admin", name: str) -> "TopicMetadata":
     try:
         return await admin.describe_topic(name)
     except UnknownTopicOrPartition:
-        raise Refused(f"topic {name} does not exist; `tidelog topic list` shows those that do") from None
+        raise no_such_topic(name) from None
 
 
 async def _offsets(cluster: "Cluster", topic: "TopicMetadata") -> dict[int, tuple[object, object]]:

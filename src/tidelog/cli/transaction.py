@@ -3,12 +3,24 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from tidelog.cli.client_session import Refused, add_client_options, carry_out
+from tidelog.cli.client_session import (
+    Refused,
+    add_client_options,
+    carry_out,
+    name_option,
+    no_such_partition,
+    no_such_topic,
+)
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
     from tidelog.client.transaction_admin import TransactionAdmin
+
+OPEN = "Ongoing"
+DECIDED = {"PrepareCommit": "committed", "PrepareAbort": "aborted"}
+STATES = ("Empty", OPEN, *DECIDED, "CompleteCommit", "CompleteAbort")
+"""As brokers name them."""
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -28,7 +40,12 @@ def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "list", help="list transactional ids", description="List transactional ids, with their state."
     )
     parser.add_argument(
-        "--state", metavar="STATE", action="append", default=[], help="only those in this state, such as Ongoing"
+        "--state",
+        metavar="STATE",
+        action="append",
+        default=[],
+        type=_state_option,
+        help=f"only those in this state: {', '.join(STATES)}; may be repeated",
     )
     add_client_options(parser)
     parser.set_defaults(run=lambda options: carry_out("transaction list", _list, options))
@@ -40,7 +57,7 @@ def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="show a transactional id",
         description="Show a transactional id: its producer, its state, and the partitions of its open transaction.",
     )
-    parser.add_argument("transactional_id", metavar="TRANSACTIONAL_ID")
+    parser.add_argument("transactional_id", metavar="TRANSACTIONAL_ID", type=name_option)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: carry_out("transaction describe", _describe, options))
 
@@ -55,13 +72,20 @@ def _add_abort(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         ),
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("transactional_id", metavar="TRANSACTIONAL_ID", nargs="?")
+    what.add_argument("transactional_id", metavar="TRANSACTIONAL_ID", nargs="?", type=name_option)
     what.add_argument(
         "--partition", metavar="TOPIC:N", type=_partition_option, help="where a transaction hangs; with --producer-id"
     )
     parser.add_argument("--producer-id", metavar="N", type=int, help="whose transaction hangs there")
     add_client_options(parser)
     parser.set_defaults(run=lambda options: carry_out("transaction abort", _abort, options))
+
+
+def _state_option(text: str) -> str:
+    for state in STATES:
+        if state.lower() == text.lower():
+            return state
+    raise argparse.ArgumentTypeError(f"expected one of {', '.join(STATES)}, found {text!r}")
 
 
 def _partition_option(text: str) -> TopicPartition:
@@ -77,7 +101,8 @@ async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
 
     found = await TransactionAdmin(cluster).list_transactions(options.state)
     if not found:
-        print("no transactional ids" + (" in this state" if options.state else " yet"))
+        hint = "in this state" if options.state else "yet; a producer with a transactional.id makes one"
+        print(f"no transactional ids {hint}")
         return
     rows = [(each.transactional_id, each.producer_id, each.state, each.coordinator) for each in found]
     print("\n".join(table(["TRANSACTIONAL ID", "PRODUCER ID", "STATE", "COORDINATOR"], rows)))
@@ -105,32 +130,65 @@ async def _abort(cluster: "Cluster", options: argparse.Namespace) -> None:
 
     admin = TransactionAdmin(cluster)
     if options.partition is not None:
+        await _check_partition(cluster, options.partition)
         await _abort_hanging(admin, options.partition, options.producer_id)
         return
+    if options.producer_id is not None:
+        raise Refused("--producer-id goes with --partition; a transactional id has one producer only")
     try:
         found = await admin.describe(options.transactional_id)
     except TransactionalIdNotFound:
         raise _no_such_id(options.transactional_id) from None
     await admin.fence(options.transactional_id)
-    what = "its open transaction is aborted" if found.state == "Ongoing" else "it had none open"
-    print(f"fenced the producer of {options.transactional_id}; {what}")
+    print(f"fenced the producer of {options.transactional_id}; {_what_became_of_it(found.state)}")
+
+
+def _what_became_of_it(state: str) -> str:
+    """Of the transaction of a producer that was fenced in this state."""
+    if state == OPEN:
+        return "its open transaction is aborted"
+    if state in DECIDED:
+        return f"its transaction had been {DECIDED[state]} already"
+    return "it had no transaction open"
+
+
+async def _check_partition(cluster: "Cluster", where: TopicPartition) -> None:
+    topics = (await cluster.ask_topics([where.topic])).topics
+    if where.topic not in topics:
+        raise no_such_topic(where.topic)
+    known = topics[where.topic].partitions
+    if where.partition not in known:
+        raise no_such_partition(where.topic, len(known), where.partition)
 
 
 async def _abort_hanging(admin: "TransactionAdmin", where: TopicPartition, producer_id: int | None) -> None:
     producers = [each for each in await admin.producers(where) if each.current_txn_start_offset >= 0]
+    if not producers:
+        raise Refused(f"no producer has a transaction open on {where}")
     if producer_id is None:
-        ids = ", ".join(str(each.producer_id) for each in producers) or "nobody"
-        raise Refused(f"say whose with --producer-id; {ids} has a transaction open on {where}")
+        ids = ", ".join(str(each.producer_id) for each in producers)
+        raise Refused(f"say whose transaction with --producer-id; on {where} there is one of each of these: {ids}")
     hanging = [each for each in producers if each.producer_id == producer_id]
     if not hanging:
         raise Refused(f"producer {producer_id} has no transaction open on {where}")
+    await _refuse_known(admin, where, producer_id)
     await admin.abort_hanging(where, hanging[0])
     print(f"aborted the transaction of producer {producer_id} on {where}")
 
 
+async def _refuse_known(admin: "TransactionAdmin", where: TopicPartition, producer_id: int) -> None:
+    """A coordinator would still end it, on this partition too, perhaps with a commit."""
+    for each in await admin.list_transactions([OPEN, *DECIDED]):
+        if each.producer_id == producer_id:
+            raise Refused(
+                f"the transaction of producer {producer_id} on {where} does not hang: it belongs to"
+                f" {each.transactional_id} ({each.state}); `tidelog transaction abort {each.transactional_id}` ends it"
+            )
+
+
 def _no_such_id(transactional_id: str) -> Refused:
     return Refused(
-        f"there is no transactional id {transactional_id}; `tidelog transaction list` shows those that are known"
+        f"there is no transactional id {transactional_id}; `tidelog transaction list` shows those that exist"
     )
 
 
