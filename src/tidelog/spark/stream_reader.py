@@ -18,6 +18,7 @@ from tidelog.spark.batch_reader import Ranges
 from tidelog.spark.driver_reads import DecoderLoad, MayReadOnDriver, SmallBatches
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.planning import Limits, OffsetRange
+from tidelog.spark.published_progress import PublishedProgress
 from tidelog.spark.reading import read_ranges
 from tidelog.spark.stream_planning import StreamPlanner
 from tidelog.spark.task_memory import keeping_what_is_loaded
@@ -35,6 +36,7 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
         self._planner = StreamPlanner(options)
         self._small_batches = SmallBatches()
         self._decoder = DecoderLoad(self._columns)
+        self._progress = PublishedProgress(options)
 
     def __getstate__(self) -> dict[str, Any]:
         """To tasks, which only read."""
@@ -55,6 +57,7 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
         return ReadAllAvailable() if self._options.limits == Limits() else ReadMaxRows(_most(self._options.limits))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        self._progress.publish(start)  # the batch before is done; Spark's commit tells so only when there is a next
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
         return client_thread.run(self._planner.next_end(start, limits, time.monotonic()))
 
@@ -85,9 +88,11 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
         return keeping_what_is_loaded(read_ranges(partition.ranges, self._options, self._columns))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark keeps the position in its checkpoint."""
+        """Spark keeps the position in its checkpoint; others may want to know it too."""
+        self._progress.publish(end)
 
     def stop(self) -> None:
+        self._progress.finish()
         client_thread.stop()
 
 
