@@ -42,6 +42,7 @@ class Capability(StrEnum):
     REPORT_OFFSETS = "tell the offsets of what was produced"
     SET_TIMESTAMPS = "set timestamps"
     TRANSACTIONS = "transactions"
+    REPLACE_TRANSACTION_COORDINATOR = "turn to another coordinator in the middle of transactions"
     NULL_HEADER_VALUES = "null header values"
     NULL_KEY_AND_VALUE = "null key and null value in one record"
     JOIN_GROUPS = "join groups"

@@ -59,6 +59,8 @@ CLIENTS: Mapping[str, Client] = {
                     Capability.CONSUMER_PROTOCOL,
                     Capability.NULL_HEADER_VALUES,
                     Capability.NULL_KEY_AND_VALUE,
+                    # 3.0 forgets what it was about to ask a coordinator that it cannot connect to, and waits for ever.
+                    Capability.REPLACE_TRANSACTION_COORDINATOR,
                 }
             ),
         ),

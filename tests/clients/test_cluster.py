@@ -37,6 +37,7 @@ KEY_FEATURES = (
     "consumer-group-through-coordinator-kill",
     "transaction-offsets",
     "transaction-through-leader-kill",
+    "transaction-through-coordinator-kill",
 )
 
 OFFERED = [

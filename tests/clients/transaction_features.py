@@ -6,6 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.clients.driver import Capability, Consumed, ProducerOptions, Record, Refused, wait_until
 from tests.clients.features import Workbench, feature, numbered
+from tidelog.replicated.partition_keys import partition_for
+
+TRANSACTIONS_TOPIC = "__transaction_state"
 
 _id_numbers = itertools.count()
 
@@ -93,25 +96,50 @@ def commits_offsets_with_its_records(bench: Workbench) -> None:
 
 @feature("transaction-through-leader-kill", Capability.TRANSACTIONS, needs_cluster=True)
 def writes_exactly_once_while_the_leader_is_killed(bench: Workbench) -> None:
-    topic = bench.new_topic(configs={"min.insync.replicas": "2"})
+    writes_exactly_once_while_a_broker_is_killed(bench, is_coordinator=False)
+
+
+@feature(
+    "transaction-through-coordinator-kill",
+    Capability.TRANSACTIONS,
+    Capability.REPLACE_TRANSACTION_COORDINATOR,
+    needs_cluster=True,
+)
+def writes_exactly_once_while_the_coordinator_is_killed(bench: Workbench) -> None:
+    writes_exactly_once_while_a_broker_is_killed(bench, is_coordinator=True)
+
+
+def writes_exactly_once_while_a_broker_is_killed(bench: Workbench, *, is_coordinator: bool) -> None:
+    """Either the leader of the partition that is written to or the coordinator of the transactions."""
+    topic = bench.new_topic(partitions=3, configs={"min.insync.replicas": "2"})
+    transactional_id = new_id()
     expected: list[bytes | None] = []
 
-    with bench.client.open_transactions(new_id()) as writer, ThreadPoolExecutor(1) as others:
+    with bench.client.open_transactions(transactional_id) as writer, ThreadPoolExecutor(1) as others:
+        bench.wait_for_replicas(TRANSACTIONS_TOPIC)
+        coordinators = bench.helper.describe_topic(TRANSACTIONS_TOPIC)
+        number = partition_for(transactional_id, len(coordinators))
+        partition = next(
+            partition
+            for partition, described in bench.helper.describe_topic(topic).items()
+            if described.leader != coordinators[number].leader
+        )
 
         def write() -> None:
-            records = [Record(b"%d" % number) for number in range(len(expected), len(expected) + 5)]
+            records = [Record(b"%d" % each) for each in range(len(expected), len(expected) + 5)]
             writer.begin()
-            writer.send(topic, 0, records)
+            writer.send(topic, partition, records)
             writer.commit()
             expected.extend(record.value for record in records)
 
         for _ in range(5):
             write()
-        killing = others.submit(bench.kill_leader_and_start_it_again, topic)
+        victim = (TRANSACTIONS_TOPIC, number) if is_coordinator else (topic, partition)
+        killing = others.submit(bench.kill_leader_and_start_it_again, *victim)
         while not killing.done():
             write()
         killing.result()
         write()
-    bench.helper.produce(topic, [Record(b"end")], ProducerOptions())
-    assert values(bench.helper.consume(topic, 0, 0, len(expected) + 1)) == [*expected, b"end"]
+    bench.helper.produce(topic, [Record(b"end")], ProducerOptions(), partition)
+    assert values(bench.helper.consume(topic, partition, 0, len(expected) + 1)) == [*expected, b"end"]
     bench.wait_for_replicas(topic)
