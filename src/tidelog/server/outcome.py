@@ -36,10 +36,19 @@ class Deferred(Generic[ResponseT]):
             listener(self._response)
 
     async def wait(self) -> ResponseT:
-        """For a handler that has to go on itself."""
+        """For a handler that has to go on itself; one that is cancelled, since its client has gone, gives up."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.listen(done.set_result)
-        response: ResponseT = await done
+
+        def tell(response: ResponseT | None) -> None:
+            if not done.done():  # cancelled, and not yet told so
+                done.set_result(response)
+
+        self.listen(tell)
+        try:
+            response: ResponseT = await done
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
         return response
 
     def abandon(self) -> None:
