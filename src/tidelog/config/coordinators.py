@@ -66,7 +66,8 @@ class CoordinatorSettings:
     offsets_commit_timeout_ms: int = setting(
         default=5000,
         at_least=1,
-        doc="How long a coordinator waits for the replicas of what it wrote; then its clients are told to try again.",
+        doc="How long a coordinator of groups or of transactions waits for the replicas of what it wrote; then its"
+        " clients are told to try again. (Kafka lets what ends a transaction wait for the transaction's own timeout.)",
     )
     offsets_retention_check_interval_ms: int = setting(
         default=600_000, at_least=1, kind=ConfigType.LONG, doc="How often to look for committed offsets that are stale."
@@ -88,7 +89,10 @@ class CoordinatorSettings:
         default=104_857_600, at_least=1, doc="The size of segments of `__consumer_offsets` when it is created."
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        default=10_000, at_least=1, doc="How often to look for transactions that have taken too long."
+        default=10_000,
+        at_least=1,
+        doc="How long to wait before a transaction that has taken too long, and could not be aborted, is tried again."
+        " Each has a timer of its own: nobody looks for them at intervals, as in Kafka.",
     )
     transaction_max_timeout_ms: int = setting(
         default=900_000, at_least=1, doc="The longest timeout that a producer may give its transactions."
