@@ -67,7 +67,7 @@ class CoordinatorSettings:
         default=5000,
         at_least=1,
         doc="How long a coordinator of groups or of transactions waits for the replicas of what it wrote; then its"
-        " clients are told to try again. (Kafka lets what ends a transaction wait for the transaction's own timeout.)",
+        " clients are told to try again. In Kafka transactions wait for as long as their own timeout says.",
     )
     offsets_retention_check_interval_ms: int = setting(
         default=600_000, at_least=1, kind=ConfigType.LONG, doc="How often to look for committed offsets that are stale."
