@@ -26,6 +26,11 @@ from tidelog.errors import (
     RequestTimedOut,
     UnknownLeaderEpoch,
 )
+from tidelog.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
 from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpoint, PartitionData
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -359,6 +364,20 @@ def test_the_wrong_broker_says_who_leads() -> None:
                 assert produced.current_leader is not None
                 assert (produced.current_leader.leader_id, produced.current_leader.leader_epoch) == (FOLLOWER, 7)
                 assert [node.node_id for node in answer.node_endpoints] == [FOLLOWER]
+
+    with_leader(scenario)
+
+
+def test_a_follower_tells_which_producers_it_knows() -> None:
+    """Tools look for hanging transactions broker by broker (KIP-664)."""
+
+    async def scenario(led: Led) -> None:
+        batch = batch_of(b"x", producer_id=7, producer_epoch=2, base_sequence=0)
+        await led.client.ask(produce_request("t", batch, acks=1), 9, ProduceResponse)
+        led.assign(leader=FOLLOWER, leader_epoch=2)
+        request = DescribeProducersRequest(topics=[TopicRequest("t", [0])])
+        [described] = (await led.client.ask(request, 0, DescribeProducersResponse)).topics[0].partitions
+        assert (described.error_code, [each.producer_id for each in described.active_producers]) == (0, [7])
 
     with_leader(scenario)
 

@@ -28,7 +28,6 @@ def _describe(topic: str, index: int, call: Call) -> PartitionResponse:
     try:
         check_topic_name(topic)
         partition = call.services.replicas.get(topic, index)
-        partition.require_leader()
     except KafkaError as error:
         return PartitionResponse(partition_index=index, **error_fields(error))
     return PartitionResponse(
