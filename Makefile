@@ -11,6 +11,7 @@ QUICK ?=
 CLUSTER ?=
 SPARK ?=
 KILLS ?= 20
+DISTURBANCES ?= 12
 SEED ?=
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -18,7 +19,7 @@ RUNTIME := $(VENV)/.runtime-installed
 SPARK_READY := $(VENV)/.spark-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run demo install spark test check format bench compat kills docs lock clean
+.PHONY: help run demo install spark test check format bench compat kills churn docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -55,6 +56,9 @@ compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own 
 
 kills: $(DEV) ## Kill drivers, executors and workers of a pipeline under load at random (KILLS=20 SEED=7); nothing may get lost
 	@$(BIN)/python -m tests.kills.run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+churn: $(DEV) ## Kill and stop members of groups, transactional workers and brokers at random (DISTURBANCES=12 SEED=7)
+	@$(BIN)/python -m tests.churn.run --disturbances $(DISTURBANCES) $(if $(SEED),--seed $(SEED))
 
 docs: $(DEV) ## Generate the reference pages again
 	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference && $(BIN)/python -m tools.spark_options_reference

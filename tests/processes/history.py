@@ -25,9 +25,18 @@ class Acknowledgement(NamedTuple):
 class IdempotentWriter:
     """Numbered records to each partition in turn, with acks=all, at an even pace, until it is closed."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        settings: dict[str, Any] | None = None,
+        *,
+        pace_s: float = PACE_S,
+    ) -> None:
         self._topic = topic
         self._partitions = partitions
+        self._pace_s = pace_s
         self._lock = Lock()
         self._end = Event()
         self.sent: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
@@ -67,7 +76,7 @@ class IdempotentWriter:
                 self._producer.produce(self._topic, value, partition=partition, on_delivery=self._on_delivery)
             number += 1
             self._producer.poll(0)
-            time.sleep(PACE_S)
+            time.sleep(self._pace_s)
         self._producer.flush(PATIENCE_S)
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:

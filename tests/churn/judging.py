@@ -1,0 +1,159 @@
+"""What the journals of a group say: who owned what when, and whether a record was passed over."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.churn.journal import Entry, Kind
+
+
+class Life(NamedTuple):
+    """One process that was a member of the group."""
+
+    owner: str
+    """Its name, or that of the static member that it is."""
+    entries: Sequence[Entry]
+    killed_at_s: float | None = None
+    stopped_at_s: Sequence[float] = ()
+    """When it was made to stand still."""
+
+
+class Tenure(NamedTuple):
+    """A member has a partition."""
+
+    partition: int
+    owner: str
+    generation: int | None
+    begin_s: float
+    end_s: float
+
+
+def tenures_of(life: Life) -> list[Tenure]:
+    """Who stands still, is killed or forgotten may lose its partitions at any time after its last sign of life.
+
+    That is the last commit which was accepted: it was begun then, and who knows when it was answered.
+    """
+    book = _Book(life)
+    for entry in life.entries:
+        book.add(entry)
+    return book.close()
+
+
+class _Book:
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._held: dict[int, tuple[float, int | None]] = {}
+        self._alive_s = self._begun_s = 0.0
+        self._found: list[Tenure] = []
+
+    def add(self, entry: Entry) -> None:
+        match entry.kind:
+            case Kind.ASSIGNED:
+                self._alive_s = entry.at_s
+                self._end(entry.partitions, entry.at_s, in_order=False)
+                self._held |= dict.fromkeys(entry.partitions, (entry.at_s, entry.details["generation"]))
+            case Kind.COMMITTING:
+                self._begun_s = entry.at_s
+            case Kind.COMMITTED:
+                self._alive_s = self._begun_s
+            case Kind.REVOKED | Kind.LOST:
+                self._end(entry.partitions, entry.at_s, in_order=entry.kind is Kind.REVOKED)
+            case Kind.CLOSED:
+                self._end(list(self._held), entry.at_s, in_order=False)
+
+    def close(self) -> list[Tenure]:
+        killed_at_s = self._life.killed_at_s
+        self._end(list(self._held), math.inf if killed_at_s is None else killed_at_s, in_order=killed_at_s is None)
+        return self._found
+
+    def _end(self, partitions: list[int], at_s: float, *, in_order: bool) -> None:
+        has_stood_still = any(self._alive_s <= stopped_s < at_s for stopped_s in self._life.stopped_at_s)
+        for partition in partitions:
+            if partition in self._held:
+                begin_s, generation = self._held.pop(partition)
+                end_s = at_s if in_order and not has_stood_still else max(begin_s, min(self._alive_s, at_s))
+                self._found.append(Tenure(partition, self._life.owner, generation, begin_s, end_s))
+
+
+def double_owners(lives: Iterable[Life]) -> list[str]:
+    """Two members with the same partition, at one time or in one generation."""
+    by_partition: dict[int, list[Tenure]] = defaultdict(list)
+    for life in lives:
+        for tenure in tenures_of(life):
+            by_partition[tenure.partition].append(tenure)
+    return [
+        problem
+        for tenures in by_partition.values()
+        for problem in (*_at_one_time(tenures), *_in_one_generation(tenures))
+    ]
+
+
+def _at_one_time(tenures: list[Tenure]) -> Iterable[str]:
+    latest: Tenure | None = None
+    for tenure in sorted(tenures, key=lambda each: each.begin_s):
+        if latest is not None and tenure.begin_s < latest.end_s and tenure.owner != latest.owner:
+            yield f"two owners at one time: {latest} and {tenure}"
+        if latest is None or tenure.end_s > latest.end_s:
+            latest = tenure
+
+
+def _in_one_generation(tenures: list[Tenure]) -> Iterable[str]:
+    owners: dict[int, str] = {}
+    for tenure in tenures:
+        if tenure.generation is not None:
+            other = owners.setdefault(tenure.generation, tenure.owner)
+            if other != tenure.owner:
+                yield f"two owners in one generation: {other} and {tenure}"
+
+
+def passed_over(lives: Iterable[Life], produced: Mapping[int, int]) -> list[str]:
+    """Commits of what nobody had processed yet, records that nobody processed, and strange ones."""
+    entries = sorted((entry for life in lives for entry in life.entries), key=lambda entry: entry.at_s)
+    progress = {partition: _Progress() for partition in produced}
+    problems: list[str] = []
+    for entry in entries:
+        match entry.kind:
+            case Kind.PROCESSED:
+                progress[entry.details["partition"]].add(entry.details["first"], entry.details["last"])
+            case Kind.COMMITTING:
+                for partition, offset in entry.offsets.items():
+                    if offset > progress[partition].end:
+                        problems.append(
+                            f"partition {partition}: {offset} was committed, processed are those"
+                            f" below {progress[partition].end}"
+                        )
+            case Kind.STRANGE:
+                problems.append(f"a strange record: {entry.details}")
+    for partition, count in produced.items():
+        if progress[partition].end != count:
+            problems.append(
+                f"partition {partition}: {count} produced, processed are those below {progress[partition].end}"
+            )
+    return problems
+
+
+class _Progress:
+    """Which offsets were processed: all before `end`, and some ranges after it."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._later: list[tuple[int, int]] = []
+
+    def add(self, first: int, last: int) -> None:
+        self._later.append((first, last))
+        for begin, until in sorted(self._later):
+            if begin <= self.end:
+                self.end = max(self.end, until + 1)
+        self._later = [each for each in self._later if each[1] >= self.end]
+
+
+def steps_backwards(observed: Mapping[int, Sequence[int]]) -> list[str]:
+    """`observed`: what an observer was told is committed, by partition, one after the other."""
+    return [
+        f"partition {partition}: the committed offset went from {before} back to {after}"
+        for partition, offsets in observed.items()
+        for before, after in pairwise(offsets)
+        if after < before
+    ]
