@@ -248,6 +248,8 @@ class ClassicGroup:
     def _count_protocols(self, member: ClassicMember, step: int) -> None:
         for name in {name for name, _ in member.protocols}:
             self._protocol_counts[name] += step
+            if not self._protocol_counts[name]:
+                del self._protocol_counts[name]
 
     def supports(self, protocol_type: str, names: frozenset[str]) -> bool:
         """Whether a member of this kind with these protocols fits in."""

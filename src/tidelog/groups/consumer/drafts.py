@@ -107,17 +107,21 @@ class Draft:
         for expression in self._regexes.keys() - used:
             records.erase_regex(self._effects, self._group.group_id, expression)
         self._regexes = {expression: changed.get(expression) or self._regexes[expression] for expression in used}
+        self._group.resolutions.keep(used)
         return bool(changed)
 
     def _resolve(self, expression: str) -> ResolvedRegex:
         try:
-            topics = topic_pattern(expression).matching(self._image.topics)
+            topics = self._group.resolutions.find(expression, self._image.topics, self._matching)
         except InvalidExpression as error:
             logger.warning(
                 "cannot match topics group=%s expression=%r reason=%s", self._group.group_id, expression, error
             )
             return self._regexes.get(expression) or ResolvedRegex(frozenset(), UNCOUNTED_VERSION, self._effects.now_ms)
         return ResolvedRegex(topics, UNCOUNTED_VERSION, self._effects.now_ms)
+
+    def _matching(self, expression: str) -> frozenset[str]:
+        return topic_pattern(expression).matching(self._image.topics)
 
     def _subscribed_names(self) -> set[str]:
         distinct = {member.subscribed_topics for member in self._members.values()}

@@ -4,7 +4,8 @@ Everything here is durable and changes when records are replayed, but for what `
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Set
+from typing import TypeVar
 
 from tidelog.cluster.image import Topic
 from tidelog.errors import (
@@ -21,9 +22,31 @@ from tidelog.groups.group import Membership
 from tidelog.replicated.machine import Effects
 from tidelog.types import Uuid
 
+T = TypeVar("T", bound=Hashable)
+
 NO_ASSIGNMENT_EPOCH = 0
 COMMITS_WITH_EPOCH_FROM = 9
 """The version of OffsetCommit that knows of member epochs."""
+
+
+class Resolutions:
+    """What expressions match among the topics of the cluster, as long as these stay the same. Not durable."""
+
+    def __init__(self) -> None:
+        self._topics: Mapping[str, Topic] | None = None
+        self._found: dict[str, frozenset[str]] = {}
+
+    def find(
+        self, expression: str, topics: Mapping[str, Topic], match: Callable[[str], frozenset[str]]
+    ) -> frozenset[str]:
+        if topics is not self._topics:
+            self._topics, self._found = topics, {}
+        if expression not in self._found:
+            self._found[expression] = match(expression)
+        return self._found[expression]
+
+    def keep(self, used: Set[str]) -> None:
+        self._found = {expression: found for expression, found in self._found.items() if expression in used}
 
 
 class ConsumerGroup:
@@ -50,7 +73,9 @@ class ConsumerGroup:
         """How many classic members support each of their assignors."""
         self.checked_topics: Mapping[str, Topic] | None = None
         """The topics of the cluster for which `metadata_hash` is known to hold. Not durable."""
+        self.resolutions = Resolutions()
         self._topic_counts: Counter[str] = Counter()
+        self._name_counts: Counter[frozenset[str]] = Counter()
         self._shared_names: dict[frozenset[str], frozenset[str]] = {}
 
     # -- changes, in the order of replay
@@ -63,7 +88,7 @@ class ConsumerGroup:
             self.static_members[member.instance_id] = member.member_id
         for holdings in (member.assigned, member.revoking):
             self._own(member.member_id, holdings)
-        self._topic_counts.update(member.subscribed_topics)
+        self._count_names(member.subscribed_topics, 1)
         self._count_classic(member, 1)
 
     def remove_member(self, member_id: str) -> None:
@@ -74,14 +99,14 @@ class ConsumerGroup:
 
     def shared_names(self, names: frozenset[str]) -> frozenset[str]:
         """The same object for the same names: members that subscribe alike are then found quickly."""
-        return self._shared_names.setdefault(names, names)
+        return self._shared_names.get(names, names)
 
     def _forget(self, member: Member | None) -> None:
         if member is None:
             return
         for holdings in (member.assigned, member.revoking):
             self._disown(member.member_id, holdings)
-        self._topic_counts.subtract(member.subscribed_topics)
+        self._count_names(member.subscribed_topics, -1)
         self._count_classic(member, -1)
 
     def _own(self, member_id: str, holdings: Holdings) -> None:
@@ -96,11 +121,18 @@ class ConsumerGroup:
                 if self.owners.get((topic_id, partition)) == member_id:
                     del self.owners[topic_id, partition]
 
+    def _count_names(self, names: frozenset[str], step: int) -> None:
+        self._shared_names.setdefault(names, names)
+        if not _count(self._name_counts, names, step):
+            del self._shared_names[names]
+        for topic in names:
+            _count(self._topic_counts, topic, step)
+
     def _count_classic(self, member: Member, step: int) -> None:
         if member.classic is not None:
             self.classic_member_count += step
             for name, _ in member.classic.protocols:
-                self.classic_protocols[name] += step
+                _count(self.classic_protocols, name, step)
 
     # -- questions
 
@@ -170,6 +202,16 @@ class ConsumerGroup:
 
     def write_tombstones(self, effects: Effects) -> None:
         records.erase_group(effects, self.group_id, self.members, self.regexes)
+
+
+def _count(counts: Counter[T], thing: T, step: int) -> int:
+    """How many there are now. What is not there any more is forgotten."""
+    count = counts[thing] + step
+    if count:
+        counts[thing] = count
+    else:
+        del counts[thing]
+    return count
 
 
 def _check_since_when(said: Membership, known: Member) -> None:

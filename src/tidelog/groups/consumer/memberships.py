@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
+    KafkaError,
     RebalanceInProgress,
     UnknownMemberId,
     UnreleasedInstanceId,
@@ -144,6 +146,7 @@ class Memberships:
             self.timers.forget(group.group_id, member.member_id, effects)
         gone_ids = {member.member_id for member in gone}
         remaining = [member for member_id, member in group.members.items() if member_id not in gone_ids]
+        effects.on_refused = partial(self._keep, group, effects)
         if conversion.may_downgrade(remaining, self.settings(), group.group_id):
             targets = [(member, group.targets.get(member.member_id, {})) for member in remaining]
             conversion.downgrade(group, targets, self.image(), effects)
@@ -153,3 +156,11 @@ class Memberships:
         draft = self.draft(group, effects)
         draft.remove_members(gone)
         draft.refresh(is_bumped=True)
+
+    def _keep(self, group: ConsumerGroup, refused: Effects, error: KafkaError, instead: Effects) -> None:
+        """Nobody is gone: whoever is silent, or does not give partitions up, must be noticed again."""
+        for answer in refused.answers:
+            instead.fail(answer.reply, error)
+        for member in group.members.values():
+            self.keep_alive(group.group_id, member, instead)
+            self.expect_revocation(group.group_id, member, instead)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 from tidelog.cluster.image import ClusterImage
+from tidelog.errors import KafkaError
 from tidelog.groups.caller import Caller
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.protocol import ClassicProtocol
@@ -83,6 +84,14 @@ class ConsumerProtocol:
         farewell = Effects(effects.now_ms)
         group.write_tombstones(farewell)
         effects.records[:0] = farewell.records
+        forget_new_group = effects.on_refused
+        assert forget_new_group is not None
+
+        def take_back(error: KafkaError, instead: Effects) -> None:
+            forget_new_group(error, instead)
+            self._groups[group.group_id] = group
+
+        effects.on_refused = take_back
         logger.info("empty consumer group becomes a classic group group=%s", group.group_id)
 
     def classic_sync(self, request: SyncGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:

@@ -83,7 +83,10 @@ class TopicPattern:
     def matching(self, names: Iterable[str]) -> frozenset[str]:
         """Raises InvalidExpression if it would take too long."""
         self._work = 0
-        return frozenset(name for name in names if self._matches(name))
+        try:
+            return frozenset(name for name in names if self._matches(name))
+        finally:
+            self._places.clear()  # it is asked again when topics have changed: not worth the memory
 
     def _matches(self, name: str) -> bool:
         place = self._place(self._start, "")
@@ -176,7 +179,7 @@ def _holds(anchor: Anchor, before: str, behind: str) -> bool:
     return is_edge == (anchor is Anchor.WORD_EDGE)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def topic_pattern(expression: str) -> TopicPattern:
     """Raises InvalidExpression."""
     return TopicPattern(expression)
