@@ -2,6 +2,7 @@ import pytest
 
 from tests.groups.shard_of_groups import DAY_MS, GROUP, MINUTE_MS, TOPIC, Clients, a_shard
 from tidelog.errors import (
+    NO_ERROR,
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
@@ -14,7 +15,7 @@ from tidelog.errors import (
     UnknownMemberId,
     UnstableOffsetCommit,
 )
-from tidelog.groups.expiry import MOST_TOMBSTONES
+from tidelog.groups.expiry import GO_ON_AFTER_MS, LOOK_FOR_EXPIRED, MOST_SEEN, MOST_TOMBSTONES
 from tidelog.groups.settings import GroupSettings
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.replicated.machine import Producer
@@ -319,6 +320,23 @@ class TestExpiry:
         steps = [entry for entry in clients.shard.log[written:] if isinstance(entry, Written)]
         assert [len(step.records) for step in steps] == [MOST_TOMBSTONES, MOST_TOMBSTONES, 11]
         assert clients.listed() == {}
+
+    def test_offsets_that_are_kept_are_looked_at_in_steps(self, clients: Clients) -> None:
+        for number in range(MOST_SEEN):
+            clients.commit(5, group=f"group {number}")
+        interval_ms = 10 * MINUTE_MS
+        steps = 0
+        clients.shard.advance(interval_ms)
+        while clients.shard.timers[LOOK_FOR_EXPIRED] < clients.shard.monotonic_ms + interval_ms:
+            clients.shard.advance(GO_ON_AFTER_MS)
+            steps += 1
+        assert steps == 1
+        assert len(clients.listed()) == MOST_SEEN
+
+    def test_any_time_may_be_asked_for(self, clients: Clients) -> None:
+        for partition, retention_ms in enumerate((2**63 - 1, -(2**63), -2)):
+            assert clients.commit(5, partition, retention_ms=retention_ms, version=4) == NO_ERROR
+        assert clients.fetch(0) == [5]
 
     def test_what_could_not_be_written_is_tried_again(self, clients: Clients) -> None:
         clients.commit(5)

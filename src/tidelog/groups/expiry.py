@@ -7,7 +7,7 @@ from typing import Any
 
 from tidelog.groups.committed_offsets import CommittedOffsets, Place, Value
 from tidelog.groups.group import Group
-from tidelog.groups.offset_records import decode_value, encode_key
+from tidelog.groups.offset_records import decode_value, encode_key, times_of
 from tidelog.groups.settings import GroupSettings, offsets_retention_ms
 from tidelog.replicated.machine import Effects
 from tidelog.types import Uuid
@@ -21,6 +21,8 @@ FORGET_TOPICS = (OWNER, "forget topics")
 MOST_TOMBSTONES = 1_000
 """In one step: more would not fit into one batch, and others want to be served in between."""
 
+MOST_SEEN = 2_000
+"""Offsets and groups, likewise."""
 GO_ON_AFTER_MS = 20
 TRY_AGAIN_AFTER_MS = 1_000
 
@@ -34,6 +36,8 @@ class Expiry:
         self._settings = settings
         self._deleted_topics: dict[str, Uuid] = {}
         """Whose offsets are still to be looked for."""
+        self._unseen: list[str] = []
+        """Groups that this round has still to look at."""
         self.expired_count = 0
 
     def on_loaded(self, effects: Effects) -> None:
@@ -48,14 +52,21 @@ class Expiry:
     # -- what nobody used for long
 
     def _look_for_expired(self, effects: Effects) -> None:
-        for group in list(self._groups.values()):
-            self._expire(group, effects)
-            if len(effects.records) >= MOST_TOMBSTONES:
-                effects.set_timer(LOOK_FOR_EXPIRED, GO_ON_AFTER_MS)
-                return
-        effects.set_timer(LOOK_FOR_EXPIRED, self._settings().offsets_retention_check_interval_ms)
+        """A little at a time: one round may be about a hundred thousand offsets."""
+        if not self._unseen:
+            self._unseen = list(self._groups)
+        seen_count = 0
+        while self._unseen and seen_count < MOST_SEEN and len(effects.records) < MOST_TOMBSTONES:
+            group = self._groups.get(self._unseen[-1])
+            seen_count += 1 if group is None else self._expire(group, effects)
+            if len(effects.records) < MOST_TOMBSTONES:
+                self._unseen.pop()
+        interval_ms = self._settings().offsets_retention_check_interval_ms
+        effects.set_timer(LOOK_FOR_EXPIRED, GO_ON_AFTER_MS if self._unseen else interval_ms)
+        effects.on_refused = lambda _, instead: instead.set_timer(LOOK_FOR_EXPIRED, interval_ms)
 
-    def _expire(self, group: Group, effects: Effects) -> None:
+    def _expire(self, group: Group, effects: Effects) -> int:
+        """How many offsets it has, and one for itself."""
         group_id, room = group.group_id, MOST_TOMBSTONES - len(effects.records)
         expired = list(islice(self._expired(group, effects.now_ms), room))
         for topic, partition in expired:
@@ -69,25 +80,18 @@ class Expiry:
         elif expired:
             left = stored_count - len(expired)
             logger.info("offsets expired group=%s offsets=%d left=%d", group_id, len(expired), left)
+        return 1 + stored_count
 
     def _expired(self, group: Group, now_ms: int) -> Iterator[Place]:
-        for topic, partitions in self._committed.of_group(group.group_id).items():
+        group_id, retention_ms = group.group_id, offsets_retention_ms(self._settings())
+        for topic, partitions in self._committed.of_group(group_id).items():
             if group.is_subscribed_to(topic):
                 continue
             for partition, value in partitions.items():
-                if self._is_expired(group, value, now_ms) and not self._committed.is_pending(
-                    group.group_id, topic, partition
+                if _is_expired(group, value, now_ms, retention_ms) and not self._committed.is_pending(
+                    group_id, topic, partition
                 ):
                     yield Place(topic, partition)
-
-    def _is_expired(self, group: Group, value: Value, now_ms: int) -> bool:
-        committed = decode_value(value)
-        unused_since_ms = group.offsets_unused_since_ms(committed.committed_at_ms)
-        if unused_since_ms is None:
-            return False
-        if committed.expires_at_ms >= 0:
-            return now_ms >= committed.expires_at_ms
-        return now_ms - unused_since_ms >= offsets_retention_ms(self._settings())
 
     # -- topics that were deleted
 
@@ -119,3 +123,13 @@ class Expiry:
 
     def _belongs_to_deleted(self, topic: str, value: Value) -> bool:
         return decode_value(value).is_of(self._deleted_topics[topic])
+
+
+def _is_expired(group: Group, value: Value, now_ms: int, retention_ms: int) -> bool:
+    committed_at_ms, expires_at_ms = times_of(value)
+    unused_since_ms = group.offsets_unused_since_ms(committed_at_ms)
+    if unused_since_ms is None:
+        return False
+    if expires_at_ms >= 0:
+        return now_ms >= expires_at_ms
+    return now_ms - unused_since_ms >= retention_ms

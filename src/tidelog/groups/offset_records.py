@@ -71,6 +71,14 @@ def check_value(data: bytes) -> None:
     decode_value(data)
 
 
+def times_of(data: bytes) -> tuple[int, int]:
+    """When the offset was committed, and when it expires. All that are not in use are looked at again and again."""
+    if data[:2] == _PLAIN_VERSION and data[14:15] == _NO_METADATA:
+        return int.from_bytes(data[15:23], "big", signed=True), NO_TIMESTAMP
+    committed = decode_value(data)
+    return committed.committed_at_ms, committed.expires_at_ms
+
+
 def decode_value(data: bytes) -> CommittedOffset:
     value = decode_versioned(OffsetCommitValue, data)
     return CommittedOffset(

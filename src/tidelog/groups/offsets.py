@@ -65,6 +65,7 @@ logger = logging.getLogger(__name__)
 NOT_FOUND_FROM_VERSION = 9
 """Of OffsetCommit: before, a commit to a group that is not there was told of an illegal generation."""
 
+LAST_TIMESTAMP = 2**63 - 1
 CONSUMERS = "consumer"
 """The protocol type of members that say which topics they are subscribed to."""
 
@@ -98,7 +99,7 @@ class Offsets:
             return
         expires_at_ms = NO_TIMESTAMP
         if request.retention_time_ms != -1:
-            expires_at_ms = effects.now_ms + request.retention_time_ms
+            expires_at_ms = min(effects.now_ms + request.retention_time_ms, LAST_TIMESTAMP)
         topics = []
         for topic in request.topics:
             partitions = []
