@@ -194,6 +194,18 @@ def test_at_least_once_is_as_it_always_was(
     query.ending().abort([message], 0)
 
 
+def test_a_query_that_cannot_be_named_is_written_at_least_once_if_that_is_good_enough(
+    running_broker: TidelogProcess, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    query = Query(running_broker.bootstrap, topic, tmp_path / "checkpoint", delivery="auto")
+    (tmp_path / "checkpoint" / "metadata").unlink()
+    message = query.task(query.started(), 0, 1)
+    assert message.ticket is None
+    query.ending().commit([message], 0)
+    assert committed(running_broker.bootstrap, topic) == [1]
+
+
 def test_why_a_batch_cannot_begin_is_told_by_its_tasks(tmp_path: Path) -> None:
     query = Query("127.0.0.1:1", "orders", tmp_path / "checkpoint", **{"kafka.max.block.ms": "200"})
     with pytest.raises(NotExactlyOnce, match=r"The brokers at 127.0.0.1:1 could not open the transaction"):
@@ -303,4 +315,4 @@ def test_tasks_that_share_a_producer_have_partitions_of_their_own() -> None:
 
 
 def test_options_of_a_sink_that_was_made_by_hand_write_at_least_once() -> None:
-    assert not WriteOptions("x:1").is_exactly_once
+    assert not WriteOptions("x:1").uses_transactions

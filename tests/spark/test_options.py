@@ -9,6 +9,7 @@ import pytest
 from tidelog.client.consumer_settings import READ_COMMITTED
 from tidelog.protocol.compression import Codec
 from tidelog.spark.client_settings import ClientSettings
+from tidelog.spark.guarantees import Guarantee
 from tidelog.spark.kafka_settings import KAFKA_SETTINGS, REFUSED, WITHOUT_EFFECT
 from tidelog.spark.option_table import BY_LOWER_NAME, OPTIONS, Query
 from tidelog.spark.option_values import (
@@ -360,18 +361,17 @@ def test_settings_for_writing() -> None:
         kafka__max__block__ms="3000",
     )
     client = ClientSettings(acks=1, compression=Codec.ZSTD, batch_bytes=1000, delivery_timeout_s=9.0, timeout_s=3.0)
-    assert found == WriteOptions("localhost:29092", "orders", is_best_effort=True, client=client)
+    assert found == WriteOptions("localhost:29092", "orders", client=client)
     assert write(kafka__acks="all", kafka__compression__type="none") == write()
 
 
 def test_rows_are_written_exactly_once_unless_that_is_too_much() -> None:
-    stream = write_options(BOOTSTRAP, is_stream=True)
-    assert (stream.is_exactly_once, stream.is_best_effort) == (True, False)
-    assert not write(delivery="At-Least-Once").is_exactly_once
-    assert not write(kafka__acks="1").is_exactly_once
-    job = write_options(BOOTSTRAP, is_stream=False)
-    assert (job.is_exactly_once, job.is_best_effort) == (True, True)
-    assert not write_options(BOOTSTRAP | {"delivery": "exactly-once"}, is_stream=False).is_best_effort
+    assert write_options(BOOTSTRAP, is_stream=True).guarantee is Guarantee.EXACTLY_ONCE
+    assert write_options(BOOTSTRAP, is_stream=False).guarantee is Guarantee.AUTO
+    assert write(delivery="At-Least-Once").guarantee is Guarantee.AT_LEAST_ONCE
+    assert write(kafka__acks="1").guarantee is Guarantee.AT_LEAST_ONCE
+    assert write(delivery="auto", kafka__acks="1").guarantee is Guarantee.AT_LEAST_ONCE
+    assert write(delivery="exactly-once").guarantee is Guarantee.EXACTLY_ONCE
 
 
 def test_what_transactions_are_named_after() -> None:
@@ -384,7 +384,6 @@ def test_what_transactions_are_named_after() -> None:
     ("options", "is_stream", "reason"),
     [
         ({"delivery": "exactly-once", "kafka.acks": "1"}, True, "'delivery' cannot be exactly-once unless"),
-        ({"batchId": "3", "delivery": "at-least-once"}, False, "'batchId' says what was written before"),
         ({"batchId": "3", "kafka.transactional.id": "x"}, True, "'batchId' is for batches"),
         ({"batchId": "3"}, False, "'batchId' needs 'kafka.transactional.id'"),
     ],
@@ -411,7 +410,7 @@ def test_settings_of_the_other_direction_have_no_effect(caplog: pytest.LogCaptur
         ("kafka.key.serializer", "x", "is not supported: keys and values are bytes"),
         ("kafka.transactional.id", "a#b", "must be without '#'"),
         ("kafka.transaction.timeout.ms", "0", "must be a whole number"),
-        ("delivery", "at-most-once", "must be exactly-once or at-least-once, not 'at-most-once'"),
+        ("delivery", "at-most-once", "must be one of exactly-once, at-least-once, auto, not 'at-most-once'"),
         ("batchId", "-1", "must be a whole number"),
         ("topic", "  ", "is empty"),
     ],

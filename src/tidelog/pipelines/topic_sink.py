@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 from tidelog.pipelines.definition import FormatKind, TopicSink
 from tidelog.pipelines.formats import serialise
 from tidelog.pipelines.progress import WRITTEN
+from tidelog.pipelines.table_batches import QUERY_ID_PROPERTY
 from tidelog.pipelines.views import SOURCE_FORMAT
+from tidelog.spark.guarantees import Guarantee
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,6 +42,8 @@ class TopicBatches:
         observation = Observation()
         counted = records(rows, self._sink).observe(observation, F.count(F.lit(1)).alias("rows"))
         options = topic_options(counted, self._sink.bootstrap, self._sink.topic)
+        query_id = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+        options |= {"kafka.transactional.id": f"spark-{query_id}", "batchId": str(batch_id)}
         counted.write.format(SOURCE_FORMAT).options(**options).options(**self._sink.options).mode(APPEND).save()
         self._on_written(int(observation.get["rows"]))
 
@@ -77,4 +81,4 @@ def written_to(frame: "DataFrame", bootstrap: str, topic: str) -> "DataStreamWri
 
 def topic_options(frame: "DataFrame", bootstrap: str, topic: str) -> dict[str, str]:
     headers = {"includeHeaders": "true"} if "headers" in frame.columns else {}
-    return {"kafka.bootstrap.servers": bootstrap, "topic": topic, **headers}
+    return {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": Guarantee.AUTO.value, **headers}

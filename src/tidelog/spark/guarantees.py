@@ -8,11 +8,13 @@ from tidelog.spark.option_values import BadValue
 class Guarantee(Enum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
+    AUTO = "auto"
+    """Exactly once where that can be had whatever the query does, else at least once."""
 
 
 def guarantee(text: str) -> Guarantee:
     try:
         return Guarantee(text.strip().lower())
     except ValueError:
-        names = " or ".join(each.value for each in Guarantee)
-        raise BadValue(f"must be {names}, not {text!r}") from None
+        names = ", ".join(each.value for each in Guarantee)
+        raise BadValue(f"must be one of {names}, not {text!r}") from None

@@ -237,12 +237,12 @@ OPTIONS = (
         "delivery",
         (Query.WRITE,),
         guarantee,
-        "`exactly-once`, `at-least-once`",
-        "`exactly-once`",
+        "`exactly-once`, `at-least-once`, `auto`",
+        "`exactly-once` (streams), `auto` (batches)",
         "`exactly-once`: rows are written in transactions; a batch counts as a whole or not at all, and once however "
         "often it is run, for whoever reads with `isolation.level=read_committed`. `at-least-once`: as Spark's own "
-        "sink does. The default is weaker with `kafka.acks` other than `all`, and for batches (not streams) to brokers "
-        "without transaction groups, that is Apache Kafka. Tidelog's own.",
+        "sink does. `auto`: exactly once by brokers with transaction groups, that is Tidelog's, at least once by "
+        "others. With `kafka.acks` other than `all` the default is `at-least-once`. Tidelog's own.",
     ),
     Option(
         "batchId",

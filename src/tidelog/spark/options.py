@@ -53,16 +53,19 @@ class WriteOptions:
     """For all rows; without it each row names its own."""
     include_headers: bool = False
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
-    is_best_effort: bool = False
-    """Rows are written at least once by brokers that can do no better."""
     checkpoint: str | None = None
     batch_id: int | None = None
     """Of rows that are one batch among others, written by one job each."""
     client: ClientSettings = field(default_factory=ClientSettings)
 
     @property
-    def is_exactly_once(self) -> bool:
-        return self.guarantee is Guarantee.EXACTLY_ONCE
+    def uses_transactions(self) -> bool:
+        return self.guarantee is not Guarantee.AT_LEAST_ONCE
+
+    @property
+    def is_best_effort(self) -> bool:
+        """Rows are written at least once where no more can be had."""
+        return self.guarantee is Guarantee.AUTO
 
     @property
     def transactional_id(self) -> str | None:
@@ -95,13 +98,11 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     """Raises OptionError. Streams and batches are written with the same options."""
     given = GivenOptions(options, Query.WRITE)
     client = client_settings(given.kafka, Side.WRITE)
-    asked: Guarantee | None = given.get("delivery")
     found = WriteOptions(
         bootstrap=_bootstrap(given),
         topic=given.get("topic"),
         include_headers=given.get("includeHeaders", False),
-        guarantee=asked or (Guarantee.EXACTLY_ONCE if client.acks == ACKS_ALL else Guarantee.AT_LEAST_ONCE),
-        is_best_effort=asked is None and not is_stream and given.get("batchId") is None,
+        guarantee=_guarantee(given.get("delivery"), client, is_stream=is_stream),
         checkpoint=given.checkpoint,
         batch_id=given.get("batchId"),
         client=client,
@@ -110,14 +111,15 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     return found
 
 
+def _guarantee(asked: Guarantee | None, client: ClientSettings, *, is_stream: bool) -> Guarantee:
+    if asked in (None, Guarantee.AUTO) and client.acks != ACKS_ALL:
+        return Guarantee.AT_LEAST_ONCE
+    return asked or (Guarantee.EXACTLY_ONCE if is_stream else Guarantee.AUTO)
+
+
 def _check_exactly_once(found: WriteOptions, *, is_stream: bool) -> None:
-    if found.is_exactly_once and found.client.acks != ACKS_ALL:
+    if found.guarantee is Guarantee.EXACTLY_ONCE and found.client.acks != ACKS_ALL:
         raise OptionError("Option 'delivery' cannot be exactly-once unless 'kafka.acks' is all")
-    if not found.is_exactly_once and found.batch_id is not None:
-        raise OptionError(
-            "Option 'batchId' says what was written before, which is not known of rows written with"
-            " 'delivery' = 'at-least-once'"
-        )
     if found.batch_id is not None and is_stream:
         raise OptionError("Option 'batchId' is for batches; Spark numbers those of a stream")
     if found.batch_id is not None and found.transactional_id is None:

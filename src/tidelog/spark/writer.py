@@ -62,8 +62,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._ticket: Ticket | NoTicket | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        if self._options.is_exactly_once and self._ticket is None:
-            self._ticket = _ticket_or_reason(self._options, lambda: _name_of_job(self._options))
+        if self._options.uses_transactions and self._ticket is None:
+            self._ticket = _ticket_or_reason(self._options, _name_of_job)
         return self.__dict__.copy()
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
@@ -92,17 +92,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._ticket: Ticket | NoTicket | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        if self._options.is_exactly_once and self._ticket is None:
-            self._ticket = _ticket_or_reason(self._options, lambda: stream_name(self._options))
+        if self._options.uses_transactions and self._ticket is None:
+            self._ticket = _ticket_or_reason(self._options, stream_name)
         return self.__dict__.copy()
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
         return write_rows(iterator, self._options, self._ticket, this_task())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        if self._options.is_exactly_once:
+        if self._options.uses_transactions:
             found = written(messages)
-            ticket = ticket_of(found) or commits.open_ticket(self._options, stream_name(self._options))
+            ticket = ticket_of(found) or _ticket(self._options, stream_name)
             if ticket is not None:
                 commits.commit(self._options, ticket, found, batchId)
         _log_written(f"rows of a micro-batch written: batch_id={batchId}", messages)
@@ -148,9 +148,20 @@ def _name_of_job(options: WriteOptions) -> QueryName:
     return QueryName(options.transactional_id or f"spark-job-{uuid4()}")
 
 
-def _ticket_or_reason(options: WriteOptions, name: Callable[[], QueryName]) -> Ticket | NoTicket | None:
+def _ticket(options: WriteOptions, name: Callable[[WriteOptions], QueryName]) -> Ticket | None:
     try:
-        return commits.open_ticket(options, name(), options.batch_id)
+        named = name(options)
+    except OptionError as error:
+        if not options.is_best_effort:
+            raise
+        log.warning("rows are written at least once: reason=%s", error)
+        return None
+    return commits.open_ticket(options, named, options.batch_id)
+
+
+def _ticket_or_reason(options: WriteOptions, name: Callable[[WriteOptions], QueryName]) -> Ticket | NoTicket | None:
+    try:
+        return _ticket(options, name)
     except (SourceError, OptionError) as error:
         return NoTicket(str(error))
 
