@@ -365,6 +365,13 @@ def test_groups_remember_their_batch_for_ever() -> None:
     assert coordinator.init(GROUP).group_batch_id == 9
 
 
+def test_groups_that_number_nothing_are_forgotten_in_time() -> None:
+    coordinator = Coordinator(CoordinatorSettings(transactional_id_expiration_ms=1))
+    coordinator.end(GROUP, coordinator.producer(GROUP))
+    coordinator.shard.advance(10_000_000)
+    assert coordinator.known(GROUP) is None
+
+
 # ---- crashes
 
 

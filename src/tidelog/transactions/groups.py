@@ -4,7 +4,8 @@ A driver opens the group by InitProducerId. Its members write as ordinary transa
 id of its own. The driver's EndTxn names the members that count, and a number for what they wrote: one record of the
 group decides, with the number and the winners in it. COMMIT markers for the winners and ABORT markers for all others
 follow, and are found again from the group's record and the members' own records after a crash. A member that is done is
-forgotten; the group keeps the number, so that the same batch is not committed twice. Groups therefore never expire.
+forgotten; the group keeps the number, so that the same batch is not committed twice. Groups that number what they
+commit therefore never expire.
 
 A group is open while it is Ongoing, for as long as its timeout says. Whoever opens it again shuts the earlier driver
 and all its members out.

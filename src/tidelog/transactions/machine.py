@@ -40,6 +40,7 @@ from tidelog.transactions.timers import EXPIRATION, TimerKey, TimerKind, set_tim
 from tidelog.transactions.transaction import (
     EPOCH_PER_TRANSACTION,
     FIRST_TRANSACTIONS,
+    NO_BATCH_ID,
     ProducerIdentity,
     Transaction,
     created,
@@ -337,6 +338,7 @@ def _order(transaction: Transaction) -> MarkerOrder:
 
 
 def _may_expire(transaction: Transaction) -> bool:
-    """A group knows what it has committed, and its members go when it ends."""
-    transactional_id = transaction.transactional_id
-    return transaction.state.may_expire and not is_group(transactional_id) and parse_member(transactional_id) is None
+    """A group that has numbered what it committed knows it for ever, and members go when their group ends."""
+    has_to_remember = is_group(transaction.transactional_id) and transaction.batch_id != NO_BATCH_ID
+    is_member = parse_member(transaction.transactional_id) is not None
+    return transaction.state.may_expire and not has_to_remember and not is_member
