@@ -16,7 +16,9 @@ class CoordinatorSettings:
         doc="How long a leader asks again whether a transaction may write while its predecessor is still ending.",
     )
     add_partitions_to_txn_retry_backoff_ms: int = setting(
-        default=20, at_least=1, doc="How long a leader waits before it asks again whether a transaction may write."
+        default=20,
+        at_least=1,
+        doc="The longest wait of a leader before it asks again whether a transaction may write; at first it waits less.",
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         default=ASSIGNORS,

@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 TRANSACTION_TOPIC = "__transaction_state"
 TIMEOUT_S = 10.0
+FIRST_RETRY_S = 0.002
 MAX_TRANSACTIONS_PER_REQUEST = 1000
 CLUSTER_AUTHORIZATION_FAILED = 31
 
@@ -177,12 +178,19 @@ class TransactionVerifier:
         self._ask_once(asked, partition, listener)
 
     def _patient(self, asked: Asked, partition: TopicPartition, listener: Listener) -> Listener:
-        """A producer begins its next transaction while the markers of the one before are still on their way."""
+        """A producer begins its next transaction while the markers of the one before are still on their way.
+
+        These take a few milliseconds, and every transaction of a busy producer waits for them: it is asked soon, and
+        then less and less often.
+        """
         deadline_s = self._clock.monotonic() + self._settings().add_partitions_to_txn_retry_backoff_max_ms / 1000
+        next_delay_s = FIRST_RETRY_S
 
         def on_answer(error: KafkaError | None) -> None:
+            nonlocal next_delay_s
             if isinstance(error, ConcurrentTransactions) and self._clock.monotonic() < deadline_s:
-                delay_s = self._settings().add_partitions_to_txn_retry_backoff_ms / 1000
+                delay_s = min(next_delay_s, self._settings().add_partitions_to_txn_retry_backoff_ms / 1000)
+                next_delay_s = 2 * delay_s
                 asyncio.get_running_loop().call_later(delay_s, self._ask_once, asked, partition, on_answer)
             else:
                 listener(error)
