@@ -18,7 +18,7 @@ class CoordinatorSettings:
     add_partitions_to_txn_retry_backoff_ms: int = setting(
         default=20,
         at_least=1,
-        doc="The longest wait of a leader before it asks again whether a transaction may write; at first it waits less.",
+        doc="The longest wait of a leader before it asks again whether a transaction may write; the first are shorter.",
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         default=ASSIGNORS,
