@@ -9,7 +9,7 @@ from bench.exchange import Exchange
 from bench.group_wire import Joined
 from bench.wire import ERROR_NONE, Connection, RequestRefused
 
-GROUPS_AT_A_TIME = 100
+GROUPS_AT_A_TIME = 250
 """Of those that join at once; each of their members has a connection of its own, which waits for the others."""
 
 RETRY_SECONDS = 0.005

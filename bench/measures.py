@@ -46,12 +46,12 @@ class Sizes:
     members_per_group: int = 10
     offsets_per_group: int = 100
     """Ten of each member."""
-    group_requests: int = 30_000
+    group_requests: int = 20_000
     steady_heartbeat_rounds: int = 3
     group_failovers: int = 3
     """In each round."""
     transactional_producers: int = 10
-    transactions: int = 1_000
+    transactions: int = 500
     fills_page_cache: bool = True
     left_out: tuple[str, ...] = ()
     """Scenarios that take too long."""

@@ -24,7 +24,7 @@ defaults. Each trial is a sample. The broker that is killed may be the controlle
 """
 
 ABOUT_COORDINATORS = """
-Requests over raw sockets, the same for both: ten members share a connection, with one unanswered request on each. The
+Requests over raw sockets, the same for both: four members share a connection, with one unanswered request on each. The
 initial delay of groups is the same, too (3 s; 0 where the first message is timed). Memory is that of the broker after
 all have joined and committed. A transaction begins with its first record and ends with the answer to its commit; its
 markers follow, and a request that comes before them is repeated every 2 ms. A failover includes what it takes to notice
