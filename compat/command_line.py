@@ -275,8 +275,10 @@ def lists_transactions(box: ToolBox, cluster: TidelogCluster) -> None:
     arguments = ("--topic", box.topic, "--num-records", "2000", "--record-size", "100", "--throughput", "-1")
     properties = ("--producer-props", f"bootstrap.servers={box.bootstrap}")
     main_class = f"{TOOLS}.ProducerPerformance"
-    run_tool(box.version, main_class, *arguments, "--transactional-id", box.topic, *properties)
-    assert re.search(rf"{box.topic}\s+[123]\s+\d+\s+CompleteCommit", transactions(box, "list"))
+    named = ("--transactional-id", box.topic, "--transaction-duration-ms", "500")
+    run_tool(box.version, main_class, *arguments, *named, *properties)
+    listed = transactions(box, "list")
+    assert re.search(rf"{box.topic}\s+[123]\s+\d+\s+CompleteCommit", listed), listed
     printed = transactions(box, "describe", "--transactional-id", box.topic)
     assert re.search(rf"[123]\s+{box.topic}\s+\d+\s+\d+\s+CompleteCommit", printed), printed
 

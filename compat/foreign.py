@@ -100,7 +100,7 @@ class JavaClient(ForeignClient):
         return ("java", "javac", "mvn")
 
     def sources(self) -> Sequence[Path]:
-        return [HERE / "java" / name for name in ("Driver.java", "Members.java")]
+        return [HERE / "java" / name for name in ("Driver.java", "Members.java", "Transactions.java")]
 
     def build(self) -> None:
         (self.directory / "pom.xml").write_text(self._pom())
@@ -140,7 +140,7 @@ class GoClient(ForeignClient):
         return ("go",)
 
     def sources(self) -> Sequence[Path]:
-        return [HERE / "go" / name for name in ("main.go", "members.go", "go.mod", "go.sum")]
+        return [HERE / "go" / name for name in ("main.go", "members.go", "transactions.go", "go.mod", "go.sum")]
 
     def build(self) -> None:
         run(["go", "build", "-o", str(self.directory / "driver"), "."], HERE / "go")
@@ -158,7 +158,7 @@ class NodeClient(ForeignClient):
         return ("node", "npm")
 
     def sources(self) -> Sequence[Path]:
-        return [HERE / "js" / name for name in ("driver.js", "package.json")]
+        return [HERE / "js" / name for name in ("driver.js", "members.js", "transactions.js", "package.json")]
 
     def build(self) -> None:
         for source in self.sources():
@@ -170,34 +170,23 @@ class NodeClient(ForeignClient):
         return ["node", str(self.directory / "driver.js")]
 
 
-GROUPS_AND_TRANSACTIONS = frozenset(
-    {
-        Capability.TRANSACTIONS,
-        Capability.JOIN_GROUPS,
-        Capability.JOIN_COOPERATIVELY,
-        Capability.CONSUMER_PROTOCOL,
-        Capability.STATIC_MEMBERSHIP,
-        Capability.DESCRIBE_GROUPS,
-        Capability.DELETE_GROUPS,
-    }
-)
-"""Not driven through these clients' programs yet."""
-
-JAVA_LACKS = frozenset({Capability.TRANSACTIONS, Capability.DESCRIBE_TOPIC_PARTITIONS})
+JAVA_LACKS = frozenset({Capability.DESCRIBE_TOPIC_PARTITIONS})
 
 FOREIGN_CLIENTS: Sequence[ForeignClient] = (
     JavaClient("Java 3.9", JAVA_LACKS | {Capability.REPLACE_CONFIGS}, version=KAFKA_3),
     JavaClient("Java 4.3", JAVA_LACKS | {Capability.REPLACE_CONFIGS}, version=KAFKA_4),
     GoClient(
         "franz-go",
-        frozenset({Capability.TRANSACTIONS, Capability.DESCRIBE_GROUPS, Capability.DELETE_GROUPS}),
+        frozenset(),
         {"consumer-group-static": "it leaves without its instance id, which Kafka refuses too"},
     ),
     NodeClient(
         "kafkajs",
-        GROUPS_AND_TRANSACTIONS
-        | frozenset(
+        frozenset(
             {
+                Capability.JOIN_COOPERATIVELY,
+                Capability.CONSUMER_PROTOCOL,
+                Capability.STATIC_MEMBERSHIP,
                 Capability.INCREMENTAL_CONFIGS,
                 Capability.DESCRIBE_LOG_DIRS,
                 Capability.DESCRIBE_PRODUCERS,

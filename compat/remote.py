@@ -22,6 +22,7 @@ from tests.clients.driver import (
     ProducerOptions,
     Record,
     Refused,
+    Transactions,
     Writer,
 )
 
@@ -75,6 +76,35 @@ class RemoteMember(GroupMember):
         self._ask("member_close", member=self.name)
 
 
+class RemoteTransactions(Transactions):
+    """A transactional producer in the program, by its name there."""
+
+    def __init__(self, ask: Callable[..., Any], name: str, transactional_id: str) -> None:
+        self._ask = ask
+        self.name = name
+        self._transactional_id = transactional_id
+
+    def begin(self) -> None:
+        self._ask("transaction_begin", writer=self.name)
+
+    def send(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+        encoded = [encode_record(record) for record in records]
+        self._ask("transaction_send", writer=self.name, topic=topic, partition=partition, records=encoded)
+
+    def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        where = {"group": group, "topic": topic, "partition": partition, "transactional_id": self._transactional_id}
+        self._ask("transaction_send_offset", writer=self.name, offset=offset, **where)
+
+    def commit(self) -> None:
+        self._ask("transaction_commit", writer=self.name)
+
+    def abort(self) -> None:
+        self._ask("transaction_abort", writer=self.name)
+
+    def close(self) -> None:
+        self._ask("transaction_close", writer=self.name)
+
+
 class RemoteDriver(ClientDriver):
     def __init__(self, bootstrap: str, command: Sequence[str]) -> None:
         super().__init__(bootstrap)
@@ -82,6 +112,7 @@ class RemoteDriver(ClientDriver):
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._member_count = 0
+        self._writer_count = 0
 
     def close(self) -> None:
         if self._process is not None:
@@ -157,6 +188,12 @@ class RemoteDriver(ClientDriver):
 
     def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
         raise NotImplementedError
+
+    def open_transactions(self, transactional_id: str) -> Transactions:
+        self._writer_count += 1
+        name = str(self._writer_count)
+        self._ask("open_transactions", writer=name, transactional_id=transactional_id)
+        return RemoteTransactions(self._ask, name, transactional_id)
 
     def join_group(self, group: str, topic: str, options: MemberOptions) -> GroupMember:
         self._member_count += 1

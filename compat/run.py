@@ -13,6 +13,8 @@ from pathlib import Path
 
 from compat import (
     command_line,
+    coordinators_of_kafka,
+    group_tools,
     matrix,
     mixed_cluster,
     same_zookeeper,
@@ -33,6 +35,8 @@ from tools.apache_kafka import KAFKA_3, KAFKA_4, NotAvailable
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "compatibility.md"
 HELPER = "confluent-kafka"
+TOOL_MODULES = (command_line, group_tools)
+"""Importing them fills the table of tools."""
 
 INTRODUCTION = """\
 # Compatibility
@@ -82,6 +86,8 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
         for ending, end in (("a clean stop", written_by_kafka.stop), ("kill -9", written_by_kafka.kill)):
             title = f"Tidelog serves what Kafka {version} wrote, after {ending}"
             checks[title] = lambda version=version, end=end: written_by_kafka.check(version, end)  # type: ignore[misc]
+            title = f"Tidelog goes on with groups and transactions of Kafka {version}, after {ending}"
+            checks[title] = lambda version=version, end=end: coordinators_of_kafka.check(version, end)  # type: ignore[misc]
     checks[f"Tidelog and Kafka {KAFKA_3} take turns on one ZooKeeper and one set of log dirs"] = same_zookeeper.check
     checks[f"Brokers of Tidelog and Kafka {KAFKA_3} are one cluster, and hold the same bytes"] = mixed_cluster.check
     return checks

@@ -72,7 +72,9 @@ type command struct {
 	InstanceID   *string            `json:"instance_id"`
 	Cooperative  bool               `json:"cooperative"`
 
-	IsAssignedByBroker bool `json:"is_assigned_by_broker"`
+	IsAssignedByBroker bool   `json:"is_assigned_by_broker"`
+	Writer             string `json:"writer"`
+	TransactionalID    string `json:"transactional_id"`
 }
 
 type driver struct {
@@ -81,6 +83,7 @@ type driver struct {
 	client    *kgo.Client
 	admin     *kadm.Client
 	members   map[string]*member
+	writers   map[string]*kgo.Client
 }
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -98,7 +101,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	self := &driver{os.Args[1], map[string]*kgo.Client{}, client, kadm.NewClient(client), map[string]*member{}}
+	self := &driver{os.Args[1], map[string]*kgo.Client{}, client, kadm.NewClient(client), map[string]*member{}, map[string]*kgo.Client{}}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(make([]byte, 1<<20), 1<<28)
 	answers := json.NewEncoder(os.Stdout)
@@ -179,6 +182,30 @@ func (self *driver) perform(ctx context.Context, wanted *command) (any, error) {
 		return self.committedOffset(ctx, wanted)
 	case "commit_offset":
 		return nil, self.commitOffset(ctx, wanted)
+	case "list_groups":
+		groups, err := self.admin.ListGroups(ctx)
+		return groups.Groups(), err
+	case "describe_group":
+		return self.describeGroup(ctx, wanted)
+	case "delete_group":
+		response, err := self.admin.DeleteGroup(ctx, wanted.Group)
+		return nil, errors.Join(err, response.Err)
+	case "open_transactions":
+		return nil, self.openTransactions(wanted)
+	case "transaction_begin":
+		return nil, self.writers[wanted.Writer].BeginTransaction()
+	case "transaction_send":
+		return nil, self.sendInTransaction(ctx, wanted)
+	case "transaction_send_offset":
+		return nil, self.sendOffset(ctx, wanted)
+	case "transaction_commit":
+		return nil, self.writers[wanted.Writer].EndTransaction(ctx, kgo.TryCommit)
+	case "transaction_abort":
+		return nil, self.writers[wanted.Writer].EndTransaction(ctx, kgo.TryAbort)
+	case "transaction_close":
+		self.writers[wanted.Writer].Close()
+		delete(self.writers, wanted.Writer)
+		return nil, nil
 	default:
 		return nil, fmt.Errorf("unknown command %q", wanted.Do)
 	}

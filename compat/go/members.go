@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const pollTime = 50 * time.Millisecond
@@ -111,4 +112,22 @@ func (self *driver) commitOffset(ctx context.Context, wanted *command) error {
 	offsets := kadm.Offsets{}
 	offsets.AddOffset(wanted.Topic, wanted.Partition, wanted.Offset, -1)
 	return self.admin.CommitAllOffsets(ctx, wanted.Group, offsets)
+}
+
+func (self *driver) describeGroup(ctx context.Context, wanted *command) (any, error) {
+	request := kmsg.NewPtrConsumerGroupDescribeRequest()
+	request.Groups = []string{wanted.Group}
+	response, err := request.RequestWith(ctx, self.client)
+	if err != nil {
+		return nil, err
+	}
+	if found := response.Groups[0]; found.ErrorCode == 0 {
+		return map[string]any{"state": found.State, "member_count": len(found.Members)}, nil
+	}
+	described, err := self.admin.DescribeGroups(ctx, wanted.Group)
+	if err != nil {
+		return nil, err
+	}
+	found := described[wanted.Group]
+	return map[string]any{"state": found.State, "member_count": len(found.Members)}, found.Err
 }

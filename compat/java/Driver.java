@@ -54,10 +54,12 @@ public final class Driver {
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     private final Admin admin;
     private final Members members;
+    private final Transactions transactions;
 
     private Driver(String bootstrap) {
         this.bootstrap = bootstrap;
         this.members = new Members(bootstrap);
+        this.transactions = new Transactions(bootstrap);
         this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
     }
 
@@ -73,6 +75,7 @@ public final class Driver {
 
     private void close() {
         members.close();
+        transactions.close();
         producers.values().forEach(producer -> producer.close(Duration.ofSeconds(5)));
         admin.close(Duration.ofSeconds(5));
     }
@@ -144,6 +147,20 @@ public final class Driver {
                 return members.committedOffset(command, partition);
             case "commit_offset":
                 return members.commitOffset(command, partition);
+            case "open_transactions":
+                return transactions.open(command);
+            case "transaction_begin":
+                return transactions.begin(command);
+            case "transaction_send":
+                return transactions.send(command, partition);
+            case "transaction_send_offset":
+                return transactions.sendOffset(command, partition);
+            case "transaction_commit":
+                return transactions.commit(command);
+            case "transaction_abort":
+                return transactions.abort(command);
+            case "transaction_close":
+                return transactions.end(command);
             case "list_groups":
                 return listGroups();
             case "describe_group":
@@ -190,7 +207,7 @@ public final class Driver {
         return offsets;
     }
 
-    private static ProducerRecord<byte[], byte[]> toRecord(JsonNode record, TopicPartition partition) {
+    static ProducerRecord<byte[], byte[]> toRecord(JsonNode record, TopicPartition partition) {
         List<Header> headers = new ArrayList<>();
         for (JsonNode header : record.get("headers")) {
             headers.add(new RecordHeader(header.get(0).asText(), bytes(header.get(1))));

@@ -6,10 +6,15 @@ const { CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, logLeve
 const lz4 = require('lz4js')
 const SnappyCodec = require('kafkajs-snappy')
 const zstd = require('@bokuweb/zstd-wasm')
+// What its consumer does with what it fetched.
+const withoutAborted = require('kafkajs/src/consumer/filterAbortedMessages')
+const membersOf = require('./members')
+const transactionsOf = require('./transactions')
 
 const PATIENCE_MS = 30_000
 const LARGEST_FETCH_BYTES = 50_000_000
 const OFFSET_OUT_OF_RANGE = 1
+const READ_COMMITTED = 1
 // A leader that has just been named may not know of it yet: a consumer asks again.
 const NOT_YET_LED = [3, 5, 6]
 const TYPES = {
@@ -38,6 +43,9 @@ function withIndependentBlocks(frame) {
   return frame
 }
 
+const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
+const text = buffer => (buffer === null || buffer === undefined ? null : buffer.toString('base64'))
+
 const kafka = new Kafka({
   brokers: process.argv[2].split(','),
   logLevel: logLevel.NOTHING,
@@ -46,9 +54,6 @@ const kafka = new Kafka({
 const admin = kafka.admin()
 const producers = new Map()
 let cluster
-
-const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
-const text = buffer => (buffer === null || buffer === undefined ? null : buffer.toString('base64'))
 
 function toHeaders(rows) {
   const headers = {}
@@ -77,14 +82,18 @@ async function producer(idempotent) {
   return producers.get(idempotent)
 }
 
-async function produce({ topic, partition, records, compression, acks, idempotent }) {
-  const messages = records.map(record => ({
+function toMessage(record, partition) {
+  return {
     partition,
     key: bytes(record.key),
     value: bytes(record.value),
     headers: toHeaders(record.headers),
     ...(record.timestamp_ms === null ? {} : { timestamp: String(record.timestamp_ms) }),
-  }))
+  }
+}
+
+async function produce({ topic, partition, records, compression, acks, idempotent }) {
+  const messages = records.map(record => toMessage(record, partition))
   const send = { topic, messages, acks: acks === 'all' ? -1 : Number(acks), compression: TYPES[compression] }
   const results = await (await producer(idempotent)).send(send)
   const first = results?.[0]?.baseOffset
@@ -102,7 +111,7 @@ async function connectCluster(isolation) {
 }
 
 async function consume({ topic, partition, offset, count, isolation }) {
-  const isolationLevel = isolation === 'read_committed' ? 1 : 0
+  const isolationLevel = isolation === 'read_committed' ? READ_COMMITTED : 0
   const taken = []
   let next = offset
   const deadline = Date.now() + PATIENCE_MS
@@ -141,7 +150,9 @@ async function fetchOnce(topic, partition, fetchOffset, isolationLevel) {
       maxBytes: LARGEST_FETCH_BYTES,
       topics: [{ topic, partitions: [wanted] }],
     })
-    return responses[0].partitions[0].messages.filter(message => !message.isControlRecord)
+    const { messages, abortedTransactions } = responses[0].partitions[0]
+    const committed = isolationLevel === READ_COMMITTED ? withoutAborted({ messages, abortedTransactions }) : messages
+    return committed.filter(message => !message.isControlRecord)
   } catch (error) {
     if (error.code === OFFSET_OUT_OF_RANGE) return null
     if (!NOT_YET_LED.includes(error.code) && !error.retriable) throw error
@@ -218,7 +229,12 @@ async function describeCluster() {
   return { cluster_id: clusterId, controller, brokers: Object.fromEntries(addresses) }
 }
 
+const members = membersOf(kafka, admin, fromMessage)
+const transactions = transactionsOf(kafka, toMessage)
+
 const actions = {
+  ...members,
+  ...transactions,
   produce,
   consume,
   list_offset: listOffset,

@@ -1,0 +1,214 @@
+"""Kafka's own command line tools for groups: what they tell of members and offsets, and what they change."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from compat.command_line import TOOLS, ToolBox, tool
+from tests.clients.broker import TidelogCluster
+from tests.clients.confluent_driver import ConfluentDriver
+from tests.clients.driver import GroupMember, MemberOptions, ProducerOptions, Record, wait_until
+from tools.apache_kafka import KAFKA_4, run_tool
+
+PARTITIONS = 4
+RECORDS = 10
+"""In each partition."""
+COMMAND = "consumer.group.ConsumerGroupCommand"
+
+
+class Readers:
+    """A topic with records, and two members of a group that have read and committed everything."""
+
+    def __init__(self, box: ToolBox, name: str, *, is_assigned_by_broker: bool = False) -> None:
+        self._box = box
+        self.topic = f"{box.topic}-{name}"
+        self.group = f"group-of-{self.topic}"
+        self._driver = ConfluentDriver(box.bootstrap)
+        self._options = MemberOptions(is_assigned_by_broker=is_assigned_by_broker)
+        self.members: list[GroupMember] = []
+
+    def prepare(self) -> None:
+        self._box.topics("--create", "--topic", self.topic, "--partitions", str(PARTITIONS))
+        for partition in range(PARTITIONS):
+            self.produce(partition, RECORDS)
+
+    def produce(self, partition: int, count: int) -> None:
+        self._driver.produce(self.topic, [Record(b"x")] * count, ProducerOptions(), partition)
+
+    def join(self) -> None:
+        """Both share the partitions, and have committed all records."""
+        self.members = [self._driver.join_group(self.group, self.topic, self._options) for _ in range(2)]
+        wait_until(self._is_done, "two members share the topic and have read it")
+
+    def _is_done(self) -> bool:
+        for member in self.members:
+            if member.poll():
+                member.commit()
+        shares = sorted(len(member.assignment()) for member in self.members)
+        return shares == [PARTITIONS // 2] * 2 and self.committed() == {RECORDS}
+
+    def committed(self) -> set[int | None]:
+        places = range(PARTITIONS)
+        return {self._driver.committed_offset(self.group, self.topic, partition) for partition in places}
+
+    def leave(self) -> None:
+        while self.members:
+            self.members.pop().close()
+
+    def close(self) -> None:
+        self.leave()
+        self._driver.close()
+
+    def command(self, *arguments: str) -> str:
+        return self._box.run(COMMAND, *arguments, "--group", self.group)
+
+    def rows(self, *arguments: str) -> list[list[str]]:
+        """The lines that the tool prints of the group, in columns."""
+        printed = self.command("--describe", *arguments)
+        return [line.split() for line in printed.splitlines() if line.startswith(f"{self.group} ")]
+
+
+@contextmanager
+def readers(box: ToolBox, name: str, *, is_assigned_by_broker: bool = False) -> Iterator[Readers]:
+    found = Readers(box, name, is_assigned_by_broker=is_assigned_by_broker)
+    try:
+        found.prepare()
+        found.join()
+        yield found
+    finally:
+        found.close()
+
+
+def check_described(read: Readers) -> None:
+    read.produce(0, 5)
+    rows = read.rows()
+    assert sorted((row[2], row[3], row[4], row[5]) for row in rows) == [
+        (str(partition), str(RECORDS), str(RECORDS + 5 * (partition == 0)), str(5 * (partition == 0)))
+        for partition in range(PARTITIONS)
+    ], rows
+    assert len({row[6] for row in rows}) == 2, "two members own the partitions"
+    assert {row[7] for row in rows} == {"/127.0.0.1"}
+    members = read.rows("--members", "--verbose")
+    assert len(members) == 2, members
+    assigned = [re.findall(rf"{read.topic}[:(]([\d,]+)", " ".join(row))[0].split(",") for row in members]
+    assert sorted(part for parts in assigned for part in parts) == ["0", "1", "2", "3"], members
+    [state] = read.rows("--state")
+    assert "Stable" in state, state
+    assert state[-1] == "2", state
+
+
+@tool("kafka-consumer-groups --list, --describe, --members --verbose, --state")
+def describes_groups(box: ToolBox, cluster: TidelogCluster) -> None:
+    with readers(box, "described") as read:
+        check_described(read)
+        assert read.group in box.run(COMMAND, "--list").split()
+        assert re.search(rf"{read.group}\s+Stable", box.run(COMMAND, "--list", "--state", "Stable"))
+        assert read.group not in box.run(COMMAND, "--list", "--state", "Empty")
+        assert re.search(rf"{read.group}\s+Classic", box.run(COMMAND, "--list", "--type", "classic"))
+        assert read.group not in box.run(COMMAND, "--list", "--type", "consumer")
+        read.leave()
+        wait_until(lambda: "Empty" in read.rows("--state")[0], "the group is empty")
+        assert {row[6] for row in read.rows()} == {"-"}
+        assert read.group in box.run(COMMAND, "--describe", "--all-groups")
+
+
+@tool("kafka-consumer-groups --describe of a consumer group (KIP-848)")
+def describes_consumer_groups(box: ToolBox, cluster: TidelogCluster) -> None:
+    with readers(box, "assigned", is_assigned_by_broker=True) as read:
+        wait_until(lambda: "Stable" in read.rows("--state")[0], "the group is stable")
+        check_described(read)
+        assert re.search(rf"{read.group}\s+Consumer", box.run(COMMAND, "--list", "--type", "consumer"))
+
+
+@tool("kafka-groups --list", KAFKA_4)
+def lists_groups(box: ToolBox, cluster: TidelogCluster) -> None:
+    with readers(box, "listed", is_assigned_by_broker=True) as read:
+        assert re.search(rf"{read.group}\s+Consumer\s+consumer", box.run("GroupsCommand", "--list"))
+        assert read.group in box.run("GroupsCommand", "--list", "--consumer")
+
+
+@tool("kafka-consumer-groups --reset-offsets")
+def resets_offsets(box: ToolBox, cluster: TidelogCluster) -> None:
+    with readers(box, "reset") as read:
+
+        def reset(*arguments: str) -> dict[int, int]:
+            printed = read.command("--reset-offsets", "--topic", read.topic, *arguments)
+            found = re.findall(rf"{read.topic}\s+(\d+)\s+(\d+)", printed)
+            return {int(partition): int(offset) for partition, offset in found}
+
+        assert read.committed() == {RECORDS}
+        try:
+            refused = reset("--to-earliest", "--execute")
+        except AssertionError as error:
+            assert "inactive" in str(error), error  # noqa: PT017 - the tool may end with an error, or just say it
+        else:
+            assert not refused
+        assert read.committed() == {RECORDS}, "a group with members is left alone"
+        read.leave()
+        wait_until(lambda: "Empty" in read.rows("--state")[0], "the group is empty")
+        everywhere = range(PARTITIONS)
+        assert reset("--to-earliest", "--dry-run") == dict.fromkeys(everywhere, 0)
+        assert read.committed() == {RECORDS}
+        assert reset("--to-earliest", "--execute") == dict.fromkeys(everywhere, 0)
+        assert read.committed() == {0}
+        assert reset("--to-offset", "7", "--execute") == dict.fromkeys(everywhere, 7)
+        assert reset("--shift-by", "-2", "--execute") == dict.fromkeys(everywhere, 5)
+        assert reset("--to-datetime", "2020-01-01T00:00:00.000", "--execute") == dict.fromkeys(everywhere, 0)
+        assert reset("--to-latest", "--execute") == dict.fromkeys(everywhere, RECORDS)
+        assert read.committed() == {RECORDS}
+
+
+@tool("kafka-consumer-groups --delete-offsets, --delete")
+def deletes_groups(box: ToolBox, cluster: TidelogCluster) -> None:
+    with readers(box, "deleted") as read:
+        populated = outcome_of(lambda: read.command("--delete"))
+        assert "not empty" in populated, populated
+        subscribed = outcome_of(lambda: read.command("--delete-offsets", "--topic", read.topic))
+        assert "subscribed" in subscribed.lower(), subscribed
+        assert read.committed() == {RECORDS}
+        read.leave()
+        wait_until(lambda: "Empty" in read.rows("--state")[0], "the group is empty")
+        read.command("--delete-offsets", "--topic", f"{read.topic}:0,1")
+        assert {row[2] for row in read.rows()} == {"2", "3"}
+        deleted = read.command("--delete")
+        assert "success" in deleted, deleted
+        assert read.group not in box.run(COMMAND, "--list").split()
+        assert read.committed() == {None}
+
+
+def outcome_of(run: Callable[[], str]) -> str:
+    """What a tool says of something that cannot be: by its output, or by its end."""
+    try:
+        return run()
+    except AssertionError as error:
+        return str(error)
+
+
+@tool("kafka-console-consumer --group")
+def consumes_in_a_group(box: ToolBox, cluster: TidelogCluster) -> None:
+    with readers(box, "console") as read:
+        group = f"console-{read.group}"
+
+        def lines_read() -> int:
+            arguments = ("--topic", read.topic, "--group", group, "--from-beginning", "--timeout-ms", "6000")
+            where = ("--bootstrap-server", box.bootstrap)
+            printed = run_tool(box.version, f"{TOOLS}.consumer.ConsoleConsumer", *arguments, *where)
+            return printed.splitlines().count("x")
+
+        assert lines_read() == PARTITIONS * RECORDS
+        read.produce(1, 3)
+        assert lines_read() == 3
+
+
+@tool("kafka-verifiable-consumer")
+def consumes_verifiably(box: ToolBox, cluster: TidelogCluster) -> None:
+    with readers(box, "verifiable") as read:
+        arguments = ("--topic", read.topic, "--group-id", f"verifiable-{read.group}", "--reset-policy", "earliest")
+        count = ("--max-messages", str(PARTITIONS * RECORDS))
+        where = ("--bootstrap-server", box.bootstrap)
+        printed = run_tool(box.version, f"{TOOLS}.VerifiableConsumer", *arguments, *count, *where)
+        events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        consumed = sum(event["count"] for event in events if event["name"] == "records_consumed")
+        assert consumed == PARTITIONS * RECORDS, printed[-500:]
+        assert all(event["success"] for event in events if event["name"] == "offsets_committed"), printed[-500:]
