@@ -7,6 +7,7 @@ from tidelog.errors import CoordinatorLoadInProgress, InvalidGroupId
 from tidelog.groups.caller import Caller
 from tidelog.groups.machine import GroupMachine
 from tidelog.groups.settings import GroupSettings
+from tidelog.groups.statistics import GroupCounts, GroupStatistics, statistics_of
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -27,20 +28,28 @@ GROUP_TOPIC = "__consumer_offsets"
 
 
 def group_machines(
-    *, settings: Callable[[], GroupSettings], image: Callable[[], ClusterImage], randomness: Randomness
+    *,
+    settings: Callable[[], GroupSettings],
+    image: Callable[[], ClusterImage],
+    randomness: Randomness,
+    counts: GroupCounts,
 ) -> Callable[[int], GroupMachine]:
     """What makes the machine of each partition."""
-    return lambda _: GroupMachine(settings=settings, image=image, randomness=randomness)
+    return lambda _: GroupMachine(settings=settings, image=image, randomness=randomness, counts=counts)
 
 
 class GroupCoordinator:
     """Each call ends in exactly one answer to `reply`, now or later."""
 
-    def __init__(self, topic: ReplicatedTopic[GroupMachine]) -> None:
+    def __init__(self, topic: ReplicatedTopic[GroupMachine], counts: GroupCounts) -> None:
         self.topic = topic
+        self.counts = counts
 
     def partition_of(self, group_id: str) -> TopicPartition:
         return TopicPartition(GROUP_TOPIC, self.topic.partition_of(group_id))
+
+    def statistics(self) -> GroupStatistics:
+        return statistics_of(machine for _, machine in self.topic.loaded())
 
     # -- members
 
@@ -86,6 +95,9 @@ class GroupCoordinator:
     def release_guard(self, group_id: str, guard: TransactionGuard) -> None:
         partition = self.topic.partition_of(group_id)
         self.topic.perform_in(partition, lambda machine, _: machine.offsets.guards.remove(guard))
+
+    def break_guards(self, partition: int, producer_id: int) -> None:
+        self.topic.perform_in(partition, lambda machine, _: machine.offsets.guards.break_all(producer_id))
 
     def commit_offsets_in_transaction(
         self, request: TxnOffsetCommitRequest, guard: TransactionGuard, caller: Caller, reply: Reply

@@ -46,5 +46,13 @@ class TransactionGuards:
     def on_transaction_ended(self, producer_id: int, marker_epoch: int) -> None:
         for guard in list(self._by_producer.get(producer_id, ())):
             if not guard.is_later_than_marker(marker_epoch):
-                guard.is_broken = True
-                self.remove(guard)
+                self._break(guard)
+
+    def break_all(self, producer_id: int) -> None:
+        """For a marker whose epoch does not tell which transaction it ends."""
+        for guard in list(self._by_producer.get(producer_id, ())):
+            self._break(guard)
+
+    def _break(self, guard: TransactionGuard) -> None:
+        guard.is_broken = True
+        self.remove(guard)

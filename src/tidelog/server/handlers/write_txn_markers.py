@@ -90,8 +90,10 @@ class _Written:
         if marker.transaction_version >= EPOCH_PER_TRANSACTION_FROM_VERSION:
             partition.log.producers.check_newer_epoch(marker.producer_id, marker.producer_epoch)
         else:
-            # The epoch of such a marker does not tell whether a batch that waits belongs to the next transaction.
+            # The epoch of such a marker does not tell whether what waits belongs to the next transaction.
             partition.log.producers.verifications.end(marker.producer_id)
+            if topic == GROUP_TOPIC:
+                self._services.groups.break_guards(index, marker.producer_id)
         if topic == GROUP_TOPIC:
             self._write_to_group_coordinator(marker, index, result)
         else:
