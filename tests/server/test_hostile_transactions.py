@@ -74,7 +74,7 @@ class Hostile:
 
     def choose(self) -> tuple[str, ProducerIdentity]:
         """Mostly those of now."""
-        transactional_id = self.random.choice(list(self.identities)[: -MEMBERS_IN_USE - 1 : -1] + ["one", "two", GROUP])
+        transactional_id = self.random.choice([*list(self.identities)[-MEMBERS_IN_USE:], "one", "two", GROUP])
         known = self.identities[transactional_id] or [ProducerIdentity(MANY, 0)]
         identity = known[-1] if self.random.random() < 0.9 else self.random.choice(known)
         if self.random.random() < 0.05:
