@@ -63,8 +63,8 @@ def release_of(client: AnyClient) -> str:
 
 def try_clients(
     broker: BrokerProcess, clients: Sequence[AnyClient], features: Sequence[str]
-) -> tuple[list[Outcome], list[str]]:
-    """The outcomes, and what Kafka's tool finds wrong in the broker's files afterwards."""
+) -> tuple[list[Outcome], dict[str, list[str]]]:
+    """The outcomes, and what Kafka's tools find wrong in the broker's files afterwards."""
     broker.start()
     try:
         helper = CLIENTS[HELPER].connect(broker.bootstrap)
@@ -75,7 +75,13 @@ def try_clients(
         broker.stop()
     finally:
         broker.kill()
-    return outcomes, [wrong for log_dir in broker.log_dirs for wrong in written_by_tidelog.check_files(log_dir)]
+    looks: dict[str, Callable[[Path], list[str]]] = {
+        "Kafka's tool reads what all these clients wrote": written_by_tidelog.check_files,
+        "Kafka's tools decode the records of groups and transactions": written_by_tidelog.check_coordinators,
+    }
+    return outcomes, {
+        title: [wrong for log_dir in broker.log_dirs for wrong in look(log_dir)] for title, look in looks.items()
+    }
 
 
 def file_checks() -> dict[str, Callable[[], list[str]]]:
@@ -181,7 +187,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="compat-") as directory:
             broker = new_broker(Path(directory), options.apache_kafka, is_cluster=is_cluster)
-            outcomes, files["Kafka's tool reads what all these clients wrote"] = try_clients(broker, clients, features)
+            outcomes, files = try_clients(broker, clients, features)
         if not options.no_tools:
             tools = command_line.check()
         if not options.no_answers:

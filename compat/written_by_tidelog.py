@@ -19,7 +19,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.validation import AppendOrigin
 from tidelog.types import TopicPartition
-from tools.apache_kafka import KafkaFailed, dump_log_segments
+from tools.apache_kafka import KAFKA_3, KAFKA_4, KafkaFailed, dump_log_segments
 
 TOPIC_ID = bytes(range(16))
 LEADER_EPOCH = 3
@@ -27,6 +27,12 @@ SEGMENT_BYTES = 50_000
 COMPLAINT = re.compile(
     r"isvalid: false|mismatch|out of order|non-consecutive|invalid bytes|exception|could not|corrupt|\berror\b",
     re.IGNORECASE,
+)
+DECODERS = {"__consumer_offsets": "--offsets-decoder", "__transaction_state": "--transaction-log-decoder"}
+UNDERSTOOD = re.compile(
+    r"endTxnMarker: (COMMIT|ABORT)"
+    r'|key: {"type":"\d+","data":{.* payload: ({"version":"\d+","data":{|<DELETE>)'
+    r"|key: transaction_metadata::transactionalId=.* payload: producerId:"
 )
 GAPS = re.compile(r"non-consecutive", re.IGNORECASE)
 GAP_LINE = re.compile(r"^\s*\d+ is followed by \d+\s*$")
@@ -168,6 +174,19 @@ def check_files(directory: Path, *, expect: Iterable[str] = ()) -> list[str]:
         for group in grouped(found):
             wrong += look(group, flags)
     return [complaint.replace(f"{directory}/", "") for complaint in wrong]
+
+
+def check_coordinators(directory: Path) -> list[str]:
+    """Records of coordinators that Kafka's tools, of both versions, cannot make anything of."""
+    wrong = []
+    for topic, flag in DECODERS.items():
+        found = [path for path in files(directory, ".log") if path.parent.name.rpartition("-")[0] == topic]
+        for version in (KAFKA_3, KAFKA_4) if found else ():
+            printed = dump_log_segments(found, flag, version=version)
+            records = [line for line in printed.splitlines() if line.startswith("|")]
+            wrong += [f"{version} {flag}: {line}" for line in records if not UNDERSTOOD.search(line)]
+            wrong += [] if records else [f"{version} {flag}: no record was found"]
+    return wrong
 
 
 def grouped(paths: Sequence[Path]) -> Iterator[list[Path]]:
