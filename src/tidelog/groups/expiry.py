@@ -9,6 +9,7 @@ from tidelog.groups.committed_offsets import CommittedOffsets, Place, Value
 from tidelog.groups.group import Group
 from tidelog.groups.offset_records import decode_value, encode_key, times_of
 from tidelog.groups.settings import GroupSettings, offsets_retention_ms
+from tidelog.groups.statistics import GroupCounts
 from tidelog.replicated.machine import Effects
 from tidelog.types import Uuid
 
@@ -29,7 +30,11 @@ TRY_AGAIN_AFTER_MS = 1_000
 
 class Expiry:
     def __init__(
-        self, groups: Mapping[str, Group], committed: CommittedOffsets, settings: Callable[[], GroupSettings]
+        self,
+        groups: Mapping[str, Group],
+        committed: CommittedOffsets,
+        settings: Callable[[], GroupSettings],
+        counts: GroupCounts,
     ) -> None:
         self._groups = groups
         self._committed = committed
@@ -38,7 +43,7 @@ class Expiry:
         """Whose offsets are still to be looked for."""
         self._unseen: list[str] = []
         """Groups that this round has still to look at."""
-        self.expired_count = 0
+        self._counts = counts
 
     def on_loaded(self, effects: Effects) -> None:
         effects.set_timer(LOOK_FOR_EXPIRED, self._settings().offsets_retention_check_interval_ms)
@@ -71,7 +76,7 @@ class Expiry:
         expired = list(islice(self._expired(group, effects.now_ms), room))
         for topic, partition in expired:
             effects.write(encode_key(group_id, topic, partition), None)
-        self.expired_count += len(expired)
+        self._counts.expirations += len(expired)
         stored_count = sum(len(partitions) for partitions in self._committed.of_group(group_id).values())
         is_unused = len(expired) == stored_count and not self._committed.has_transactions(group_id)
         if is_unused and group.is_empty:

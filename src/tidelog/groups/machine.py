@@ -15,6 +15,7 @@ from tidelog.groups.expiry import Expiry
 from tidelog.groups.group import Group
 from tidelog.groups.offsets import Offsets
 from tidelog.groups.settings import GroupSettings
+from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
 from tidelog.protocol.internal.versioned import decode_versioned, version_of
@@ -44,13 +45,19 @@ class GroupMachine:
     """The protocols share one dictionary of groups. A timer's key is a tuple that begins with its owner's name."""
 
     def __init__(
-        self, *, settings: Callable[[], GroupSettings], image: Callable[[], ClusterImage], randomness: Randomness
+        self,
+        *,
+        settings: Callable[[], GroupSettings],
+        image: Callable[[], ClusterImage],
+        randomness: Randomness,
+        counts: GroupCounts | None = None,
     ) -> None:
+        counts = counts or GroupCounts()
         self.groups: dict[str, Group] = {}
-        self.classic = ClassicProtocol(self.groups, settings, randomness)
-        self.consumer = ConsumerProtocol(self.groups, settings, image, randomness, self.classic)
-        self.offsets = Offsets(self.groups, settings, ClassicGroup)
-        self.expiry = Expiry(self.groups, self.offsets.committed, settings)
+        self.classic = ClassicProtocol(self.groups, settings, randomness, counts)
+        self.consumer = ConsumerProtocol(self.groups, settings, image, randomness, self.classic, counts)
+        self.offsets = Offsets(self.groups, settings, ClassicGroup, counts)
+        self.expiry = Expiry(self.groups, self.offsets.committed, settings, counts)
 
     # -- members
 

@@ -27,6 +27,7 @@ from tidelog.groups.offset_records import (
     encode_value,
 )
 from tidelog.groups.settings import GroupSettings
+from tidelog.groups.statistics import GroupCounts
 from tidelog.groups.transaction_guards import TransactionGuard, TransactionGuards
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -78,14 +79,14 @@ class Offsets:
         groups: MutableMapping[str, Group],
         settings: Callable[[], GroupSettings],
         make_simple_group: Callable[[str], Group],
+        counts: GroupCounts,
     ) -> None:
         self._groups = groups
         self._settings = settings
         self._make_simple_group = make_simple_group
         self.committed = CommittedOffsets()
         self.guards = TransactionGuards()
-        self.commit_count = 0
-        self.deletion_count = 0
+        self._counts = counts
 
     # -- committing
 
@@ -174,7 +175,7 @@ class Offsets:
             wanted.committed_offset, wanted.committed_leader_epoch, metadata, effects.now_ms, expires_at_ms, topic_id
         )
         effects.write(encode_key(group_id, topic, wanted.partition_index), encode_value(committed))
-        self.commit_count += 1
+        self._counts.commits += 1
         return NO_ERROR
 
     # -- fetching
@@ -239,7 +240,7 @@ class Offsets:
         is_there = self.committed.get(group_id, topic, partition) is not None
         if is_there or self.committed.is_pending(group_id, topic, partition):
             effects.write(encode_key(group_id, topic, partition), None)
-            self.deletion_count += 1
+            self._counts.deletions += 1
 
     def delete_all(self, group_id: str, effects: Effects) -> None:
         """With what transactions may still have for the group."""
@@ -248,7 +249,7 @@ class Offsets:
             places.update((topic, partition) for partition in partitions)  # type: ignore[misc]
         for topic, partition in places:
             effects.write(encode_key(group_id, topic, partition), None)
-        self.deletion_count += len(places)
+        self._counts.deletions += len(places)
 
     # -- what the records say
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -106,6 +107,14 @@ class ReplicatedTopic(Generic[M]):
     @property
     def is_loading(self) -> bool:
         return any(shard.state is ShardState.LOADING for shard in self._shards.values())
+
+    def count_by_state(self) -> Counter[ShardState]:
+        return Counter(shard.state for shard in self._shards.values())
+
+    @property
+    def last_load_s(self) -> float:
+        """How long it took when records were last loaded, all partitions together."""
+        return self._loader.last_load_s
 
     @property
     def progress(self) -> LoadProgress | None:

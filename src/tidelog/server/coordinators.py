@@ -6,6 +6,7 @@ from typing import TypeVar
 from tidelog.client.broker_links import BrokerLinks
 from tidelog.cluster.image import ClusterImage
 from tidelog.groups.coordinator import GroupCoordinator, group_machines
+from tidelog.groups.statistics import GroupCounts
 from tidelog.replicated.machine import StateMachine
 from tidelog.replicated.topic import ReplicatedTopic
 from tidelog.replication.replica_manager import ReplicaManager
@@ -49,12 +50,14 @@ class Coordinators:
         cluster.on_image += [self.markers.on_image, self._on_image]
 
     def _make_groups(self) -> GroupCoordinator:
+        counts = GroupCounts()
         make = group_machines(
             settings=lambda: self._cluster.settings,
             image=lambda: self._cluster.image,
             randomness=self._seams.randomness,
+            counts=counts,
         )
-        return GroupCoordinator(self._replicated(GROUP_TOPIC, make))
+        return GroupCoordinator(self._replicated(GROUP_TOPIC, make), counts)
 
     def _make_transactions(self) -> TransactionCoordinator:
         def make_topic(make: Callable[[int], TransactionMachine]) -> ReplicatedTopic[TransactionMachine]:

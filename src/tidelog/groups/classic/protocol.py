@@ -25,6 +25,7 @@ from tidelog.groups.classic.records import write_group
 from tidelog.groups.classic.states import GroupState
 from tidelog.groups.group import Group
 from tidelog.groups.settings import GroupSettings
+from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
 from tidelog.protocol.messages.describe_groups import DescribedGroup
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -48,11 +49,12 @@ class ClassicProtocol:
         groups: MutableMapping[str, Group],
         settings: Callable[[], GroupSettings],
         randomness: Randomness,
+        counts: GroupCounts | None = None,
     ) -> None:
         self._groups = groups
         self._settings = settings
         self._is_loaded = False
-        self.rebalances = Rebalances(settings)
+        self.rebalances = Rebalances(settings, counts or GroupCounts())
         self._joining = Joining(groups, settings, randomness, self.rebalances)
         self._leaving = Leaving(self.rebalances)
 

@@ -10,6 +10,7 @@ from tidelog.groups.classic.records import write_group
 from tidelog.groups.classic.states import MOVES, GroupState
 from tidelog.groups.classic.timers import join_key, sync_key
 from tidelog.groups.settings import GroupSettings
+from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.replicated.machine import Effects
 
@@ -17,9 +18,9 @@ logger = logging.getLogger(__name__)
 
 
 class Rebalances:
-    def __init__(self, settings: Callable[[], GroupSettings]) -> None:
+    def __init__(self, settings: Callable[[], GroupSettings], counts: GroupCounts) -> None:
         self._settings = settings
-        self.completed_count = 0
+        self._counts = counts
 
     def begin_or_go_on(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
         """Something has changed that needs a new generation."""
@@ -122,7 +123,7 @@ class Rebalances:
 
     def on_assigned(self, group: ClassicGroup) -> None:
         """The assignments of a generation are committed."""
-        self.completed_count += 1
+        self._counts.completed_rebalances += 1
         logger.info("group is stable group=%s members=%d", group, len(group.members))
 
     def on_sync_timer(self, group: ClassicGroup, effects: Effects) -> None:

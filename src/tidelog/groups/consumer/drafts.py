@@ -16,6 +16,7 @@ from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.consumer.members import Assignment, Member
 from tidelog.groups.consumer.records import ResolvedRegex
 from tidelog.groups.consumer.regular_expressions import topic_pattern
+from tidelog.groups.statistics import GroupCounts
 from tidelog.replicated.machine import Effects
 from tidelog.types import Uuid
 
@@ -31,7 +32,8 @@ UNCOUNTED_VERSION = 0
 
 
 class Draft:
-    def __init__(self, group: ConsumerGroup, image: ClusterImage, effects: Effects) -> None:
+    def __init__(self, group: ConsumerGroup, image: ClusterImage, effects: Effects, counts: GroupCounts) -> None:
+        self._counts = counts
         self._group = group
         self._image = image
         self._effects = effects
@@ -88,6 +90,7 @@ class Draft:
             self._group.checked_topics = topics
             return
         self._epoch += 1
+        self._counts.consumer_rebalances += 1
         records.write_group_epoch(self._effects, self._group.group_id, self._epoch, metadata_hash)
         logger.info(
             "group has a new epoch group=%s epoch=%d members=%d", self._group.group_id, self._epoch, len(self._members)

@@ -24,6 +24,7 @@ from tidelog.groups.consumer.reconciliation import reconcile
 from tidelog.groups.consumer.timers import Timers
 from tidelog.groups.group import Group
 from tidelog.groups.settings import GroupSettings
+from tidelog.groups.statistics import GroupCounts
 from tidelog.replicated.machine import Effects
 from tidelog.runtime.randomness import Randomness
 from tidelog.types import uuid_text
@@ -38,8 +39,10 @@ class Memberships:
         settings: Callable[[], GroupSettings],
         image: Callable[[], ClusterImage],
         randomness: Randomness,
+        counts: GroupCounts,
     ) -> None:
         self.groups = groups
+        self._counts = counts
         self.settings = settings
         self.image = image
         self.timers = Timers()
@@ -50,7 +53,7 @@ class Memberships:
         return [name for name in self.settings().group_consumer_assignors if name in ASSIGNORS] or list(ASSIGNORS)
 
     def draft(self, group: ConsumerGroup, effects: Effects) -> Draft:
-        return Draft(group, self.image(), effects)
+        return Draft(group, self.image(), effects, self._counts)
 
     def new_member_id(self) -> str:
         """Like Kafka's random ids, which do not look like an option of a command line either."""

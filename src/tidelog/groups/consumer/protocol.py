@@ -18,6 +18,7 @@ from tidelog.groups.consumer.members import MemberState
 from tidelog.groups.consumer.memberships import Memberships
 from tidelog.groups.group import Group
 from tidelog.groups.settings import GroupSettings
+from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -47,10 +48,11 @@ class ConsumerProtocol:
         image: Callable[[], ClusterImage],
         randomness: Randomness,
         classic: ClassicProtocol,
+        counts: GroupCounts,
     ) -> None:
         self._groups = groups
         self._classic = classic
-        self._memberships = Memberships(groups, settings, image, randomness)
+        self._memberships = Memberships(groups, settings, image, randomness, counts)
         self._heartbeats = Heartbeats(self._memberships)
         self._classic_members = ClassicMembers(self._memberships)
 

@@ -7,6 +7,7 @@ from tidelog.replication.fetcher import FetcherStatistics
 from tidelog.replication.partition import Partition
 from tidelog.replication.remote_replica import OutOfSync
 from tidelog.replication.traffic import TopicTraffic
+from tidelog.server.metrics.groups import GROUP_METRICS
 from tidelog.server.metrics.metric import Kind, Metric, Read, Sample
 from tidelog.server.metrics.reading import Reading
 
@@ -409,6 +410,8 @@ METRICS: tuple[Metric, ...] = (
         "Log directories that have failed.",
         one(lambda now: sum(not directory.is_online for directory in now.services.logs.directories)),
     ),
+    # -- groups
+    *GROUP_METRICS,
     # -- connections and sessions
     Metric(
         Kind.GAUGE,

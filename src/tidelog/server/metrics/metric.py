@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from tidelog.server.metrics.reading import Reading
 
-PER_SECOND = "PerSec"
+RATES = ("PerSec", "-rate")
+"""How names of rates end in Kafka."""
 
 Sample: TypeAlias = tuple[tuple[object, ...], float]
 """The values of the labels, and the value. An empty label is left out, which Prometheus takes for the same."""
@@ -49,6 +50,7 @@ def prometheus_name(object_name: str) -> str:
     domain, _, keys = object_name.partition(":")
     values = dict(key.split("=", 1) for key in keys.split(","))
     name = values["name"]
-    if name.endswith(PER_SECOND):
-        name = f"{name.removesuffix(PER_SECOND)}_total"
+    for ending in RATES:
+        if name.endswith(ending):
+            name = f"{name.removesuffix(ending)}_total"
     return f"{domain}_{values['type']}_{name}".replace(".", "_").replace("-", "_").lower()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from tidelog.controller.statistics import ControllerStatistics
+from tidelog.groups.statistics import GroupStatistics
 from tidelog.replication.fetcher import FetcherStatistics
 from tidelog.replication.fetcher_manager import FetcherManager, FetchersStatistics
 from tidelog.replication.partition import Partition
@@ -71,6 +72,10 @@ class Reading:
     @cached_property
     def fetch_sessions(self) -> FetchSessionStatistics:
         return self.services.fetch_sessions.statistics()
+
+    @cached_property
+    def groups(self) -> GroupStatistics:
+        return self.services.groups.statistics()
 
     @cached_property
     def process(self) -> ProcessUsage:
