@@ -48,7 +48,7 @@ def _member(member: Member, target: Assignment, image: ClusterImage) -> messages
 
 def _held(member: Member) -> Assignment:
     """What it has not given up yet belongs to it, as Kafka 4.3 tells."""
-    held = partitions_of(member.assigned)
+    held = dict(partitions_of(member.assigned))
     for topic_id, partitions in partitions_of(member.revoking).items():
         held[topic_id] = held.get(topic_id, frozenset()) | partitions
     return held
