@@ -223,12 +223,13 @@ def coordinator_scenarios(sizes: Sizes) -> list[Scenario]:
         Step("consumer groups", consumer_groups),
         Step("start on groups", restart),
     )
-    on_three = (
-        *(Step(f"transactions, {title}", transactions(version)) for version, title in TRANSACTION_VERSIONS.items()),
-        Step("kill a coordinator", group_failover),
+    on_three = tuple(
+        Step(f"transactions, {title}", transactions(version)) for version, title in TRANSACTION_VERSIONS.items()
     )
+    kills = Step(f"kill a coordinator, {sizes.group_failovers} times", group_failover)
     return [
         Scenario("group-start", (Step("first message", first_message),), WITH_GROUP),
         Scenario("groups", on_one, ONE_BROKER),
         Scenario("transactions", on_three, THREE_BROKERS),
+        Scenario("group-failover", (kills,), THREE_BROKERS),
     ]

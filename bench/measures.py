@@ -98,11 +98,18 @@ QUICK = Sizes(
     groups=50,
     group_requests=5_000,
     steady_heartbeat_rounds=1,
-    group_failovers=1,
     transactional_producers=5,
     transactions=100,
     fills_page_cache=False,
-    left_out=("start-partitions", "start-stored", "failover-short-sessions", "spark-1", "spark-2", "group-start"),
+    left_out=(
+        "start-partitions",
+        "start-stored",
+        "failover-short-sessions",
+        "group-start",
+        "group-failover",
+        "spark-1",
+        "spark-2",
+    ),
     shares_peers=True,
 )
 

@@ -15,6 +15,7 @@ BATCH_LINES = (
     ("lz4-noop", "lz4: all columns, to nowhere", 2.0),
     ("parquet", "to Parquet", 1.4),
     ("write", "from Parquet to a topic, acks=all", 1.5),
+    ("write-once", "from Parquet to a topic, exactly once (connector: at least once)", 1.0),
 )
 STREAM_GOALS = {1_000_000: 2.0, 200_000: 1.5, 50_000: 1.2}
 

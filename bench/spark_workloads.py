@@ -35,7 +35,8 @@ def warm_up(session: Session) -> Figures:
     for work in (count("plain", "count"), to_noop("plain", "all", "noop"), to_noop("plain", "few", "few")) * 2:
         work(session)
     driver.ask_batch("to_parquet", driver.plain.first(sizes.spark_rows), path=parquet_path(driver))
-    to_topic(session)
+    for work in (to_topic("at-least-once", "write"), to_topic("exactly-once", "write-once")):
+        work(session)
     rows_per_trigger = sizes.spark_streams[-1][0]
     run_stream(driver, driver.plain.last(WARM_TRIGGERS * rows_per_trigger), rows_per_trigger, "noop")
     return {}
@@ -76,13 +77,16 @@ def to_parquet(session: Session) -> Figures:
     return rate(session, "parquet", of.rows, driver_of(session).ask_batch("to_parquet", of)["seconds"])
 
 
-def to_topic(session: Session) -> Figures:
-    driver = driver_of(session)
-    topic = f"written-{driver.directory.name}-{time.monotonic_ns()}"
-    driver.stage.create_topic(topic, driver.cores)
-    session.write_back()
-    answer = driver.ask("to_topic", path=parquet_path(driver), topic=topic)
-    return rate(session, "write", rows_of(session, "plain").rows, answer["seconds"])
+def to_topic(delivery: str, line: str) -> Callable[[Session], Figures]:
+    def work(session: Session) -> Figures:
+        driver = driver_of(session)
+        topic = f"written-{driver.directory.name}-{time.monotonic_ns()}"
+        driver.stage.create_topic(topic, driver.cores)
+        session.write_back()
+        answer = driver.ask("to_topic", path=parquet_path(driver), topic=topic, delivery=delivery)
+        return rate(session, line, rows_of(session, "plain").rows, answer["seconds"])
+
+    return work
 
 
 def rate(session: Session, line: str, rows: int, seconds: float) -> dict[str, float]:
@@ -195,7 +199,8 @@ def _steps(cores: int, sizes: Sizes) -> tuple[Step, ...]:
         Step("lz4: count", count("lz4", "lz4-count")),
         Step("lz4: all columns", to_noop("lz4", "all", "lz4-noop")),
         Step("to Parquet", to_parquet),
-        Step("to a topic", to_topic),
+        Step("to a topic", to_topic("at-least-once", "write")),
+        Step("to a topic, exactly once", to_topic("exactly-once", "write-once")),
         *(Step(f"stream, {of:,} rows", stream(of, times, "noop", f"stream-{of}")) for of, times in sizes.spark_streams),
         Step("stream to Parquet", stream(rows, triggers, "parquet", "stream-parquet")),
         *(_SMALL if cores == 1 else ()),
