@@ -15,6 +15,7 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
 )
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.messages.produce import ProduceRequest
+from tidelog.protocol.transaction_groups import coordinator_key
 from tidelog.types import TopicPartition
 
 T = TypeVar("T")
@@ -76,7 +77,8 @@ class TransactionalIdentity:
         self.is_implicit = level >= IMPLICIT_PARTITIONS_FROM_LEVEL
 
     async def ask_coordinator(self, what: str, attempt: Callable[[ClientConnection], Awaitable[T]]) -> T:
-        return await self._coordinators.ask(KeyType.TRANSACTION, self.transactional_id, what, self.timeout_s, attempt)
+        key = coordinator_key(self.transactional_id)
+        return await self._coordinators.ask(KeyType.TRANSACTION, key, what, self.timeout_s, attempt)
 
     # -- transactions
 

@@ -15,6 +15,7 @@ from tidelog.client.producer_batch import Identity
 from tidelog.client.producer_identity import ProducerIdentity
 from tidelog.client.producer_settings import ProducerSettings
 from tidelog.client.retries import Attempts, GaveUp, is_retriable, reason_of
+from tidelog.client.transaction_admin import TransactionAdmin
 from tidelog.client.transaction_group import member_identity, shared_identity
 from tidelog.client.transactional_identity import TransactionalIdentity
 from tidelog.errors import (
@@ -28,7 +29,7 @@ from tidelog.spark.client_settings import ClientSettings
 from tidelog.spark.commits import SHUT_OUT, coordinators_of, shut_out
 from tidelog.spark.options import WriteOptions
 from tidelog.spark.source_errors import BrokersAway, SourceError, UnknownTopic
-from tidelog.spark.tickets import GroupTicket, SharedTicket, Task, Ticket, check_may_share
+from tidelog.spark.tickets import GroupTicket, SharedTicket, Task, Ticket, check_may_share, check_not_taken
 from tidelog.types import TopicPartition
 
 MISSING_TOPIC_S = 5.0
@@ -83,6 +84,8 @@ class Delivery:
         self._ticket = ticket
         self._task = task or Task()
         self._lent: LentProducer | None = None
+        self._taken: frozenset[TopicPartition] = frozenset()
+        """What others have written to in a transaction that all tasks share."""
         self._sending: client_thread.Started[None] | None = None
 
     @property
@@ -125,6 +128,7 @@ class Delivery:
     async def _send(self, topic_partition: TopicPartition, batch: EncodedBatch) -> None:
         if self._lent is None:
             self._lent = await self._producer()
+        check_not_taken(topic_partition, self._taken)
         await self._lent.producer.send(topic_partition, batch)
 
     async def _flush(self) -> None:
@@ -141,6 +145,10 @@ class Delivery:
     async def _transactional_identity(self, ticket: Ticket) -> TransactionalIdentity:
         client, coordinators = self._options.client, coordinators_of(self._cluster)
         if isinstance(ticket, SharedTicket):
+            described = await TransactionAdmin(self._cluster, timeout_s=client.timeout_s).describe(
+                ticket.transactional_id
+            )
+            self._taken = frozenset(described.partitions)
             shared = Identity(ticket.producer_id, ticket.producer_epoch, is_transactional=True)
             return shared_identity(coordinators, ticket.transactional_id, shared, timeout_s=client.timeout_s)
         identity = member_identity(

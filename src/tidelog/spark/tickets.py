@@ -1,6 +1,6 @@
 """What a driver gives its tasks so that what they write counts together or not at all, and what they bring back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -138,6 +138,20 @@ def check_may_share(task: Task) -> None:
         )
 
 
+def check_not_taken(partition: TopicPartition, taken: Collection[TopicPartition]) -> None:
+    """Also of a stage that is run again, whose tasks look like new ones."""
+    if partition in taken:
+        raise NotExactlyOnce(_two_tasks(partition))
+
+
+def _two_tasks(partition: TopicPartition) -> str:
+    return (
+        f"Two tasks wrote to partition {partition}, which one producer cannot do exactly once: give each partition to"
+        " one task (repartition the rows by the column 'partition', or coalesce(1)), or set the option 'delivery' to"
+        f" 'at-least-once'. {_WITHOUT_GROUPS}"
+    )
+
+
 _WITHOUT_GROUPS = (
     "(These brokers have no transaction groups, as Tidelog's have; the option 'delivery' = 'at-least-once' writes"
     " without transactions.)"
@@ -163,9 +177,5 @@ def check_one_task_each(messages: Iterable[Written]) -> None:
     seen: set[TopicPartition] = set()
     for message in messages:
         if twice := seen & message.partitions:
-            raise NotExactlyOnce(
-                f"Two tasks wrote to partition {min(twice)}, which one producer cannot do exactly once: give each"
-                " partition to one task (repartition the rows by the column 'partition', or coalesce(1)), or set the"
-                f" option 'delivery' to 'at-least-once'. {_WITHOUT_GROUPS}"
-            )
+            raise NotExactlyOnce(_two_tasks(min(twice)))
         seen |= message.partitions
