@@ -284,6 +284,12 @@ class ProducerStates:
         completed = self._unreplicated[0].first_offset
         return completed if opened is None else min(opened, completed)
 
+    @property
+    def oldest_transaction_timestamp(self) -> int | None:
+        """Of the last batch of the open transaction that has begun first."""
+        producer_id = next(iter(self._open_transactions), None)
+        return None if producer_id is None else self.by_id[producer_id].last_timestamp
+
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         for state in list(self.by_id.values()):
             if state.transaction_first_offset == NO_OFFSET and now_ms - state.last_timestamp >= expiration_ms:

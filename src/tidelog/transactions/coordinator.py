@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ from tidelog.replicated.topic import ReplicatedTopic
 from tidelog.transactions.ledger import MarkerOrder
 from tidelog.transactions.machine import TransactionMachine
 from tidelog.transactions.markers import Marker, OnWritten
+from tidelog.transactions.states import TransactionState
+from tidelog.transactions.statistics import TransactionCounts
 from tidelog.transactions.transaction import ProducerIdentity, Transaction
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
@@ -62,6 +65,7 @@ class TransactionCoordinator:
         self._markers = markers
         self._producer_ids = producer_ids
         self._settings = settings
+        self.counts = TransactionCounts()
         self._tasks: set[asyncio.Task[None]] = set()
         self.topic = make_topic(self._make_machine)
 
@@ -143,6 +147,10 @@ class TransactionCoordinator:
         for _, machine in self.topic.loaded():
             yield from machine.ledger
 
+    def count_by_state(self) -> Counter[TransactionState]:
+        """Of those that can be asked for now."""
+        return Counter(each.state for _, machine in self.topic.loaded() for each in machine.ledger)
+
     def _perform(
         self, transactional_id: str, reply: Reply, step: Callable[[TransactionMachine, Effects], None]
     ) -> None:
@@ -159,7 +167,7 @@ class TransactionCoordinator:
         def send(order: MarkerOrder) -> None:
             self._send(partition, machine, order)
 
-        machine = TransactionMachine(self._settings, self._take_producer_id, send)
+        machine = TransactionMachine(self._settings, self._take_producer_id, send, self.counts)
         machine.on_gone = lambda: self._markers.forget(partition)
         return machine
 

@@ -45,6 +45,7 @@ from tidelog.transactions.states import (
     PREPARE_COMMIT,
     TransactionState,
 )
+from tidelog.transactions.statistics import TransactionCounts
 from tidelog.transactions.timers import TimerKey, TimerKind, set_timeout
 from tidelog.transactions.transaction import (
     EPOCH_PER_TRANSACTION,
@@ -62,9 +63,12 @@ MAX_MEMBER_BYTES = 800_000
 
 
 class TransactionGroups:
-    def __init__(self, ledger: TransactionLedger, take_producer_id: Callable[[], int]) -> None:
+    def __init__(
+        self, ledger: TransactionLedger, take_producer_id: Callable[[], int], counts: TransactionCounts
+    ) -> None:
         self._ledger = ledger
         self._take_producer_id = take_producer_id
+        self._counts = counts
 
     # ---- opening
 
@@ -232,6 +236,7 @@ class TransactionGroups:
             self._ledger.member_count(decided.transactional_id),
         )
         self._ledger.write(decided, effects)
+        self._counts.note_decision(decided, effects)
         self.order_markers(decided, effects)
         self.finish(decided, effects)
         return _ended(decided.completed(effects.now_ms))

@@ -36,6 +36,7 @@ from tidelog.transactions.rules import (
     needs_new_producer_id,
 )
 from tidelog.transactions.states import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
+from tidelog.transactions.statistics import TransactionCounts
 from tidelog.transactions.timers import EXPIRATION, TimerKey, TimerKind, set_timeout
 from tidelog.transactions.transaction import (
     EPOCH_PER_TRANSACTION,
@@ -61,12 +62,14 @@ class TransactionMachine:
         settings: Callable[[], CoordinatorSettings],
         take_producer_id: Callable[[], int],
         send_markers: Callable[[MarkerOrder], None],
+        counts: TransactionCounts | None = None,
     ) -> None:
         """`take_producer_id` raises a KafkaError if there is none at hand."""
         self._settings = settings
         self._take_producer_id = take_producer_id
         self.ledger = TransactionLedger(send_markers)
-        self._groups = TransactionGroups(self.ledger, take_producer_id)
+        self._counts = counts or TransactionCounts()
+        self._groups = TransactionGroups(self.ledger, take_producer_id, self._counts)
         self.on_gone: Callable[[], None] = lambda: None
         """Called when this broker is not the coordinator any more."""
         self.is_gone = False
@@ -228,6 +231,7 @@ class TransactionMachine:
             self._take_producer_id() if is_exhausted else NO_PRODUCER_ID,
         )
         self.ledger.write(decided, effects)
+        self._counts.note_decision(decided, effects)
         if decided.partitions:
             self.ledger.order_markers(_order(decided), effects)
         else:
@@ -291,6 +295,7 @@ class TransactionMachine:
         abort = self._groups.abort if is_group(transactional_id) else self._abort
         try:
             abort(transaction, effects, "it timed out")
+            effects.after_commit.append(self._counts.note_timeout)
         except KafkaError as error:
             logger.warning("cannot abort a transaction yet transactional_id=%s error=%s", transactional_id, error)
 

@@ -167,6 +167,12 @@ class MarkerSender:
         return sum(len(pending.left) for pending in self._all_pending())
 
     @property
+    def unknown_destination_count(self) -> int:
+        """Of those, partitions that have no leader who could be told."""
+        lane = self._lanes.get(NO_BROKER)
+        return 0 if lane is None else sum(map(len, lane.queue.values()))
+
+    @property
     def oldest_age_s(self) -> float:
         """For how long the marker that waits longest has waited; 0 if none does."""
         now_s = self._clock.monotonic()

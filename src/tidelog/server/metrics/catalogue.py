@@ -10,6 +10,7 @@ from tidelog.replication.traffic import TopicTraffic
 from tidelog.server.metrics.groups import GROUP_METRICS
 from tidelog.server.metrics.metric import Kind, Metric, Read, Sample
 from tidelog.server.metrics.reading import Reading
+from tidelog.server.metrics.transactions import TRANSACTION_METRICS
 
 DELAYED_KINDS = ("Produce", "Fetch", "DeleteRecords")
 REPLICA_FETCHERS = "Replica"
@@ -412,6 +413,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     # -- groups
     *GROUP_METRICS,
+    # -- transactions
+    *TRANSACTION_METRICS,
     # -- connections and sessions
     Metric(
         Kind.GAUGE,
