@@ -129,3 +129,13 @@ def test_who_has_no_instance_is_not_taken_for_the_one_without_a_name() -> None:
     assert coordinator.leave(leaving("")).left.members[0].error_code == UnknownMemberId.code
     assert coordinator.group.static_members == {"": static}
     assert static in coordinator.group.members
+
+
+def test_static_members_without_patience_do_not_keep_the_coordinator_busy(caplog: pytest.LogCaptureFixture) -> None:
+    coordinator = Coordinator()
+    coordinator.static("a", "b")
+    static, other = (coordinator.join(instance=name, rebalance_ms=0, session_ms=60_000).member_id for name in "ab")
+    coordinator.leave(leaving(other, "b"))
+    coordinator.shard.advance(30_000)
+    assert list(coordinator.group.members) == [static]
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) < 40

@@ -14,6 +14,8 @@ from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 from tidelog.runtime.network import FramePart
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.connection import MAX_BACKLOG_BYTES, MAX_REQUESTS_IN_FLIGHT
+from tidelog.server.handlers import api_versions
+from tidelog.server.outcome import Deferred
 
 HOSTILE_FRAMES = {
     "empty": b"",
@@ -199,3 +201,28 @@ def test_a_slow_reader_is_read_no_further_until_it_has_taken_its_answers() -> No
             assert channel.is_reading
 
     run_virtually(scenario())
+
+
+@pytest.mark.parametrize("is_deferred", [False, True])
+def test_an_answer_that_cannot_be_sent_costs_its_connection(
+    is_deferred: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left waiting for it."""
+    unsendable = ApiVersionsResponse(error_code=2**40)
+    deferred: Deferred[ApiVersionsResponse] = Deferred()
+    monkeypatch.setattr(
+        api_versions, "handle_api_versions", lambda request, call: deferred if is_deferred else unsendable
+    )
+
+    async def scenario(world: World, client: Client) -> None:
+        other = await world.connect()
+        client.start(ApiVersionsRequest(), 0)
+        await asyncio.sleep(0.1)
+        if is_deferred:
+            deferred.resolve(unsendable)
+            await asyncio.sleep(0.1)
+        assert client.closed_because == "closed by the peer"
+        assert "connection closed" in caplog.text
+        assert other.closed_because is None
+
+    with_broker(scenario)

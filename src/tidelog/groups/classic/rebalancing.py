@@ -17,6 +17,10 @@ from tidelog.replicated.machine import Effects
 logger = logging.getLogger(__name__)
 
 
+LEAST_PATIENCE_MS = 1_000
+"""With static members that are away, however little patience they have asked for."""
+
+
 class Rebalances:
     def __init__(self, settings: Callable[[], GroupSettings], counts: GroupCounts) -> None:
         self._settings = settings
@@ -86,7 +90,7 @@ class Rebalances:
             logger.info("members did not join in time group=%s members=%s", group, names_of(absent))
         if group.members and not group.elect_leader():
             logger.warning("no member has joined, waiting for those that are left group=%s", group)
-            effects.set_timer(join_key(group.group_id), group.rebalance_timeout_ms)
+            effects.set_timer(join_key(group.group_id), max(group.rebalance_timeout_ms, LEAST_PATIENCE_MS))
             return
         group.initial_rebalance = None
         group.begin_generation(effects.now_ms)
