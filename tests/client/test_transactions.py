@@ -315,3 +315,33 @@ def test_an_empty_batch_is_remembered_too() -> None:
         assert (await group.open()).last_batch_id == 0
 
     with_drivers(scenario)
+
+
+def test_a_transaction_group_that_is_ended_by_hand_stays_closed() -> None:
+    async def scenario(cluster: Cluster, clock: Clock) -> None:
+        group = TransactionGroup(Coordinators(cluster), "query", timeout_s=30, transaction_timeout_ms=60_000)
+        opened = await group.open()
+        await group.commit(opened, 4, [])
+        opened = await group.open()
+        admin = TransactionAdmin(cluster)
+        await admin.fence(opened.group_id)
+        assert (await admin.describe(opened.group_id)).state == "CompleteAbort"
+        with pytest.raises(FENCED):
+            await group.commit(opened, 5, [])
+        assert (await group.open()).last_batch_id == 4
+
+    with_broker(scenario)
+
+
+def test_a_member_of_a_transaction_group_is_not_ended_by_itself() -> None:
+    async def scenario(cluster: Cluster, clock: Clock) -> None:
+        coordinators = Coordinators(cluster)
+        group = TransactionGroup(coordinators, "query", timeout_s=30, transaction_timeout_ms=60_000)
+        opened = await group.open()
+        member = member_identity(coordinators, opened, "task", timeout_s=30, transaction_timeout_ms=60_000)
+        await member.initialize()
+        with pytest.raises(InvalidTxnState, match=opened.group_id):
+            await TransactionAdmin(cluster).fence(opened.member_id("task"))
+        await group.commit(opened, 5, [opened.member_id("task")])
+
+    with_broker(scenario)

@@ -8,7 +8,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.connection import ClientConnection
 from tidelog.client.coordinators import Coordinators, KeyType
 from tidelog.client.pipeline import ConnectionLost
-from tidelog.errors import NO_ERROR, KafkaError, error_of, raise_error
+from tidelog.errors import NO_ERROR, InvalidTxnState, KafkaError, error_of, raise_error
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -16,6 +16,7 @@ from tidelog.protocol.messages.describe_producers import (
     TopicRequest,
 )
 from tidelog.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from tidelog.protocol.messages.write_txn_markers import (
@@ -24,6 +25,7 @@ from tidelog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from tidelog.protocol.transaction_groups import is_group, parse_member
 from tidelog.types import BrokerId, TopicPartition
 
 T = TypeVar("T")
@@ -99,15 +101,36 @@ class TransactionAdmin:
 
     async def fence(self, transactional_id: str) -> None:
         """End what its producer has open, and the producer with it: the next one of this id begins anew."""
+        member = parse_member(transactional_id)
+        if member is not None:
+            raise InvalidTxnState(f"{transactional_id} is a member of {member.group_id}, and ends with it")
 
-        async def attempt(connection: ClientConnection) -> None:
+        async def attempt(connection: ClientConnection) -> InitProducerIdResponse:
             request = InitProducerIdRequest(
                 transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS
             )
             response = await connection.ask(request, InitProducerIdResponse, timeout_s=self._timeout_s)
             raise_error(response.error_code, f"transactional id {transactional_id}")
+            return response
 
-        await self._ask(transactional_id, f"aborting the transaction of {transactional_id}", attempt)
+        successor = await self._ask(transactional_id, f"aborting the transaction of {transactional_id}", attempt)
+        if is_group(transactional_id):
+            await self._close_group(transactional_id, successor)
+
+    async def _close_group(self, group_id: str, opened: InitProducerIdResponse) -> None:
+        """Whoever fences the driver of a transaction group has opened it."""
+
+        async def attempt(connection: ClientConnection) -> None:
+            request = EndTxnRequest(
+                transactional_id=group_id,
+                producer_id=opened.producer_id,
+                producer_epoch=opened.producer_epoch,
+                committed=False,
+            )
+            response = await connection.ask(request, EndTxnResponse, timeout_s=self._timeout_s)
+            raise_error(response.error_code, f"transaction group {group_id}")
+
+        await self._ask(group_id, f"closing transaction group {group_id}", attempt)
 
     async def producers(self, topic_partition: TopicPartition) -> list[ProducerState]:
         """Those that its leader remembers."""
