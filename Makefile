@@ -54,7 +54,7 @@ bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three
 compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka
 	@$(BIN)/python -m compat.run
 
-kills: $(DEV) ## Kill drivers, executors and workers of a pipeline under load at random (KILLS=20 SEED=7); nothing may get lost
+kills: $(DEV) ## Kill drivers, executors, workers and brokers of queries under load (KILLS=20 SEED=7); each record must be there once
 	@$(BIN)/python -m tests.kills.run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 churn: $(DEV) ## Kill and stop members of groups, transactional workers and brokers at random (DISTURBANCES=12 SEED=7)

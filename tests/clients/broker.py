@@ -89,6 +89,11 @@ class TidelogProcess(BrokerProcess):
         return self._output_file.read_text(errors="replace") if self._output_file.exists() else ""
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None
 

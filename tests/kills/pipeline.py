@@ -48,7 +48,7 @@ def killed_pipeline(directory: Path, bootstrap: str, source: str, copy: str, mas
 
 def committed_batches(pipeline: PipelineProcess) -> dict[str, int]:
     """The last batch that Spark has written down as done, for each sink; -1: none."""
-    return {sink: _last_number(pipeline.state.checkpoint / sink / "commits") for sink in SINKS}
+    return {sink: last_number(pipeline.state.checkpoint / sink / "commits") for sink in SINKS}
 
 
 def read_records(pipeline: PipelineProcess) -> dict[str, int]:
@@ -56,7 +56,7 @@ def read_records(pipeline: PipelineProcess) -> dict[str, int]:
     return {sink: _offsets_sum(pipeline, sink, batch) for sink, batch in committed_batches(pipeline).items()}
 
 
-def _last_number(directory: Path) -> int:
+def last_number(directory: Path) -> int:
     if not directory.is_dir():
         return -1
     return max((int(file.name) for file in directory.iterdir() if file.name.isdecimal()), default=-1)
@@ -71,22 +71,23 @@ def _offsets_sum(pipeline: PipelineProcess, sink: str, batch: int) -> int:
 
 
 def records_of_topic(bootstrap: str, topic: str, partitions: int) -> Iterator[Record]:
-    """One partition after the other, each in its order."""
-    from confluent_kafka import Consumer, TopicPartition
+    """What is committed, one partition after the other, each in its order."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    settings = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "isolation.level": "read_committed", **settings})
     for number in range(partitions):
         partition = TopicPartition(topic, number, 0)
-        end = consumer.get_watermark_offsets(partition, timeout=30)[1]
         consumer.assign([partition])
-        position = 0
-        while position < end:
-            messages = consumer.consume(10_000, timeout=1)
-            for message in messages:
-                assert message.error() is None, message.error()
-                position = (message.offset() or 0) + 1
-                row = json.loads(message.value() or b"")
-                yield row["key"], row["number"]
+        is_at_end = False
+        while not is_at_end:
+            for message in consumer.consume(10_000, timeout=1):
+                error = message.error()
+                is_at_end = error is not None
+                assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+                if not is_at_end:
+                    row = json.loads(message.value() or b"")
+                    yield row["key"], row["number"]
     consumer.close()
 
 

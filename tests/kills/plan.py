@@ -15,6 +15,8 @@ class Target(StrEnum):
     """Any Python process of Spark: of a task, of the source, of their parent."""
     EXECUTOR = "executor"
     """A Java process of a cluster that runs tasks."""
+    BROKER = "broker"
+    """The only one: it comes back with what it had."""
 
 
 LOCAL_TARGETS = (
@@ -24,6 +26,7 @@ LOCAL_TARGETS = (
     Target.WORKER,
     Target.DRIVER_PYTHON,
     Target.WORKER,
+    Target.BROKER,
     Target.WORKER,
     Target.DRIVER_JAVA,
 )
@@ -36,6 +39,7 @@ CLUSTER_TARGETS = (
     Target.DRIVER_PYTHON,
     Target.EXECUTOR,
     Target.WORKER,
+    Target.BROKER,
     Target.EXECUTOR,
     Target.DRIVER_JAVA,
 )

@@ -17,7 +17,9 @@ class NumberingProducer:
     def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
         from confluent_kafka import Producer
 
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "log_level": 2}
+        )
         self._topic = topic
         self._chance = random.Random(seed)
         self._next = Counter[str]()

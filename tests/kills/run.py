@@ -1,4 +1,4 @@
-"""`make kills`: drivers, executors and Python workers of a running pipeline killed at random; nothing may get lost."""
+"""`make kills`: processes of Spark and brokers killed, at chosen steps and at random; each record must be once."""
 
 import argparse
 import signal
@@ -8,8 +8,12 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from tests.kills.step_trial import strike
+from tests.kills.steps import ALL_BLOWS, Victim
 from tests.kills.trial import LOCAL_MASTER, Outcome, Trial, TrialFailed, carry_out
 from tests.kills.verdict import Findings, is_good_table, is_good_topic
+
+HEADINGS = f"{'':<8}{'records':>10}{'lost':>8}{'again':>8}{'out of order':>14}{'unknown':>9}"
 
 
 def main() -> int:
@@ -19,15 +23,29 @@ def main() -> int:
     trial = Trial(options.kills, options.seed, on_cluster=not options.local)
     began_s = time.monotonic()
     where = "a standalone cluster with two workers" if trial.on_cluster else LOCAL_MASTER
-    print(f"{trial.kills} kills, seed {trial.seed}, on {where}", flush=True)
     try:
-        outcome = _carried_out(trial, options.keep)
+        is_good = _strike_at_each_step(trial.seed, options.rounds, options.victims.split(","))
+        if trial.kills:
+            print(f"{trial.kills} kills, seed {trial.seed}, on {where}", flush=True)
+            outcome = _carried_out(trial, options.keep)
+            _report(outcome)
+            is_good = is_good and outcome.is_good
     except TrialFailed as failed:
         print(f"FAILED: {failed}")
         return 1
-    _report(outcome)
-    print(f"{'PASSED' if outcome.is_good else 'FAILED'} after {time.monotonic() - began_s:.0f} s")
-    return 0 if outcome.is_good else 1
+    print(f"{'PASSED' if is_good else 'FAILED'} after {time.monotonic() - began_s:.0f} s")
+    return 0 if is_good else 1
+
+
+def _strike_at_each_step(seed: int, rounds: int, victims: list[str]) -> bool:
+    blows = [blow for blow in ALL_BLOWS * rounds if blow.victim.name.lower() in victims]
+    if not blows:
+        return True
+    print(f"{len(blows)} kills at chosen steps, seed {seed}, on {LOCAL_MASTER}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="tidelog-kills-") as directory:
+        found = strike(blows, seed, Path(directory), _say)
+    print(f"\n{HEADINGS}\n{_row('topic', found, is_good_topic(found))}\n")
+    return is_good_topic(found)
 
 
 def _break_off(number: int, _frame: object) -> NoReturn:
@@ -37,7 +55,10 @@ def _break_off(number: int, _frame: object) -> NoReturn:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.kills.run", description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=20, help="by lot, of a pipeline under load")
+    parser.add_argument("--rounds", type=int, default=1, help="how often a process is killed at each step of a batch")
+    victims = ",".join(victim.name.lower() for victim in Victim)
+    parser.add_argument("--victims", default=victims, help="who is killed at those steps, separated by commas")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000, help="a run can be had again with it")
     parser.add_argument("--local", action="store_true", help=f"on {LOCAL_MASTER}, not on a cluster")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="leave logs, checkpoint and table here")
@@ -54,7 +75,7 @@ def _carried_out(trial: Trial, keep: Path | None) -> Outcome:
 
 def _report(outcome: Outcome) -> None:
     print(f"\n{outcome.produced:,} records produced; queries started again within a driver: {outcome.restarts}\n")
-    print(f"{'':<8}{'records':>10}{'lost':>8}{'again':>8}{'out of order':>14}{'unknown':>9}")
+    print(HEADINGS)
     print(_row("topic", outcome.topic, is_good_topic(outcome.topic)))
     print(_row("table", outcome.table._replace(out_of_order=0), is_good_table(outcome.table)))
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.kills.plan import CLUSTER_TARGETS, planned_kills
+from tests.kills.step_trial import strike
+from tests.kills.steps import Blow, Step, Victim
 from tests.kills.trial import Trial, carry_out
 from tests.kills.verdict import Findings, examine, is_good_table, is_good_topic
 from tests.spark.pipeline_process import is_command_of_worker
@@ -21,10 +23,10 @@ def test_what_is_complete_is_good() -> None:
     assert is_good_table(found)
 
 
-def test_a_replay_is_good_in_a_topic_and_not_in_a_table() -> None:
+def test_a_replay_is_noticed() -> None:
     found = examine(PRODUCED, [("a", 0), ("a", 1), ("a", 0), ("a", 1), ("a", 2), ("b", 0)])
     assert found == Findings(6, lost=0, again=2, out_of_order=0, unknown=0)
-    assert is_good_topic(found)
+    assert not is_good_topic(found)
     assert not is_good_table(found)
 
 
@@ -62,7 +64,17 @@ def test_java_is_not_taken_for_a_python_worker() -> None:
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.timeout(900)
-def test_a_pipeline_killed_three_times_loses_nothing_and_repeats_nothing_in_its_table(tmp_path: Path) -> None:
+def test_a_worker_killed_around_the_commit_costs_no_record_and_repeats_none(tmp_path: Path) -> None:
+    blows = [Blow(step, Victim.WORKER) for step in (Step.IN_WRITE, Step.BEFORE_COMMIT, Step.AFTER_COMMIT)]
+    found = strike(blows, 5, tmp_path, print)
+    assert is_good_topic(found), found
+    assert found.records > 0
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.timeout(900)
+def test_a_pipeline_killed_three_times_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     outcome = carry_out(Trial(kills=3, seed=5, on_cluster=False), tmp_path, print)
     assert outcome.is_good, outcome
     assert outcome.produced > 0

@@ -64,12 +64,12 @@ def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
         broker.start()
         stack.callback(broker.kill)
         cluster = stack.enter_context(StandaloneCluster(directory)) if trial.on_cluster else None
-        _make_topics(broker.bootstrap)
+        make_topics(broker.bootstrap)
         master = LOCAL_MASTER if cluster is None else cluster.master
         pipeline = killed_pipeline(directory, broker.bootstrap, "source", "copy", master)
         stack.callback(pipeline.kill)
         producer = NumberingProducer(broker.bootstrap, "source", trial.seed)
-        Killing(trial, pipeline, cluster, producer, say).run()
+        Killing(trial, broker, pipeline, cluster, producer, say).run()
         produced = producer.stop()
         _finish(pipeline, sum(produced.values()))
         return Outcome(
@@ -80,7 +80,7 @@ def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
         )
 
 
-def _make_topics(bootstrap: str) -> None:
+def make_topics(bootstrap: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
@@ -113,6 +113,7 @@ class Killing:
     def __init__(
         self,
         trial: Trial,
+        broker: TidelogProcess,
         pipeline: PipelineProcess,
         cluster: StandaloneCluster | None,
         producer: NumberingProducer,
@@ -120,6 +121,7 @@ class Killing:
     ) -> None:
         self._chance = random.Random(trial.seed)
         self._plan = planned_kills(trial.kills, self._chance, has_executors=cluster is not None)
+        self._broker = broker
         self._pipeline = pipeline
         self._cluster = cluster
         self._producer = producer
@@ -161,6 +163,9 @@ class Killing:
             self._left_behind += descendants(self._pipeline.pid)
         if planned.target is Target.DRIVER:
             self._pipeline.kill()
+        elif planned.target is Target.BROKER:
+            self._broker.kill()
+            self._broker.start()
         else:
             kill_all(victims)
         if planned.target in ENDING_THE_DRIVER:
@@ -188,6 +193,9 @@ class Killing:
             case Target.DRIVER_JAVA:
                 java = self._pipeline.java()
                 return [] if java is None else [java]
+            case Target.BROKER:
+                broker = identity_of(self._broker.pid)
+                return [] if broker is None else [broker]
             case Target.EXECUTOR:
                 return self._executors()
             case Target.WORKER:

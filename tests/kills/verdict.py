@@ -45,8 +45,8 @@ def examine(produced: Produced, records: Iterable[Record]) -> Findings:
 
 
 def is_good_topic(found: Findings) -> bool:
-    """Each record at least once."""
-    return found.lost == found.out_of_order == found.unknown == 0
+    """Each record exactly once, those of a key in order."""
+    return found.lost == found.again == found.out_of_order == found.unknown == 0
 
 
 def is_good_table(found: Findings) -> bool:

@@ -1,0 +1,126 @@
+"""A query from topic to topic that kills at the step it was told to: `python -m tests.kills.step_driver`.
+
+The sink is the product's, with a word said before and after what it does. An order is a file with the name of a step;
+who takes the step first takes the file, and strikes.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.kills.process_tree import descendants
+from tests.kills.steps import Step, Victim
+from tidelog.spark.options import write_options
+from tidelog.spark.source import DefaultSource
+from tidelog.spark.writer import StreamWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 0.05
+
+
+class Orders(NamedTuple):
+    directory: str
+
+    def give(self, step: Step, victim: Victim) -> None:
+        waiting = Path(self.directory, "next")
+        waiting.write_text(victim)
+        waiting.rename(Path(self.directory, step.name))
+
+    def is_taken(self, step: Step) -> bool:
+        return not Path(self.directory, step.name).exists()
+
+    def name(self, victim: Victim, pid: int) -> None:
+        Path(self.directory, f"{victim.name}.pid").write_text(str(pid))
+
+    def obey(self, step: Step) -> None:
+        taken = Path(self.directory, f"{step.name}.{os.getpid()}")
+        try:
+            Path(self.directory, step.name).rename(taken)
+        except FileNotFoundError:
+            return
+        victim = Victim(taken.read_text())
+        if victim is Victim.WORKER:
+            os.kill(os.getpid(), signal.SIGKILL)
+        pid = int(Path(self.directory, f"{victim.name}.pid").read_text())
+        below = [found.pid for found in descendants(pid) if found.pid != os.getpid()]
+        for each in (pid, *below):
+            os.kill(each, signal.SIGKILL)
+        if victim is Victim.DRIVER:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class StruckWriter(StreamWriter):
+    def __init__(self, orders: Orders, *given: Any) -> None:
+        super().__init__(*given)
+        self._orders = orders
+
+    def __getstate__(self) -> dict[str, object]:
+        self._orders.obey(Step.BEFORE_OPENING)
+        state = super().__getstate__()
+        self._orders.obey(Step.AFTER_OPENING)
+        return state
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Any:
+        written = super().write(iterator)
+        if written.record_counts:
+            self._orders.obey(Step.IN_WRITE)
+        return written
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+        self._orders.obey(Step.BEFORE_COMMIT)
+        super().commit(messages, batchId)
+        self._orders.obey(Step.AFTER_COMMIT)
+
+
+class StruckSource(DefaultSource):
+    @classmethod
+    def name(cls) -> str:
+        return "struck"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        options = dict(self.options)
+        orders = Orders(options.pop("orders"))
+        return StruckWriter(orders, write_options(options, is_stream=True), schema)
+
+
+def main() -> None:
+    """Until the file `stop` is there; a query that fails is started again."""
+    settings = json.loads(sys.argv[1])
+    orders = Orders(settings["orders"])
+    orders.name(Victim.DRIVER, os.getpid())
+    from tidelog.spark import session
+
+    local = {"spark.driver.memory": "1g", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    spark = session("struck", "local[2]", local)
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(StruckSource)
+    query = _start(spark, settings)
+    while not os.path.exists(os.path.join(settings["orders"], "stop")):
+        if not query.isActive:
+            print("the query ended:", str(query.exception())[:300].replace("\n", " "), flush=True)
+            query = _start(spark, settings)
+        time.sleep(POLL_S)
+    query.stop()
+    spark.stop()
+
+
+def _start(spark: Any, settings: dict[str, str]) -> "StreamingQuery":
+    bootstrap = {"kafka.bootstrap.servers": settings["bootstrap"]}
+    stream = spark.readStream.format("tidelog").options(**bootstrap).option("subscribe", settings["source"])
+    stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 20_000)
+    writer = stream.load().select("key", "value").writeStream.format("struck").options(**bootstrap)
+    writer = writer.option("topic", settings["copy"]).option("orders", settings["orders"])
+    started: StreamingQuery = writer.option("checkpointLocation", settings["checkpoint"]).start()
+    return started
+
+
+if __name__ == "__main__":
+    main()
