@@ -346,6 +346,17 @@ def test_a_group_that_is_open_for_too_long_is_aborted(coordinator: Coordinator, 
     assert coordinator.init(GROUP).producer_epoch == 2
 
 
+def test_a_group_stays_open_while_members_come(coordinator: Coordinator, driver: ProducerIdentity) -> None:
+    for number in range(5):
+        coordinator.shard.advance(TIMEOUT_MS - 1)
+        writer(coordinator, driver, f"task-{number}", A0)
+    assert coordinator.state(GROUP) is ONGOING
+    coordinator.shard.advance(TIMEOUT_MS - 1)
+    assert coordinator.state(GROUP) is ONGOING
+    coordinator.shard.advance(1)
+    assert coordinator.state(GROUP) is PREPARE_ABORT
+
+
 def test_members_have_no_timeout_of_their_own() -> None:
     coordinator = Coordinator()
     opened = coordinator.init(GROUP, timeout_ms=10 * TIMEOUT_MS)

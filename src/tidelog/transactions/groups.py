@@ -7,8 +7,9 @@ follow, and are found again from the group's record and the members' own records
 forgotten; the group keeps the number, so that the same batch is not committed twice. Groups that number what they
 commit therefore never expire.
 
-A group is open while it is Ongoing, for as long as its timeout says. Whoever opens it again shuts the earlier driver
-and all its members out.
+A group is open while it is Ongoing, for as long as its timeout says since a member last came or wrote to another
+partition: many short tasks may take long together. Whoever opens it again shuts the earlier driver and all its members
+out.
 """
 
 import logging
@@ -155,6 +156,10 @@ class TransactionGroups:
         if taken_bytes + id_bytes(transactional_id) > MAX_MEMBER_BYTES:
             count = self._ledger.member_count(group.transactional_id)
             raise PolicyViolation(f"{group.transactional_id} has {count} members already, and no room for more")
+
+    def times_out_at_ms(self, group: Transaction) -> int:
+        active_at_ms = max((member.updated_at_ms for member in self._members(group)), default=0)
+        return max(group.times_out_at_ms, active_at_ms + group.timeout_ms)
 
     def _members(self, group: Transaction) -> list[Transaction]:
         return self._ledger.members_of(group.transactional_id)

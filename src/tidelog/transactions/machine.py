@@ -286,8 +286,11 @@ class TransactionMachine:
         transaction = self.ledger.get(transactional_id)
         if transaction is None or transaction.state is not ONGOING:
             return
-        if transaction.times_out_at_ms > effects.now_ms:
-            set_timeout(transaction, effects)
+        times_out_at_ms = transaction.times_out_at_ms
+        if is_group(transactional_id):
+            times_out_at_ms = self._groups.times_out_at_ms(transaction)
+        if times_out_at_ms > effects.now_ms:
+            effects.set_timer(TimerKey(TimerKind.TIMEOUT, transactional_id), times_out_at_ms - effects.now_ms)
             return
         retry_ms = self._settings().transaction_abort_timed_out_transaction_cleanup_interval_ms
         # Should the abort be refused, it is tried again; if not, there will be nothing to do then.
