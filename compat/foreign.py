@@ -29,13 +29,15 @@ class ForeignClient(ABC):
     lacks: frozenset[Capability] = frozenset()
     limits: Mapping[str, str] = field(default_factory=dict)
     """Features that the client itself cannot do with any broker, with the reason."""
+    only: tuple[str, ...] = ()
+    """How the names of those features begin that its program can be asked for, if these are not all."""
 
     def connect(self, bootstrap: str) -> ClientDriver:
         return RemoteDriver(bootstrap, self.command())
 
     @property
     def directory(self) -> Path:
-        return CACHE / self.name.replace(" ", "-")
+        return CACHE / self.name.replace(" ", "-").replace("/", "-")
 
     def command(self) -> list[str]:
         """The program's command line; fetched and built where it is not there yet."""
@@ -151,14 +153,17 @@ class GoClient(ForeignClient):
 
 @dataclass(frozen=True)
 class NodeClient(ForeignClient):
+    folder: str = ""
+    files: Sequence[str] = ()
+
     def release(self) -> str:
-        return found_in(HERE / "js" / "package.json", r'"kafkajs": "(\S+)"')
+        return found_in(HERE / self.folder / "package.json", rf'"{self.name}": "(\S+)"')
 
     def needs(self) -> Sequence[str]:
         return ("node", "npm")
 
     def sources(self) -> Sequence[Path]:
-        return [HERE / "js" / name for name in ("driver.js", "members.js", "transactions.js", "package.json")]
+        return [HERE / self.folder / name for name in ("driver.js", "package.json", *self.files)]
 
     def build(self) -> None:
         for source in self.sources():
@@ -196,5 +201,19 @@ FOREIGN_CLIENTS: Sequence[ForeignClient] = (
             }
         ),
         {"record-headers": "it keeps headers as a map, so that their order is lost"},
+        folder="js",
+        files=("members.js", "transactions.js"),
+    ),
+    NodeClient(
+        "@platformatic/kafka",
+        frozenset({Capability.JOIN_COOPERATIVELY}),
+        {
+            "group-static": "it leaves the group when it is closed, though it is a static member",
+            "consumer-group-describe": "it describes classic groups only",
+            "transaction-abort": "it does not leave out what was aborted",
+            "transaction-offsets": "it commits only offsets of messages that a consumer of its own has read",
+        },
+        only=("group-", "consumer-group-", "transaction-"),
+        folder="platformatic",
     ),
 )

@@ -39,7 +39,8 @@ class Outcome:
 
 def try_client(client: AnyClient, broker: BrokerProcess, helper: ClientDriver, wanted: Sequence[str]) -> list[Outcome]:
     """One outcome per feature; a client that cannot be had is not run, and says so."""
-    features = [FEATURES[name] for name in wanted]
+    only: tuple[str, ...] = getattr(client, "only", ())
+    features = [FEATURES[name] for name in wanted if not only or name.startswith(only)]
     try:
         driver = client.connect(broker.bootstrap)
     except (ClientUnavailable, ClientMissing) as error:
