@@ -197,8 +197,8 @@ KAFKA_SETTINGS = (
         POSITIVE_INT,
         "milliseconds",
         "`900000`",
-        "How long a batch may take before it is aborted, counted from the start of its last task (with Apache Kafka from "
-        "its own start). Brokers allow at most their `transaction.max.timeout.ms`.",
+        "How long a batch may take before it is aborted, counted from the start of its last task (with Apache Kafka "
+        "from its own start). Brokers allow at most their `transaction.max.timeout.ms`.",
     ),
 )
 
