@@ -211,6 +211,7 @@ FOREIGN_CLIENTS: Sequence[ForeignClient] = (
             "group-static": "it leaves the group when it is closed, though it is a static member",
             "consumer-group-describe": "it describes classic groups only",
             "transaction-abort": "it does not leave out what was aborted",
+            "transaction-fencing": "it begins as producer 0 of epoch 0, which Kafka refuses too while another goes on",
             "transaction-offsets": "it commits only offsets of messages that a consumer of its own has read",
         },
         only=("group-", "consumer-group-", "transaction-"),
