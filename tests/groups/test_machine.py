@@ -19,9 +19,12 @@ from tidelog.groups.offset_records import (
     encode_value,
 )
 from tidelog.protocol.errors import MalformedMessage
+from tidelog.replicated.entries import batch_of
 from tidelog.replicated.machine import Producer, StateRecord
+from tidelog.replicated.memory_shard import MemoryReply
 
 FIRST = Producer(1, 0)
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 
 @pytest.fixture
@@ -38,6 +41,15 @@ class TestGroups:
         assert [(each.member_id, each.client_id, each.member_assignment) for each in described.members] == [
             (member, "client", b"yours")
         ]
+
+    def test_a_group_with_thousands_of_offsets_is_deleted_in_one_message(self, clients: Clients) -> None:
+        for partition in range(15_000):
+            clients.shard.machine.offsets.committed.put(GROUP, TOPIC * 10, partition, b"")
+        clients.commit(1)
+        effects = clients.shard.perform(lambda machine, effects: machine.delete(GROUP, MemoryReply(), effects))
+        assert len(effects.records) == 15_002
+        assert len(batch_of(effects)) < DEFAULT_MAX_MESSAGE_BYTES
+        assert clients.listed() == {}
 
     def test_a_group_that_is_not_there_is_dead_to_older_clients(self, clients: Clients) -> None:
         assert (clients.describe(version=5).error_code, clients.describe(version=5).group_state) == (0, "Dead")

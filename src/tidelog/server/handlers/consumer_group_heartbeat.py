@@ -1,6 +1,7 @@
 """ConsumerGroupHeartbeat: a member of a consumer group joins, is alive, or leaves, and hears what it has (KIP-848)."""
 
 from tidelog.errors import KafkaError
+from tidelog.groups.classic.append_errors import answer_for
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -20,4 +21,5 @@ def handle_consumer_group_heartbeat(
 
 
 def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+    told = answer_for(error)
+    return ConsumerGroupHeartbeatResponse(error_code=told.code, error_message=told.message)

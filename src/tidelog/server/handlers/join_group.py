@@ -1,6 +1,7 @@
 """JoinGroup: a member joins a group, or joins it again for a rebalance. The answer comes when all have joined."""
 
 from tidelog.errors import GroupMaxSizeReached, KafkaError
+from tidelog.groups.classic.append_errors import answer_for
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
@@ -17,7 +18,7 @@ def handle_join_group(request: JoinGroupRequest, call: Call) -> Deferred[JoinGro
     def refused(error: KafkaError) -> JoinGroupResponse:
         is_out = isinstance(error, GroupMaxSizeReached)
         return JoinGroupResponse(
-            error_code=error.code, protocol_name=protocol_name, member_id="" if is_out else member_id
+            error_code=answer_for(error).code, protocol_name=protocol_name, member_id="" if is_out else member_id
         )
 
     reply = DeferredReply(refused)

@@ -1,6 +1,7 @@
 """LeaveGroup: members leave a group."""
 
 from tidelog.errors import KafkaError
+from tidelog.groups.classic.append_errors import answer_for
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
@@ -15,4 +16,4 @@ def handle_leave_group(request: LeaveGroupRequest, call: Call) -> Deferred[Leave
 
 
 def _refused(error: KafkaError) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=error.code)
+    return LeaveGroupResponse(error_code=answer_for(error).code)
