@@ -45,6 +45,7 @@ class Capability(StrEnum):
     REPLACE_TRANSACTION_COORDINATOR = "turn to another coordinator in the middle of transactions"
     NULL_HEADER_VALUES = "null header values"
     NULL_KEY_AND_VALUE = "null key and null value in one record"
+    READ_IN_GROUPS = "read in a group, commit and leave"
     JOIN_GROUPS = "join groups"
     JOIN_COOPERATIVELY = "give up only what others are to have"
     CONSUMER_PROTOCOL = "let the broker assign (KIP-848)"
@@ -275,6 +276,22 @@ class ClientDriver(ABC):
 
     def join_group(self, group: str, topic: str, options: MemberOptions) -> GroupMember:
         raise NotImplementedError
+
+    def read_in_group(self, group: str, topic: str, count: int) -> list[Consumed]:
+        """As the only member: reads so many records, commits and leaves."""
+        member = self.join_group(group, topic, MemberOptions())
+        taken: list[Consumed] = []
+
+        def has_taken() -> bool:
+            taken.extend(record for _, record in member.poll())
+            return len(taken) >= count
+
+        try:
+            wait_until(has_taken, f"{count} records are read in {group}")
+            member.commit()
+        finally:
+            member.close()
+        return taken
 
     def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         """As somebody who assigns partitions by hand."""

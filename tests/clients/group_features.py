@@ -122,6 +122,15 @@ def the_next_member_goes_on_where_the_last_one_committed(bench: Workbench) -> No
         party.poll_until_taken(15)
 
 
+@feature("group-take-turns", Capability.READ_IN_GROUPS)
+def members_read_in_turns(bench: Workbench) -> None:
+    topic, group = bench.new_topic(partitions=PARTITIONS), bench.new_name()
+    for count, expected in ((5, [0, 1, 2, 3, 4]), (2, [5, 6]), (1, [7])):
+        produce_everywhere(bench, topic, count)
+        found = bench.client.read_in_group(group, topic, PARTITIONS * count)
+        assert sorted(record.offset for record in found) == sorted(expected * PARTITIONS)
+
+
 @feature("group-repeat", Capability.JOIN_GROUPS)
 def what_was_not_committed_is_read_again(bench: Workbench) -> None:
     with new_party(bench) as party:

@@ -23,6 +23,7 @@ from tests.clients.driver import (
 )
 
 RECORD_END = "\x1e\x1d"
+RECORD_FORMAT = "%o %T %K %S %h\n%k%s\n"
 KEY_END = "\x1f\x1d"
 QUERIES = {"earliest": -2, "latest": -1}
 # librdkafka's words for the codes that the suite asks about.
@@ -76,8 +77,13 @@ class KcatDriver(ClientDriver):
     ) -> list[Consumed]:
         arguments = ["-t", topic, "-p", str(partition), "-o", str(offset), "-c", str(count)]
         arguments += ["-X", f"isolation.level={isolation}", "-X", "auto.offset.reset=earliest"]
-        output = self._run("-C", *arguments, "-f", "%o %T %K %S %h\n%k%s\n")
+        output = self._run("-C", *arguments, "-f", RECORD_FORMAT)
         return list(parse(output))
+
+    def read_in_group(self, group: str, topic: str, count: int) -> list[Consumed]:
+        """It commits by itself, the last time when it leaves."""
+        settings = ["-X", "auto.offset.reset=earliest", "-X", "session.timeout.ms=10000"]
+        return list(parse(self._run("-q", "-c", str(count), *settings, "-f", RECORD_FORMAT, "-G", group, topic)))
 
     def list_offset(self, topic: str, partition: int, at: NamedOffset | int) -> int | None:
         timestamp = at if isinstance(at, int) else QUERIES[at]

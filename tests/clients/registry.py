@@ -87,7 +87,7 @@ CLIENTS: Mapping[str, Client] = {
             "tests.clients.kcat_driver",
             "KcatDriver",
             program="kcat",
-            lacks=frozenset(Capability),
+            lacks=frozenset(Capability) - {Capability.READ_IN_GROUPS},
         ),
     )
 }
