@@ -20,8 +20,8 @@ PARTITIONS = 3
 PACE_S = 0.02
 MOMENT_S = 1.0
 
-WAITING_FOR_THE_DEAD = frozenset({"confluent-kafka"})
-"""librdkafka may ask for no other coordinator of a group while the one it knew is away (its issues 5511 and 5456)."""
+HANGING = frozenset({"confluent-kafka"})
+"""librdkafka may wait for ever for the coordinator of a group that has died (its issues 5511 and 5456)."""
 
 Say = Callable[[str], None]
 
@@ -91,6 +91,12 @@ class Copying:
             f"worker-{number}", "tests.churn.worker", [self._trial.client, *arguments], self._directory
         )
 
+    def _start_all_anew(self) -> None:
+        """As whoever supervises workers does with those that hang."""
+        self._kill_all()
+        for number in range(PARTITIONS):
+            self._start(number)
+
     def _id(self, number: int) -> str:
         return f"{self._name}-{number}"
 
@@ -135,8 +141,9 @@ class Copying:
         broker_id = self._brokers.kill_found(find)
         try:
             wait_for(lambda: find() not in (-1, broker_id), lambda: f"nobody takes over from broker {broker_id}")
-            if self._trial.client not in WAITING_FOR_THE_DEAD:
-                self._wait_for_progress("the other brokers have taken over")
+            if self._trial.client in HANGING:
+                self._start_all_anew()
+            self._wait_for_progress("the other brokers have taken over")
         finally:
             self._brokers.bring_back(broker_id)
         for topic in (self._source, self._target):
