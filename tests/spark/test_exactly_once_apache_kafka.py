@@ -1,6 +1,7 @@
 """Exactly once with brokers that have no transaction groups: Apache Kafka, one producer for all tasks of a batch."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.clients.broker import ApacheKafkaProcess, running
 from tests.spark.test_exactly_once import Query, committed, job
 from tidelog.client.group_admin import GroupAdmin
+from tidelog.client.transaction_group import TransactionGroup
 from tidelog.spark import client_thread
 from tidelog.spark.client_settings import ClientSettings
 from tidelog.spark.commits import ShutOut
@@ -19,27 +21,35 @@ from tidelog.spark.writer import StreamWriter, write_rows
 VERSION = os.environ.get("TIDELOG_TEST_APACHE_KAFKA", "")
 PARTITIONS = 2
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.skipif(
-        not VERSION, reason="TIDELOG_TEST_APACHE_KAFKA names the version of Kafka to run, such as 4.3.1"
-    ),
-]
-
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if not VERSION:
+        pytest.skip("TIDELOG_TEST_APACHE_KAFKA names the version of Kafka to run, such as 4.3.1")
     process = ApacheKafkaProcess(VERSION, tmp_path_factory.mktemp("apache-kafka"))
     with running(process):
         yield process.bootstrap
+
+
+@pytest.fixture(params=["Apache Kafka", "Tidelog that hides what Kafka lacks"])
+def kafka(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "Apache Kafka":
+        return str(request.getfixturevalue("apache_kafka"))
+
+    async def is_supported(group: TransactionGroup) -> bool:
+        return False
+
+    monkeypatch.setattr(TransactionGroup, "is_supported", is_supported)
+    return str(request.getfixturevalue("running_broker").bootstrap)
 
 
 @pytest.fixture
 def query(kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Query:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-    topic = str(request.node.name)[:200]
-    AdminClient({"bootstrap.servers": kafka}).create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    topic = re.sub("[^a-z_]", "-", request.node.name)[:200]
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
     return Query(kafka, topic, tmp_path / "checkpoint", topic)
 
 
