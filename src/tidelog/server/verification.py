@@ -174,28 +174,8 @@ class TransactionVerifier:
 
     def _ask(self, asked: Asked, partition: TopicPartition, listener: Listener) -> None:
         if asked.adds:
-            listener = self._patient(asked, partition, listener)
+            listener = _Patience(self._ask_once, self._clock, self._settings, asked, partition, listener).on_answer
         self._ask_once(asked, partition, listener)
-
-    def _patient(self, asked: Asked, partition: TopicPartition, listener: Listener) -> Listener:
-        """A producer begins its next transaction while the markers of the one before are still on their way.
-
-        These take a few milliseconds, and every transaction of a busy producer waits for them: it is asked soon, and
-        then less and less often.
-        """
-        deadline_s = self._clock.monotonic() + self._settings().add_partitions_to_txn_retry_backoff_max_ms / 1000
-        next_delay_s = FIRST_RETRY_S
-
-        def on_answer(error: KafkaError | None) -> None:
-            nonlocal next_delay_s
-            if isinstance(error, ConcurrentTransactions) and self._clock.monotonic() < deadline_s:
-                delay_s = min(next_delay_s, self._settings().add_partitions_to_txn_retry_backoff_ms / 1000)
-                next_delay_s = 2 * delay_s
-                asyncio.get_running_loop().call_later(delay_s, self._ask_once, asked, partition, on_answer)
-            else:
-                listener(error)
-
-        return on_answer
 
     def _ask_once(self, asked: Asked, partition: TopicPartition, listener: Listener) -> None:
         coordinator = self._coordinator_of(asked.transactional_id)
@@ -259,6 +239,42 @@ class TransactionVerifier:
                 listener(error)
             except Exception:
                 logger.exception("what waited for a verification failed")
+
+
+class _Patience:
+    """A producer begins its next transaction while the markers of the one before are still on their way.
+
+    These take a few milliseconds, and every transaction of a busy producer waits for them: it is asked soon, and then
+    less and less often.
+    """
+
+    __slots__ = ("_ask", "_asked", "_clock", "_deadline_s", "_listener", "_next_delay_s", "_partition", "_settings")
+
+    def __init__(
+        self,
+        ask: Callable[[Asked, TopicPartition, Listener], None],
+        clock: Clock,
+        settings: Callable[[], BrokerSettings],
+        asked: Asked,
+        partition: TopicPartition,
+        listener: Listener,
+    ) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._settings = settings
+        self._asked = asked
+        self._partition = partition
+        self._listener = listener
+        self._deadline_s = clock.monotonic() + settings().add_partitions_to_txn_retry_backoff_max_ms / 1000
+        self._next_delay_s = FIRST_RETRY_S
+
+    def on_answer(self, error: KafkaError | None) -> None:
+        if isinstance(error, ConcurrentTransactions) and self._clock.monotonic() < self._deadline_s:
+            delay_s = min(self._next_delay_s, self._settings().add_partitions_to_txn_retry_backoff_ms / 1000)
+            self._next_delay_s = 2 * delay_s
+            asyncio.get_running_loop().call_later(delay_s, self._ask, self._asked, self._partition, self.on_answer)
+        else:
+            self._listener(error)
 
 
 def told_to_producer(error: KafkaError, asked: Asked, *, knows_abortable: bool) -> KafkaError:

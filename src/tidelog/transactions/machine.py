@@ -330,8 +330,9 @@ class TransactionMachine:
         try:
             outcome = decide()
         except KafkaError as error:
-            outcome = error
-        effects.answers.append(Answer(reply, outcome))
+            effects.fail(reply, error)
+        else:
+            effects.answers.append(Answer(reply, outcome))
 
 
 def _order(transaction: Transaction) -> MarkerOrder:

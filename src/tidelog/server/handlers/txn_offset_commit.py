@@ -75,7 +75,7 @@ async def _verify(request: TxnOffsetCommitRequest, call: Call) -> None:
     )
     error = found[partition]
     if error is not None:
-        raise error
+        raise _another(error)
 
 
 class _Reply:
@@ -93,9 +93,14 @@ class _Reply:
     async def outcome(self) -> TxnOffsetCommitResponse:
         outcome = await self._deferred.wait()
         if isinstance(outcome, KafkaError):
-            raise outcome
+            raise _another(outcome)
         assert isinstance(outcome, TxnOffsetCommitResponse)
         return outcome
+
+
+def _another(error: KafkaError) -> KafkaError:
+    """To raise: an error that is also kept somewhere would refer to itself, by the way it takes."""
+    return type(error)(*error.args)
 
 
 def _told(error: KafkaError, version: int) -> KafkaError:
