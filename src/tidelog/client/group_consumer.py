@@ -147,7 +147,7 @@ class GroupConsumer:
         committed = await fetch_offsets(
             self._coordinators,
             self.member,
-            partitions,
+            sorted(partitions),
             require_stable=reading.isolation_level == READ_COMMITTED,
             timeout_s=self._settings.timeout_s,
         )

@@ -12,6 +12,7 @@ along, and in the end:
 """
 
 import asyncio
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +31,7 @@ from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.coordinator_audit import acting, differences
 from tidelog.simulation.history import History
 from tidelog.simulation.invariants import Invariants, InvariantViolated
-from tidelog.simulation.looking import batches, replica, stored_partition
+from tidelog.simulation.looking import batches, content, replica, stored_partition
 from tidelog.simulation.processes import run_simulation
 from tidelog.simulation.workers import GROUP, INPUT, NEVER, OUTPUT, PARTITIONS, TOTALS, Claims, Manner, Worker
 from tidelog.storage.log import Log
@@ -189,6 +190,11 @@ class ExactlyOnce:
                 self.verdict.violations += str(error).splitlines()
         self.verdict.acknowledged = sum(map(len, self._history.acknowledged.values()))
         self.verdict.reads, self.verdict.checks = self._reader.reads, self._invariants.checks
+        digest = hashlib.sha256("\n".join(self.verdict.story).encode())
+        for key in (*INPUTS, *OUTPUTS):
+            log = self._leader_log(key)
+            digest.update(b"" if log is None else content(log, log.log_start_offset, log.log_end_offset))
+        self.verdict.fingerprint = digest.hexdigest()[:16]
         return self.verdict
 
     async def _check_on_and_on(self) -> None:
