@@ -81,7 +81,6 @@ def _driven(
     session: Session, exchange: Exchange, requests: list[list[bytes]], error_of: Callable[[bytes], int]
 ) -> tuple[float, float]:
     """Microseconds of the broker's CPU for each request, and requests per second."""
-    session.write_back()
     with CpuMeter(session.peer.pids) as cpu:
         answers = exchange.ask_all(requests, WINDOW)
     check_all("requests", (error_of(answer) for answered in answers for answer in answered))
