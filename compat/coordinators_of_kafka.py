@@ -13,6 +13,7 @@ from tests.clients.confluent_driver import ConfluentDriver
 from tests.clients.driver import GroupMember, MemberOptions, ProducerOptions, Record, Transactions, wait_until
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
+from tidelog.protocol.messages.describe_transactions import DescribeTransactionsResponse
 from tidelog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tidelog.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -66,13 +67,24 @@ def told(bootstrap: str, groups: Sequence[str]) -> dict[str, Any]:
     try:
         talk.ask("groups", ListGroupsRequest(), 5)
         talk.ask("members of classic groups", DescribeGroupsRequest(groups=list(groups)), 5)
-        talk.ask("members of consumer groups", ConsumerGroupDescribeRequest(group_ids=list(groups)), 0)
+        if ASSIGNED in groups:
+            talk.ask("members of consumer groups", ConsumerGroupDescribeRequest(group_ids=list(groups)), 0)
         for group in groups:
             talk.ask(f"offsets of {group}", offsets_of(group, is_stable=False), 9)
             talk.ask(f"stable offsets of {group}", offsets_of(group, is_stable=True), 9)
         talk.ask("transactions", described(COMMITTED, ABORTED, OPEN), 0)
         talk.ask("list of transactions", ListTransactionsRequest(), 0)
         return talk.transcript()
+    finally:
+        talk.close()
+
+
+def is_ended(bootstrap: str) -> bool:
+    """Their markers are written after the producers have their answers."""
+    talk = Conversation(bootstrap)
+    try:
+        found = talk.ask_quietly(described(COMMITTED, ABORTED), 0, DescribeTransactionsResponse).transaction_states
+        return all(each.transaction_state.startswith("Complete") for each in found)
     finally:
         talk.close()
 
@@ -106,6 +118,7 @@ def check(version: str, end: Callable[[ApacheKafka], None]) -> list[str]:
             fillers = Fillers(kafka.bootstrap)
             fillers.fill_groups(version)
             fillers.fill_transactions()
+            wait_until(lambda: is_ended(kafka.bootstrap), "the transactions have ended")
             theirs = told(kafka.bootstrap, groups)
             end(kafka)
         finally:
