@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog import __version__
+from tidelog.cli.log_lines import LogLines
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import host_and_port
 from tidelog.config.loading import SettingsError, load_broker_settings
@@ -25,7 +26,9 @@ GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
 
 
 def run_broker(config: str | None, overrides: Sequence[str], log_level: str) -> int:
-    logging.basicConfig(stream=sys.stderr, level=log_level.upper(), format=LOG_FORMAT)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLines(LOG_FORMAT))
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:
         settings = load_broker_settings(config, overrides)
     except SettingsError as error:
