@@ -258,6 +258,15 @@ def test_a_winner_must_be_a_member_of_this_driver(coordinator: Coordinator, driv
     assert coordinator.state(GROUP) is ONGOING
 
 
+def test_a_winner_is_not_a_member_of_another_group(coordinator: Coordinator, driver: ProducerIdentity) -> None:
+    other = coordinator.producer("tidelog-group-other")
+    stranger = f"tidelog-group-other#{other.producer_id}.{other.producer_epoch}-task"
+    coordinator.producer(stranger)
+    with pytest.raises(InvalidTxnState):
+        coordinator.end(GROUP, driver, batch_id=0, winners=[stranger])
+    assert coordinator.state(GROUP) is ONGOING
+
+
 def test_a_batch_that_was_committed_before_is_not_committed_again(
     coordinator: Coordinator, driver: ProducerIdentity
 ) -> None:

@@ -353,7 +353,12 @@ def test_the_end_that_exhausts_the_epochs_gives_a_new_producer_id(coordinator: C
     assert coordinator.end(ID, last) == (1001, 0)
     again = coordinator.init(ID, expected=last)
     assert (again.producer_id, again.producer_epoch) == (1001, 0)
+    for older in (0, LAST_CLIENT_EPOCH - 1, LAST_EPOCH):
+        with pytest.raises(InvalidProducerIdMapping):
+            coordinator.end(ID, ProducerIdentity(1000, older))
     coordinator.add(ID, ProducerIdentity(1001, 0), A0)
+    with pytest.raises(InvalidProducerIdMapping):
+        coordinator.end(ID, last)
 
 
 @pytest.mark.parametrize("epoch", [0, LAST_CLIENT_EPOCH])
