@@ -14,6 +14,7 @@ from tests.spark_session import TopicMaker
 from tidelog.spark.commits import ShutOut
 from tidelog.spark.options import OptionError, WriteOptions, write_options
 from tidelog.spark.query_names import stream_name
+from tidelog.spark.source_errors import BrokersAway
 from tidelog.spark.tickets import (
     NotExactlyOnce,
     SharedTicket,
@@ -208,7 +209,7 @@ def test_a_query_that_cannot_be_named_is_written_at_least_once_if_that_is_good_e
 
 def test_why_a_batch_cannot_begin_is_told_by_its_tasks(tmp_path: Path) -> None:
     query = Query("127.0.0.1:1", "orders", tmp_path / "checkpoint", **{"kafka.max.block.ms": "200"})
-    with pytest.raises(NotExactlyOnce, match=r"The brokers at 127.0.0.1:1 could not open the transaction"):
+    with pytest.raises(BrokersAway, match=r"The brokers at 127.0.0.1:1 could not open the transaction"):
         query.task(query.started(), 0, 1)
 
 

@@ -81,9 +81,9 @@ class SharedTicket:
 
 @dataclass(frozen=True, slots=True)
 class NoTicket:
-    """Why there is none. An error of the driver's while it is being sent to tasks would tell of pickling instead."""
+    """Why there is none, for tasks to raise. An error of the driver's in `__getstate__` would tell of pickling."""
 
-    reason: str
+    error: Exception
 
 
 Ticket = GroupTicket | SharedTicket

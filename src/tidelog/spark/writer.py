@@ -18,7 +18,6 @@ from tidelog.spark.query_names import QueryName, stream_name
 from tidelog.spark.source_errors import SourceError
 from tidelog.spark.tickets import (
     GroupTicket,
-    NotExactlyOnce,
     NoTicket,
     SharedTicket,
     Task,
@@ -163,7 +162,7 @@ def _ticket_or_reason(options: WriteOptions, name: Callable[[WriteOptions], Quer
     try:
         return _ticket(options, name)
     except (SourceError, OptionError) as error:
-        return NoTicket(str(error))
+        return NoTicket(error)
 
 
 # -- in a task
@@ -177,7 +176,7 @@ def write_rows(
 ) -> Written:
     """Returns when everything is acknowledged. Rows are encoded here while the client's thread sends those before."""
     if isinstance(ticket, NoTicket):
-        raise NotExactlyOnce(ticket.reason)
+        raise ticket.error
     task = task or Task()
     if ticket is not None and is_written_already(ticket, task):
         for _ in batches:
