@@ -11,17 +11,9 @@ from tidelog.groups.committed_offsets import CommittedOffsets
 from tidelog.groups.consumer import reconciliation
 from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.replicated.machine import Effects
-from tidelog.replicated.shard import Shard
 from tidelog.storage.log import Log
 from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
 from tidelog.transactions.transaction import Transaction
-
-
-@contextmanager
-def answers_before_the_commit() -> Iterator[None]:
-    """R10: a coordinator tells what only it has."""
-    with patch.object(Shard, "_high_watermark", lambda self: self._written_end):
-        yield
 
 
 @contextmanager
