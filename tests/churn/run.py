@@ -2,12 +2,13 @@
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from tests.churn import group_trial, transaction_trial
 from tests.churn.brokers import Brokers
@@ -30,6 +31,7 @@ K = TypeVar("K")
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, _break_off)
     options = _options()
     chance = random.Random(options.seed)
     names = options.only or [*GROUPS, *COPIES]
@@ -48,6 +50,11 @@ def main() -> int:
         print(line)
     print("FAILED: " + ", ".join(failed) if failed or surprises else "PASSED")
     return 1 if failed or surprises else 0
+
+
+def _break_off(number: int, _frame: object) -> NoReturn:
+    """The way out ends all processes of the trials."""
+    raise SystemExit(128 + number)
 
 
 def _options() -> argparse.Namespace:
