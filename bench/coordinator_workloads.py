@@ -10,7 +10,7 @@ from bench.clusters import THREE_BROKERS, Cluster, KafkaCluster
 from bench.coordinator_measures import HEARTBEAT_EVERY_SECONDS, TRANSACTION_VERSIONS
 from bench.exchange import Exchange
 from bench.figures import percentile
-from bench.group_load import ClassicGroups, ConsumerGroups, check_all
+from bench.group_load import ClassicGroups, ConsumerGroups, ask_patiently, check_all
 from bench.local_cluster import TidelogUp
 from bench.measures import Sizes
 from bench.peers import ONE_BROKER, START_LIMIT_SECONDS, BrokerFailed, Peer, Peers
@@ -82,7 +82,7 @@ def _driven(
 ) -> tuple[float, float]:
     """Microseconds of the broker's CPU for each request, and requests per second."""
     with CpuMeter(session.peer.pids) as cpu:
-        answers = exchange.ask_all(requests, WINDOW)
+        answers = ask_patiently(exchange, requests, error_of, WINDOW)
     check_all("requests", (error_of(answer) for answered in answers for answer in answered))
     count = sum(map(len, requests))
     return MICROSECONDS * cpu.seconds / count, count / cpu.elapsed_seconds

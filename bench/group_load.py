@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bench import group_wire, probes, wire
-from bench.exchange import Exchange
+from bench.exchange import NO_LIMIT, Exchange
 from bench.group_wire import Joined
 from bench.wire import ERROR_NONE, Connection, RequestRefused
 
@@ -16,6 +16,11 @@ RETRY_SECONDS = 0.005
 LIMIT_SECONDS = 60.0
 OFFSETS_TOPIC_PARTITIONS = 50
 SETTLING_ROUNDS = 10
+PASSING = {14, 15, 16}
+"""A coordinator loads, is not available, or is not (or not for now) this broker."""
+
+REPETITIONS = 20
+BACKOFF_SECONDS = 0.2
 
 
 def name_of(group: int) -> str:
@@ -26,6 +31,27 @@ def check_all(what: str, errors: Iterable[int]) -> None:
     failed = [error for error in errors if error != ERROR_NONE]
     if failed:
         raise RequestRefused(f"{len(failed)} of {what} failed, the first with error {failed[0]}")
+
+
+def ask_patiently(
+    exchange: Exchange, requests: Sequence[Sequence[bytes]], error_of: Callable[[bytes], int], window: int = NO_LIMIT
+) -> list[list[bytes]]:
+    """As clients do, asks again where a coordinator could not answer: the machine may be busy with other things."""
+    answers = exchange.ask_all(requests, window)
+    for _ in range(REPETITIONS):
+        refused = [
+            [place for place, answer in enumerate(answered) if error_of(answer) in PASSING] for answered in answers
+        ]
+        if not any(refused):
+            break
+        time.sleep(BACKOFF_SECONDS)
+        again = exchange.ask_all(
+            [[asked[place] for place in places] for asked, places in zip(requests, refused, strict=True)], window
+        )
+        for answered, places, late in zip(answers, refused, again, strict=False):
+            for place, answer in zip(places, late, strict=True):
+                answered[place] = answer
+    return answers
 
 
 def find_coordinator(ports: Sequence[int], key: str, key_type: int = group_wire.GROUP) -> int:
@@ -60,7 +86,8 @@ class ClassicGroups:
             for group in groups
             for _ in range(self.members_per_group)
         ]
-        joined = [group_wire.joined(answers[0]) for answers in self.exchange.ask_all(requests)]
+        answers = ask_patiently(self.exchange, requests, lambda answer: group_wire.joined(answer).error)
+        joined = [group_wire.joined(each[0]) for each in answers]
         check_all("joins", (member.error for member in joined))
         count = self.members_per_group
         found = [joined[position : position + count] for position in range(0, len(joined), count)]
@@ -144,7 +171,7 @@ class ConsumerGroups:
         return [list(frames[index :: self.connections]) for index in range(self.connections)]
 
     def _ask(self, frames: Sequence[bytes]) -> list[tuple[str, int]]:
-        answers = self.exchange.ask_all(self.spread(frames))
+        answers = ask_patiently(self.exchange, self.spread(frames), lambda answer: group_wire.member_of(answer).error)
         found: list[tuple[str, int]] = [("", 0)] * len(frames)
         for index, answered in enumerate(answers):
             members = [group_wire.member_of(answer) for answer in answered]

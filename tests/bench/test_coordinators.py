@@ -3,14 +3,14 @@
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 from crc32c import crc32c
 
 from bench import group_load, group_wire, transaction_load, wire
-from bench.exchange import Exchange
+from bench.exchange import NO_LIMIT, Exchange
 from bench.group_wire import Joined
 from tidelog.protocol.codec import decode
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -105,3 +105,24 @@ def test_every_connection_gets_its_own_answers_in_order(rate_per_second: float) 
     with echoing_server(4) as port, Exchange([port] * 4) as exchange:
         answers = exchange.ask_all(requests, window=2, rate_per_second=rate_per_second)
     assert answers == [[frame[4:] for frame in frames] for frames in requests]
+
+
+class ScriptedExchange(Exchange):
+    """Answers every request with itself, but for the first time with a refusal where it is told to."""
+
+    def __init__(self, refused: set[bytes]) -> None:
+        self._refused = refused
+
+    def ask_all(
+        self, requests: Sequence[Sequence[bytes]], window: int = NO_LIMIT, rate_per_second: float = 0.0
+    ) -> list[list[bytes]]:
+        answers = [[b"\x10" if each in self._refused else each for each in asked] for asked in requests]
+        self._refused = set()
+        return answers
+
+
+def test_what_a_coordinator_could_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_load, "BACKOFF_SECONDS", 0.0)
+    requests = [[b"a", b"b"], [b"c"]]
+    answers = group_load.ask_patiently(ScriptedExchange({b"b", b"c"}), requests, lambda answer: answer[0])
+    assert answers == requests
