@@ -141,17 +141,26 @@ class GroupAdmin:
 
         return await self._ask(group_id, f"describing group {group_id}", attempt)
 
-    async def offsets(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """All that the group has committed; empty also for a group that does not exist."""
+    async def offsets(self, group_id: str, *, require_stable: bool = False) -> dict[TopicPartition, Committed]:
+        """All that the group has committed; empty also for a group that does not exist.
+
+        With `require_stable`, waits for transactions that may be about to commit others (KIP-447).
+        """
 
         async def attempt(connection: ClientConnection) -> dict[TopicPartition, Committed]:
             version = min(connection.version_of(OffsetFetchRequest), LAST_WITH_TOPIC_NAMES)
             request = OffsetFetchRequest(
-                group_id=group_id, topics=None, groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+                group_id=group_id,
+                topics=None,
+                groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)],
+                require_stable=require_stable,
             )
             response = await connection.ask(request, OffsetFetchResponse, version=version, timeout_s=self._timeout_s)
             group = response.groups[0] if response.groups else response
             raise_error(group.error_code, f"group {group_id}")
+            for topic in group.topics:
+                for partition in topic.partitions:
+                    raise_error(partition.error_code, f"group {group_id} at {topic.name}-{partition.partition_index}")
             return {
                 TopicPartition(topic.name, partition.partition_index): Committed(
                     partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""

@@ -156,7 +156,8 @@ def _shared_producer(options: WriteOptions, ticket: SharedTicket) -> Transaction
 
 async def _last_batch_id(options: WriteOptions, name: str) -> int:
     """The batch is the committed offset of a group of the same name, at one of the partitions written to."""
-    offsets = await GroupAdmin(_cluster(options), timeout_s=options.client.timeout_s).offsets(name)
+    groups = GroupAdmin(_cluster(options), timeout_s=options.client.timeout_s)
+    offsets = await groups.offsets(name, require_stable=True)
     return max((committed.offset - 1 for committed in offsets.values()), default=NO_BATCH)
 
 
