@@ -43,7 +43,8 @@ INTRODUCTION = """\
 
 Made by `make compat`; do not edit. Every client runs the same features against a cluster of three brokers with three
 replicas of each partition; what a feature does is in `tests/clients/features.py`. "yes": it works. "-": the client (or
-that version of the tool) does not offer it. "**NO**": it fails. "?": the client could not be had on the machine.
+that version of the tool) does not offer it. "**NO**": it fails. "?": the client could not be had on the machine. An
+empty cell: the suite does not try that with this client.
 """
 
 
