@@ -56,6 +56,7 @@ class GroupReading:
     async def _commit(self) -> None:
         """Whoever is no member any more prints its records twice: the group begins again where it has committed."""
         self._commit_at = asyncio.get_running_loop().time() + COMMIT_EVERY_S
-        offsets, self._printed = self._printed, {}
+        offsets = dict(self._printed)
         with suppress(*REPLACED):
             await self._consumer.commit(offsets)
+        self._printed = {key: offset for key, offset in self._printed.items() if offsets.get(key) != offset}
