@@ -23,7 +23,8 @@ def test_programs_of_the_page_run(
     programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     for program in programs:
-        here = program.replace("localhost:29092", running_broker.bootstrap).replace('"checkpoint"', repr(str(tmp_path)))
+        here = program.replace("localhost:29092", running_broker.bootstrap)
+        here = re.sub('"(checkpoint.*?)"', lambda found: repr(str(tmp_path / found[1])), here)
         assert here != program
         exec(here, names)
     assert "tea 2" in capsys.readouterr().out

@@ -60,7 +60,8 @@ def picture(view: ClusterView, columns: int, rows: int) -> list[str]:
     """As much as fits: brokers always; of the partitions first those that are not whole."""
     head = [*broker_lines(view), "", *summary_lines(view)]
     room = max(FEWEST_PARTITION_LINES, rows - len(head) - 2)
-    ordered = sorted(view.partitions, key=lambda partition: partition.is_healthy)
+    worth_showing = [partition for partition in view.partitions if partition.is_worth_showing]
+    ordered = sorted(worth_showing, key=lambda partition: partition.is_healthy)
     shown = _that_fit(ordered, room, lambda partition: 1 + len(reason_lines(partition, view.at_ms, columns)))
     lines = head + partition_lines(sorted(shown, key=lambda partition: partition.topic_partition), view.at_ms, columns)
     if len(shown) < len(ordered):

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from tidelog.cluster.topic_names import is_internal
 from tidelog.terminal.tables import table
 from tidelog.types import BrokerId, TopicPartition
 
@@ -65,6 +66,11 @@ class PartitionView(NamedTuple):
     @property
     def is_healthy(self) -> bool:
         return self.leader is not None and set(self.in_sync) == set(self.replicas)
+
+    @property
+    def is_worth_showing(self) -> bool:
+        """Those of internal topics are many, and of interest only while something is wrong with them."""
+        return not (self.is_healthy and is_internal(self.topic_partition.topic))
 
 
 class ClusterView(NamedTuple):
@@ -128,7 +134,8 @@ def _partition_as_json(partition: PartitionView, at_ms: int) -> dict[str, object
 
 
 def as_text(view: ClusterView) -> list[str]:
-    return [*broker_lines(view), "", *summary_lines(view), *partition_lines(view.partitions, view.at_ms)]
+    shown = [partition for partition in view.partitions if partition.is_worth_showing]
+    return [*broker_lines(view), "", *summary_lines(view), *partition_lines(shown, view.at_ms)]
 
 
 def broker_lines(view: ClusterView) -> list[str]:
@@ -163,7 +170,9 @@ def summary_lines(view: ClusterView) -> list[str]:
     if counts.under_replicated:
         troubles.append(f"{counts.under_replicated} under-replicated")
     state = ", ".join(troubles) or "all in sync"
-    return [f"{_plural(counts.topics, 'topic')}, {_plural(counts.partitions, 'partition')}: {state}"]
+    hidden = sum(not partition.is_worth_showing for partition in view.partitions)
+    note = f" (not shown: {_plural(hidden, 'internal partition')}, in sync)" if hidden else ""
+    return [f"{_plural(counts.topics, 'topic')}, {_plural(counts.partitions, 'partition')}: {state}{note}"]
 
 
 def partition_lines(partitions: Sequence[PartitionView], at_ms: int, columns: int = UNLIMITED) -> list[str]:
