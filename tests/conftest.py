@@ -15,7 +15,7 @@ pytest_plugins = ["tests.spark_session"]
 
 ROOT = Path(__file__).parent.parent
 SPARK_SESSION = 'spark: "SparkSession"'
-WITH_OTHER_CLIENTS = {"cli", "clients", "processes"}
+WITH_OTHER_CLIENTS = {"churn", "cli", "clients", "compat", "processes"}
 
 
 def pytest_configure() -> None:
