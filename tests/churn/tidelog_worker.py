@@ -11,9 +11,10 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
 from tidelog.client.fetched_records import ConsumedRecord
 from tidelog.client.group_admin import GroupAdmin
+from tidelog.client.group_offsets import GroupMember
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import GaveUp
-from tidelog.client.transactional_producer import GroupMember, TransactionalProducer
+from tidelog.client.transactional_producer import TransactionalProducer
 from tidelog.errors import KafkaError
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.randomness import SystemRandomness

@@ -13,11 +13,12 @@ from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
 from tidelog.client.consumer_settings import READ_COMMITTED
 from tidelog.client.coordinators import Coordinators
 from tidelog.client.encoded_batches import BatchProducer, EncodedBatch
-from tidelog.client.group_admin import Committed, GroupAdmin
+from tidelog.client.group_admin import GroupAdmin
+from tidelog.client.group_offsets import Committed, GroupMember
 from tidelog.client.transaction_admin import TransactionAdmin
 from tidelog.client.transaction_group import OpenGroup, TransactionGroup, member_identity
 from tidelog.client.transactional_identity import TransactionalIdentity
-from tidelog.client.transactional_producer import GroupMember, TransactionalProducer
+from tidelog.client.transactional_producer import TransactionalProducer
 from tidelog.errors import (
     GroupIdNotFound,
     IllegalGeneration,

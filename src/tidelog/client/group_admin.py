@@ -7,8 +7,7 @@ from typing import NamedTuple, TypeVar
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import ClientConnection
 from tidelog.client.coordinators import Coordinators, KeyType
-from tidelog.client.group_offsets import LAST_WITH_TOPIC_NAMES, commit_offsets
-from tidelog.client.transactional_producer import GroupMember
+from tidelog.client.group_offsets import Committed, GroupMember, commit_offsets, fetch_offsets
 from tidelog.errors import NO_ERROR, GroupIdNotFound, KafkaError, UnsupportedVersion, error_of, raise_error
 from tidelog.protocol.codec import decode
 from tidelog.protocol.errors import MalformedMessage
@@ -22,11 +21,6 @@ from tidelog.protocol.messages.consumer_group_describe import (
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from tidelog.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-)
 from tidelog.types import BrokerId, TopicPartition
 
 T = TypeVar("T")
@@ -59,12 +53,6 @@ class GroupDescription(NamedTuple):
     state: str
     assignor: str
     members: tuple[GroupMemberDescription, ...]
-
-
-class Committed(NamedTuple):
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
 
 
 class GroupAdmin:
@@ -146,30 +134,13 @@ class GroupAdmin:
 
         With `require_stable`, waits for transactions that may be about to commit others (KIP-447).
         """
-
-        async def attempt(connection: ClientConnection) -> dict[TopicPartition, Committed]:
-            version = min(connection.version_of(OffsetFetchRequest), LAST_WITH_TOPIC_NAMES)
-            request = OffsetFetchRequest(
-                group_id=group_id,
-                topics=None,
-                groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)],
-                require_stable=require_stable,
-            )
-            response = await connection.ask(request, OffsetFetchResponse, version=version, timeout_s=self._timeout_s)
-            group = response.groups[0] if response.groups else response
-            raise_error(group.error_code, f"group {group_id}")
-            for topic in group.topics:
-                for partition in topic.partitions:
-                    raise_error(partition.error_code, f"group {group_id} at {topic.name}-{partition.partition_index}")
-            return {
-                TopicPartition(topic.name, partition.partition_index): Committed(
-                    partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""
-                )
-                for topic in group.topics
-                for partition in topic.partitions
-            }
-
-        return await self._ask(group_id, f"asking for the offsets of group {group_id}", attempt)
+        return await fetch_offsets(
+            self._coordinators,
+            GroupMember(group_id),
+            None,
+            require_stable=require_stable,
+            timeout_s=self._timeout_s,
+        )
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """As nobody in particular: refused with UnknownMemberId while the group has members."""

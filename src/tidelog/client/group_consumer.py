@@ -12,9 +12,8 @@ from tidelog.client.consumer_member import ConsumerMember
 from tidelog.client.consumer_settings import READ_COMMITTED
 from tidelog.client.coordinators import Coordinators
 from tidelog.client.group_member import GroupConsumerSettings, Membership
-from tidelog.client.group_offsets import commit_offsets, fetch_offsets
+from tidelog.client.group_offsets import GroupMember, commit_offsets, fetch_offsets
 from tidelog.client.offsets import list_offsets
-from tidelog.client.transactional_producer import GroupMember
 from tidelog.errors import FencedMemberEpoch, IllegalGeneration, StaleMemberEpoch, UnknownMemberId
 from tidelog.types import NO_OFFSET, TopicPartition
 
@@ -151,11 +150,12 @@ class GroupConsumer:
             require_stable=reading.isolation_level == READ_COMMITTED,
             timeout_s=self._settings.timeout_s,
         )
-        new = {key: self._settings.start_at for key, offset in committed.items() if offset == NO_OFFSET}
+        positions = {key: found.offset for key, found in committed.items()}
+        new = {key: self._settings.start_at for key, offset in positions.items() if offset == NO_OFFSET}
         if new:
             found = await list_offsets(self._cluster, new, isolation_level=reading.isolation_level)
-            committed |= {key: found[key].offset for key in new}
-        self.positions |= committed
+            positions |= {key: found[key].offset for key in new}
+        self.positions |= positions
 
     async def _stop_reading(self) -> None:
         reader, self._reader = self._reader, None

@@ -14,10 +14,10 @@ from typing import NamedTuple, TypeVar
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer_settings import ConsumerSettings
 from tidelog.client.coordinators import Coordinators, KeyType
+from tidelog.client.group_offsets import GroupMember
 from tidelog.client.offsets import END
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import Backoff, is_retriable
-from tidelog.client.transactional_producer import GroupMember
 from tidelog.errors import KafkaError
 from tidelog.protocol.structs import Request, Response
 from tidelog.types import TopicPartition

@@ -7,7 +7,7 @@ from typing import TypeVar
 from tidelog.client.connection import ClientConnection
 from tidelog.client.coordinators import Coordinators, KeyType
 from tidelog.client.producer_batch import Identity
-from tidelog.errors import NO_ERROR, InvalidTxnState, error_of
+from tidelog.errors import InvalidTxnState, raise_error
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -57,15 +57,15 @@ class TransactionalIdentity:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=self._transaction_timeout_ms
         )
+        what = f"asking for the producer id of {self.transactional_id}"
 
         async def attempt(connection: ClientConnection) -> InitProducerIdResponse:
             response = await connection.ask(request, InitProducerIdResponse, timeout_s=self.timeout_s)
-            if response.error_code != NO_ERROR:
-                raise error_of(response.error_code, f"asking for the producer id of {self.transactional_id}")
+            raise_error(response.error_code, what)
             self.note_features(connection)
             return response
 
-        response = await self.ask_coordinator(f"asking for the producer id of {self.transactional_id}", attempt)
+        response = await self.ask_coordinator(what, attempt)
         self.take(response.producer_id, response.producer_epoch)
         return response
 
@@ -131,7 +131,6 @@ class TransactionalIdentity:
             )
             for topic in response.results_by_topic_v3_and_below:
                 for result in topic.results_by_partition:
-                    if result.partition_error_code != NO_ERROR:
-                        raise error_of(result.partition_error_code, what)
+                    raise_error(result.partition_error_code, what)
 
         await self.ask_coordinator(what, attempt)

@@ -2,18 +2,19 @@
 
 import contextlib
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import ClientConnection
 from tidelog.client.coordinators import Coordinators, KeyType
+from tidelog.client.group_offsets import GroupMember
+from tidelog.client.offsets import by_topic
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.producer import Producer
 from tidelog.client.producer_batch import Identity
 from tidelog.client.producer_settings import ProducerSettings
 from tidelog.client.retries import GaveUp
 from tidelog.client.transactional_identity import TransactionalIdentity
-from tidelog.errors import NO_ERROR, KafkaError, error_of
+from tidelog.errors import KafkaError, raise_error
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.txn_offset_commit import (
@@ -29,15 +30,6 @@ LAST_EXPLICIT_END = 4
 LAST_EXPLICIT_OFFSETS = 4
 DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
-
-
-class GroupMember(NamedTuple):
-    """A consumer, as far as its offsets go: a coordinator refuses those of a member that was replaced (KIP-447)."""
-
-    group_id: str
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
 
 
 class TransactionalProducer(Producer):
@@ -131,7 +123,7 @@ class TransactionalProducer(Producer):
 
     async def _ask_end(self, *, is_committed: bool) -> None:
         identity = self._identity
-        verb = "committing" if is_committed else "aborting"
+        what = f"{'committing' if is_committed else 'aborting'} the transaction of {identity.transactional_id}"
         request = EndTxnRequest(
             transactional_id=identity.transactional_id,
             producer_id=identity.identity.producer_id,
@@ -142,11 +134,10 @@ class TransactionalProducer(Producer):
         async def attempt(connection: ClientConnection) -> EndTxnResponse:
             version = None if identity.is_implicit else LAST_EXPLICIT_END
             response = await connection.ask(request, EndTxnResponse, version=version, timeout_s=identity.timeout_s)
-            if response.error_code != NO_ERROR:
-                raise error_of(response.error_code, f"{verb} the transaction of {identity.transactional_id}")
+            raise_error(response.error_code, what)
             return response
 
-        response = await identity.ask_coordinator(f"{verb} the transaction of {identity.transactional_id}", attempt)
+        response = await identity.ask_coordinator(what, attempt)
         if response.producer_id != NO_PRODUCER_ID:
             identity.take(response.producer_id, response.producer_epoch)
 
@@ -166,14 +157,12 @@ class TransactionalProducer(Producer):
         if not identity.is_implicit:
             await self._add_offsets(member.group_id)
         self._has_offsets = True
-        topics: dict[str, TxnOffsetCommitRequestTopic] = {}
-        for (topic, partition), offset in offsets.items():
-            entry = topics.setdefault(topic, TxnOffsetCommitRequestTopic(name=topic))
-            entry.partitions.append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=partition, committed_offset=offset, committed_metadata=""
-                )
-            )
+        topics = by_topic(
+            offsets,
+            lambda key: TxnOffsetCommitRequestPartition(
+                partition_index=key.partition, committed_offset=offsets[key], committed_metadata=""
+            ),
+        )
         request = TxnOffsetCommitRequest(
             transactional_id=identity.transactional_id,
             group_id=member.group_id,
@@ -182,7 +171,7 @@ class TransactionalProducer(Producer):
             generation_id=member.generation,
             member_id=member.member_id,
             group_instance_id=member.instance_id,
-            topics=list(topics.values()),
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=found) for topic, found in topics.items()],
         )
         what = f"committing offsets of group {member.group_id}"
 
@@ -193,8 +182,7 @@ class TransactionalProducer(Producer):
             )
             for topic in response.topics:
                 for partition in topic.partitions:
-                    if partition.error_code != NO_ERROR:
-                        raise error_of(partition.error_code, what)
+                    raise_error(partition.error_code, what)
 
         await self._coordinators.ask(KeyType.GROUP, member.group_id, what, identity.timeout_s, attempt)
 
@@ -210,7 +198,6 @@ class TransactionalProducer(Producer):
 
         async def attempt(connection: ClientConnection) -> None:
             response = await connection.ask(request, AddOffsetsToTxnResponse, timeout_s=identity.timeout_s)
-            if response.error_code != NO_ERROR:
-                raise error_of(response.error_code, what)
+            raise_error(response.error_code, what)
 
         await identity.ask_coordinator(what, attempt)

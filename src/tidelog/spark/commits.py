@@ -8,12 +8,13 @@ from weakref import WeakKeyDictionary
 from tidelog.client.cluster import Cluster
 from tidelog.client.coordinators import Coordinators
 from tidelog.client.group_admin import GroupAdmin
+from tidelog.client.group_offsets import GroupMember
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.producer_batch import Identity
 from tidelog.client.retries import GaveUp, reason_of
 from tidelog.client.transaction_group import NO_BATCH, TransactionGroup
 from tidelog.client.transactional_identity import TransactionalIdentity
-from tidelog.client.transactional_producer import GroupMember, TransactionalProducer
+from tidelog.client.transactional_producer import TransactionalProducer
 from tidelog.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
