@@ -1,6 +1,5 @@
 """confluent-kafka as a member of a group."""
 
-import time
 from collections import defaultdict
 from threading import Event
 from typing import Any
@@ -9,7 +8,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.churn.journal import Ledger
 from tests.churn.membership import (
-    COMMIT_INTERVAL_S,
     FETCH_WAIT_MS,
     FORGOTTEN_CODES,
     HEARTBEAT_MS,
@@ -17,6 +15,7 @@ from tests.churn.membership import (
     SESSION_MS,
     Options,
     Protocol,
+    take_part,
 )
 
 
@@ -74,14 +73,7 @@ class ConfluentMember:
 
 
 def run(options: Options, ledger: Ledger, ended: Event) -> None:
-    member = ConfluentMember(options, ledger)
-    due_s = 0.0
-    while not ended.is_set():
-        member.poll()
-        if time.monotonic() >= due_s:
-            member.commit()
-            due_s = time.monotonic() + COMMIT_INTERVAL_S
-    member.close()
+    take_part(ConfluentMember(options, ledger), ended)
 
 
 def _numbers(places: list[TopicPartition]) -> list[int]:

@@ -1,6 +1,5 @@
 """kafka-python as a member of a group."""
 
-import time
 from collections.abc import Iterable
 from threading import Event
 from typing import Any
@@ -14,12 +13,12 @@ from kafka.structs import OffsetAndMetadata
 
 from tests.churn.journal import Ledger
 from tests.churn.membership import (
-    COMMIT_INTERVAL_S,
     FETCH_WAIT_MS,
     HEARTBEAT_MS,
     SESSION_MS,
     Options,
     Protocol,
+    take_part,
 )
 
 # A poll that ends in the middle of a rebalance may lose the assignment.
@@ -69,14 +68,7 @@ class KafkaPythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 def run(options: Options, ledger: Ledger, ended: Event) -> None:
-    member = KafkaPythonMember(options, ledger)
-    due_s = 0.0
-    while not ended.is_set():
-        member.poll()
-        if time.monotonic() >= due_s:
-            member.commit()
-            due_s = time.monotonic() + COMMIT_INTERVAL_S
-    member.close()
+    take_part(KafkaPythonMember(options, ledger), ended)
 
 
 def _numbers(places: Iterable[TopicPartition]) -> list[int]:

@@ -1,7 +1,10 @@
 """What members of a group are told, whatever client they are."""
 
+import time
 from enum import StrEnum
+from threading import Event
 from typing import NamedTuple
+from typing import Protocol as Interface
 
 COMMIT_INTERVAL_S = 0.1
 HEARTBEAT_MS = 300
@@ -25,3 +28,22 @@ class Options(NamedTuple):
     topic: str
     protocol: Protocol
     instance_id: str | None
+
+
+class BlockingMember(Interface):
+    def poll(self) -> None: ...
+
+    def commit(self) -> object: ...
+
+    def close(self) -> None: ...
+
+
+def take_part(member: BlockingMember, ended: Event) -> None:
+    """Reads on and on, commits now and then, and leaves in order."""
+    due_s = 0.0
+    while not ended.is_set():
+        member.poll()
+        if time.monotonic() >= due_s:
+            member.commit()
+            due_s = time.monotonic() + COMMIT_INTERVAL_S
+    member.close()

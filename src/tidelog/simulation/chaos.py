@@ -2,9 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tidelog.client.admin import Admin
 from tidelog.runtime.randomness import SeededRandomness
@@ -57,6 +57,19 @@ class Verdict:
         return f"seed={self.seed} {told} fingerprint={self.fingerprint} {'held' if self.is_good else 'VIOLATED'}"
 
 
+async def until_violated(checking: Coroutine[Any, Any, None], living: Coroutine[Any, Any, None]) -> list[Exception]:
+    """Until the story has ended, or a check; whatever else than a violated invariant ends them is raised."""
+    tasks = [start(checking), start(living)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    violations: list[Exception] = []
+    for task in tasks:
+        if task.done() and (error := task.exception()) is not None:
+            if not isinstance(error, InvariantViolated):
+                raise error
+            violations.append(error)
+    return violations
+
+
 class Chaos:
     def __init__(self, seed: int) -> None:
         self.verdict = Verdict(seed)
@@ -85,15 +98,9 @@ class Chaos:
         self.verdict.story.append(f"{self._cluster.clock.monotonic():8.3f} {line}")
 
     async def run(self) -> Verdict:
-        checking = start(self._check_on_and_on())
-        living = start(self._live())
-        await asyncio.wait([checking, living], return_when=asyncio.FIRST_COMPLETED)
-        for task in (checking, living):
-            if task.done() and (error := task.exception()) is not None:
-                if not isinstance(error, InvariantViolated):
-                    raise error
-                self._tell("an invariant is violated")
-                self.verdict.violations += str(error).splitlines()
+        for violation in await until_violated(self._check_on_and_on(), self._live()):
+            self._tell("an invariant is violated")
+            self.verdict.violations += str(violation).splitlines()
         self._close()
         return self.verdict
 

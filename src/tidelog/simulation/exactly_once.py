@@ -25,7 +25,7 @@ from tidelog.client.group_admin import GroupAdmin
 from tidelog.protocol.records import records_of
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.accidents import Accidents
-from tidelog.simulation.chaos import Verdict
+from tidelog.simulation.chaos import Verdict, until_violated
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors, Writer, client_cluster, start
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.coordinator_audit import acting, differences
@@ -180,14 +180,9 @@ class ExactlyOnce:
         self.verdict.story.append(f"{self._cluster.clock.monotonic():8.3f} {line}")
 
     async def run(self) -> Verdict:
-        checking, living = start(self._check_on_and_on()), start(self._live())
-        await asyncio.wait([checking, living], return_when=asyncio.FIRST_COMPLETED)
-        for task in (checking, living):
-            if task.done() and (error := task.exception()) is not None:
-                if not isinstance(error, InvariantViolated):
-                    raise error
-                self._tell("an invariant is violated")
-                self.verdict.violations += str(error).splitlines()
+        for violation in await until_violated(self._check_on_and_on(), self._live()):
+            self._tell("an invariant is violated")
+            self.verdict.violations += str(violation).splitlines()
         self.verdict.acknowledged = sum(map(len, self._history.acknowledged.values()))
         self.verdict.reads, self.verdict.checks = self._reader.reads, self._invariants.checks
         digest = hashlib.sha256("\n".join(self.verdict.story).encode())
