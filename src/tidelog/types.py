@@ -30,6 +30,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def indexes_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """As messages name partitions: the topics and the indexes of each, in order."""
+    indexes: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        indexes.setdefault(topic, []).append(index)
+    return indexes
+
+
 def ids_text(broker_ids: Iterable[BrokerId]) -> str:
     """As log lines name several brokers: `1,2,3`, and `-` for none."""
     return ",".join(map(str, broker_ids)) or "-"

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.group_member import NOTHING, GroupConsumerSettings, Membership
-from tidelog.client.offsets import by_topic
 from tidelog.errors import FencedMemberEpoch, UnknownMemberId, raise_error
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -12,7 +11,7 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from tidelog.types import TopicPartition, Uuid, uuid_text
+from tidelog.types import TopicPartition, Uuid, indexes_by_topic, uuid_text
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -63,7 +62,7 @@ class ConsumerMember(Membership):
         known = self.cluster.metadata.topics
         return [
             TopicPartitions(topic_id=known[topic].topic_id, partitions=found)
-            for topic, found in by_topic(sorted(partitions), lambda key: key.partition).items()
+            for topic, found in indexes_by_topic(partitions).items()
             if topic in known
         ]
 

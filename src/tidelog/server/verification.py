@@ -40,7 +40,7 @@ from tidelog.protocol.transaction_groups import coordinator_key
 from tidelog.replicated.partition_keys import partition_for
 from tidelog.runtime.clock import Clock
 from tidelog.storage.verifications import Verification
-from tidelog.types import NO_BROKER, BrokerId, TopicPartition
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition, indexes_by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -296,15 +296,12 @@ def _named(error: KafkaError) -> str:
 
 
 def _message(asked: Asked, partitions: Iterable[TopicPartition]) -> AddPartitionsToTxnTransaction:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for topic, index in sorted(partitions):
-        topics[topic].append(index)
     return AddPartitionsToTxnTransaction(
         transactional_id=asked.transactional_id,
         producer_id=asked.producer_id,
         producer_epoch=asked.producer_epoch,
         verify_only=not asked.adds,
-        topics=[AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()],
+        topics=[AddPartitionsToTxnTopic(name, indexes) for name, indexes in indexes_by_topic(partitions).items()],
     )
 
 

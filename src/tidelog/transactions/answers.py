@@ -10,8 +10,8 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
 )
 from tidelog.protocol.messages.describe_transactions import TopicData
 from tidelog.protocol.messages.describe_transactions import TransactionState as TransactionDescription
-from tidelog.transactions.transaction import Transaction, by_topic
-from tidelog.types import TopicPartition
+from tidelog.transactions.transaction import Transaction
+from tidelog.types import TopicPartition, indexes_by_topic
 
 
 def verified(transaction: Transaction, partitions: Collection[TopicPartition]) -> AddPartitionsToTxnResult:
@@ -30,7 +30,7 @@ def verified(transaction: Transaction, partitions: Collection[TopicPartition]) -
                     for index in indexes
                 ],
             )
-            for topic, indexes in by_topic(partitions).items()
+            for topic, indexes in indexes_by_topic(partitions).items()
         ],
     )
 
@@ -44,5 +44,5 @@ def description(transaction: Transaction, partitions: frozenset[TopicPartition])
         transaction_start_time_ms=transaction.started_at_ms,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        topics=[TopicData(topic, indexes) for topic, indexes in by_topic(partitions).items()],
+        topics=[TopicData(topic, indexes) for topic, indexes in indexes_by_topic(partitions).items()],
     )

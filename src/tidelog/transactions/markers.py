@@ -26,7 +26,7 @@ from tidelog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from tidelog.runtime.clock import Clock
-from tidelog.types import NO_BROKER, BrokerId, TopicPartition
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition, indexes_by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -326,14 +326,11 @@ def _is_done(code: int | None) -> bool:
 
 
 def _message(marker: Marker, partitions: set[TopicPartition]) -> WritableTxnMarker:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for topic, index in sorted(partitions):
-        topics[topic].append(index)
     return WritableTxnMarker(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         transaction_result=marker.is_committed,
-        topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
+        topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in indexes_by_topic(partitions).items()],
         coordinator_epoch=marker.coordinator_epoch,
         transaction_version=marker.transaction_version,
     )

@@ -1,6 +1,5 @@
 """What the coordinator keeps of a transactional id: one value, and the values that may follow it."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from tidelog.transactions.states import (
     IllegalMove,
     TransactionState,
 )
-from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, TopicPartition
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, TopicPartition, indexes_by_topic
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
@@ -206,15 +205,8 @@ def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: in
     )
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    indexes: dict[str, list[int]] = defaultdict(list)
-    for topic, index in sorted(partitions):
-        indexes[topic].append(index)
-    return indexes
-
-
 def _schemas(partitions: Iterable[TopicPartition]) -> list[PartitionsSchema]:
-    return [PartitionsSchema(topic, indexes) for topic, indexes in by_topic(partitions).items()]
+    return [PartitionsSchema(topic, indexes) for topic, indexes in indexes_by_topic(partitions).items()]
 
 
 def encode_key(transactional_id: str) -> bytes:

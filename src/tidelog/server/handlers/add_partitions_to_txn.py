@@ -30,8 +30,8 @@ from tidelog.server.dispatch import Call
 from tidelog.server.outcome import Deferred
 from tidelog.server.replies import DeferredReply
 from tidelog.transactions.coordinator import TRANSACTION_TOPIC
-from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity, by_topic
-from tidelog.types import TopicPartition
+from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity
+from tidelog.types import TopicPartition, indexes_by_topic
 
 KNOWS_FENCING_FROM_VERSION = 2
 FROM_BROKERS_FROM_VERSION = 4
@@ -122,6 +122,6 @@ def _response(transactional_id: str, codes: dict[TopicPartition, int]) -> AddPar
             topic,
             [AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic, index)]) for index in indexes],
         )
-        for topic, indexes in by_topic(codes).items()
+        for topic, indexes in indexes_by_topic(codes).items()
     ]
     return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult(transactional_id, topics)])
