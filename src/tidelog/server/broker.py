@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +28,7 @@ from tidelog.runtime.deadlines import Deadlines
 from tidelog.runtime.http_server import HttpServer
 from tidelog.runtime.network import Channel, FrameReceiver, Listener
 from tidelog.runtime.purgatory import Purgatory
+from tidelog.runtime.side_tasks import SideTasks
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.connection import Connection, ConnectionRegistry
@@ -81,7 +81,7 @@ class Broker:
         self.listeners: list[Listener] = []
         self.metrics_server: HttpServer | None = None
         self._registry = ConnectionRegistry(settings)
-        self._background: set[asyncio.Task[object]] = set()
+        self._background = SideTasks(self._on_background_failure)
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.broker_id: BrokerId = -1
         self.cluster_id = ""
@@ -202,7 +202,7 @@ class Broker:
             make_controller=lambda store: self._make_controller(store, cluster),
             cluster=cluster,
             replicas=replicas,
-            spawn=self._spawn,
+            spawn=self._background.start,
         )
         return Membership(store, registration, world)
 
@@ -258,9 +258,9 @@ class Broker:
         if self._keeping_session is not None:
             self._keeping_session.cancel()
         if self._store is not None:
-            self._spawn(self._close_store(self._store))
+            self._background.start(self._close_store(self._store))
         self._store = await self._seams.open_store()
-        self._keeping_session = self._spawn(self._store.run())
+        self._keeping_session = self._background.start(self._store.run())
         return self._store
 
     async def _choose_broker_id(self, store: Store, known: BrokerId | None) -> BrokerId:
@@ -375,20 +375,12 @@ class Broker:
             services.config_changes.run(),
             self._close_idle_connections(),
         ):
-            self._spawn(work)
+            self._background.start(work)
 
-    def _spawn(self, work: Coroutine[Any, Any, object]) -> "asyncio.Task[object]":
-        """Work without which the broker cannot go on."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._on_background_done)
-        return task
-
-    def _on_background_done(self, task: asyncio.Task[object]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("background work failed", exc_info=task.exception())
-            self._fail("background work failed; the log above says why")
+    def _on_background_failure(self, error: BaseException) -> None:
+        """The broker cannot go on without such work."""
+        log.error("background work failed", exc_info=error)
+        self._fail("background work failed; the log above says why")
 
     def _fail(self, reason: str) -> None:
         if not self._failure.done():
@@ -440,7 +432,7 @@ class Broker:
         await self._fetchers.close()
         await self._services.close()
         await self._membership.leave()
-        await self._cancel_background()
+        await self._background.cancel()
         if self._logs is not None:
             await self._logs.close()
         await self._close_store(self._store)
@@ -461,12 +453,6 @@ class Broker:
         while self._registry.has_unsent_answers and self._seams.clock.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_POLL_S)
 
-    async def _cancel_background(self) -> None:
-        tasks = list(self._background)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     async def _close_store(self, store: Store | None) -> None:
         if store is not None:
             try:
@@ -483,7 +469,7 @@ class Broker:
         for listener in self.listeners:
             listener.close()
         await self._close_metrics()
-        await self._cancel_background()
+        await self._background.cancel()
         if self._logs is not None:
             await self._logs.close()
         await self._close_store(self._store)

@@ -1,6 +1,5 @@
 """What handlers work with: the parts of one broker, wired once in `server/broker.py`."""
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
@@ -13,6 +12,7 @@ from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.randomness import Randomness
+from tidelog.runtime.side_tasks import SideTasks
 from tidelog.runtime.workers import Workers
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
@@ -81,7 +81,7 @@ class Services:
         self.fetch_sessions = FetchSessions(
             purgatory, randomness, clock, lambda: cluster.settings.max_incremental_fetch_session_cache_slots
         )
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = SideTasks(_on_failure)
 
     @property
     def settings(self) -> BrokerSettings:
@@ -127,19 +127,13 @@ class Services:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it to its end, or to the end of the broker."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("work behind a request failed", exc_info=task.exception())
+        self._tasks.start(work)
 
     async def close(self) -> None:
         self.controller_link.close()
         await self.coordinators.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
+
+
+def _on_failure(error: BaseException) -> None:
+    logger.error("work behind a request failed", exc_info=error)

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
 
 from tidelog.config.coordinators import CoordinatorSettings
 from tidelog.errors import (
@@ -20,6 +20,7 @@ from tidelog.protocol.structs import Response
 from tidelog.protocol.transaction_groups import PREFIX, coordinator_key, is_group, parse_member
 from tidelog.replicated.machine import Effects, Reply
 from tidelog.replicated.topic import ReplicatedTopic
+from tidelog.runtime.side_tasks import SideTasks
 from tidelog.transactions.ledger import MarkerOrder
 from tidelog.transactions.machine import TransactionMachine
 from tidelog.transactions.markers import Marker, OnWritten
@@ -66,7 +67,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._settings = settings
         self.counts = TransactionCounts()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = SideTasks(_on_failure)
         self.topic = make_topic(self._make_machine)
 
     def partition_of(self, transactional_id: str) -> TopicPartition:
@@ -175,7 +176,7 @@ class TransactionCoordinator:
         try:
             return self._producer_ids.take()
         except KafkaError:
-            self._spawn(self._producer_ids.ensure())  # for whoever asks again
+            self._tasks.start(self._producer_ids.ensure())  # for whoever asks again
             raise
 
     def _send(self, partition: int, machine: TransactionMachine, order: MarkerOrder) -> None:
@@ -203,22 +204,13 @@ class TransactionCoordinator:
             loop = asyncio.get_running_loop()
             loop.call_later(WRITTEN_RETRY_S, self._on_written, partition, machine, order, written)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.warning("cannot get producer ids error=%s", task.exception())
-
     async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self.topic.close()
+
+
+def _on_failure(error: BaseException) -> None:
+    logger.warning("cannot get producer ids error=%s", error)
 
 
 def _check_group(transactional_id: str) -> None:
