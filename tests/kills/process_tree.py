@@ -25,6 +25,12 @@ def descendants(pid: int) -> list[ProcessIdentity]:
     return found
 
 
+def tree(pid: int) -> list[ProcessIdentity]:
+    """A process with all that it started."""
+    root = identity_of(pid)
+    return ([root] if root is not None else []) + descendants(pid)
+
+
 def _parents() -> Iterator[tuple[int, int]]:
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
@@ -69,6 +75,5 @@ def kill_all(identities: list[ProcessIdentity]) -> list[ProcessIdentity]:
 
 
 def kill_tree(pid: int) -> list[ProcessIdentity]:
-    """A process with all that it started, from the top, so that nobody starts anything anew."""
-    root = identity_of(pid)
-    return kill_all(([root] if root is not None else []) + descendants(pid))
+    """From the top, so that nobody starts anything anew."""
+    return kill_all(tree(pid))

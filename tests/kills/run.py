@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.kills.step_trial import strike
-from tests.kills.steps import ALL_BLOWS, Victim
+from tests.kills.steps import ALL_BLOWS, LOCAL_VICTIMS, Victim
 from tests.kills.trial import LOCAL_MASTER, Outcome, Trial, TrialFailed, carry_out
 from tests.kills.verdict import Findings, is_good_table, is_good_topic
 
@@ -22,11 +22,10 @@ def main() -> int:
     options = _options()
     trial = Trial(options.kills, options.seed, on_cluster=not options.local)
     began_s = time.monotonic()
-    where = "a standalone cluster with two workers" if trial.on_cluster else LOCAL_MASTER
     try:
-        is_good = _strike_at_each_step(trial.seed, options.rounds, options.victims.split(","))
+        is_good = _strike_at_each_step(trial, options.rounds, options.victims.split(","))
         if trial.kills:
-            print(f"{trial.kills} kills, seed {trial.seed}, on {where}", flush=True)
+            print(f"{trial.kills} kills, seed {trial.seed}, on {_place(trial)}", flush=True)
             outcome = _carried_out(trial, options.keep)
             _report(outcome)
             is_good = is_good and outcome.is_good
@@ -37,15 +36,22 @@ def main() -> int:
     return 0 if is_good else 1
 
 
-def _strike_at_each_step(seed: int, rounds: int, victims: list[str]) -> bool:
-    blows = [blow for blow in ALL_BLOWS * rounds if blow.victim.name.lower() in victims]
+def _strike_at_each_step(trial: Trial, rounds: int, names: list[str]) -> bool:
+    victims = {victim for victim in Victim if victim.name.lower() in names}
+    if not trial.on_cluster:
+        victims &= LOCAL_VICTIMS
+    blows = [blow for blow in ALL_BLOWS * rounds if blow.victim in victims]
     if not blows:
         return True
-    print(f"{len(blows)} kills at chosen steps, seed {seed}, on {LOCAL_MASTER}", flush=True)
+    print(f"{len(blows)} kills at chosen steps, seed {trial.seed}, on {_place(trial)}", flush=True)
     with tempfile.TemporaryDirectory(prefix="tidelog-kills-") as directory:
-        found = strike(blows, seed, Path(directory), _say)
+        found = strike(blows, trial.seed, Path(directory), _say, on_cluster=trial.on_cluster)
     print(f"\n{HEADINGS}\n{_row('topic', found, is_good_topic(found))}\n")
     return is_good_topic(found)
+
+
+def _place(trial: Trial) -> str:
+    return "a standalone cluster with two workers" if trial.on_cluster else LOCAL_MASTER
 
 
 def _break_off(number: int, _frame: object) -> NoReturn:

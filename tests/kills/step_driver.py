@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.kills.process_tree import descendants
+from tests.kills.process_tree import tree
 from tests.kills.steps import Step, Victim
+from tidelog.runtime.process_identity import ProcessIdentity, identity_of, send
 from tidelog.spark.options import write_options
 from tidelog.spark.source import DefaultSource
 from tidelog.spark.writer import StreamWriter
@@ -37,8 +38,9 @@ class Orders(NamedTuple):
     def is_taken(self, step: Step) -> bool:
         return not Path(self.directory, step.name).exists()
 
-    def name(self, victim: Victim, pid: int) -> None:
-        Path(self.directory, f"{victim.name}.pid").write_text(str(pid))
+    def name(self, victim: Victim, *pids: int) -> None:
+        """Who that is at present; any of several is one."""
+        Path(self.directory, f"{victim.name}.pids").write_text(" ".join(map(str, pids)))
 
     def obey(self, step: Step) -> None:
         taken = Path(self.directory, f"{step.name}.{os.getpid()}")
@@ -47,14 +49,16 @@ class Orders(NamedTuple):
         except FileNotFoundError:
             return
         victim = Victim(taken.read_text())
-        if victim is Victim.WORKER:
-            os.kill(os.getpid(), signal.SIGKILL)
-        pid = int(Path(self.directory, f"{victim.name}.pid").read_text())
-        below = [found.pid for found in descendants(pid) if found.pid != os.getpid()]
-        for each in (pid, *below):
-            os.kill(each, signal.SIGKILL)
-        if victim is Victim.DRIVER:
-            os.kill(os.getpid(), signal.SIGKILL)
+        own = identity_of(os.getpid())
+        assert own is not None
+        struck = [own] if victim is Victim.WORKER else self._tree(victim, own)
+        for process in sorted(struck, key=lambda process: process == own):
+            send(process, signal.SIGKILL)
+
+    def _tree(self, victim: Victim, own: ProcessIdentity) -> list[ProcessIdentity]:
+        """From the top; of several that may be meant, rather the one that this process is part of."""
+        pids = map(int, Path(self.directory, f"{victim.name}.pids").read_text().split())
+        return max((tree(pid) for pid in pids), key=lambda processes: own in processes)
 
 
 class StruckWriter(StreamWriter):
@@ -98,8 +102,14 @@ def main() -> None:
     orders.name(Victim.DRIVER, os.getpid())
     from tidelog.spark import session
 
-    local = {"spark.driver.memory": "1g", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
-    spark = session("struck", "local[2]", local)
+    small = {
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    spark = session("struck", settings["master"], small)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(StruckSource)
     query = _start(spark, settings)

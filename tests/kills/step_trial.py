@@ -14,20 +14,22 @@ from tests.kills.process_tree import kill_tree
 from tests.kills.producer import NumberingProducer
 from tests.kills.step_driver import Orders
 from tests.kills.steps import Blow, Victim
-from tests.kills.trial import PARTITIONS, Say, TrialFailed, make_topics
+from tests.kills.trial import LOCAL_MASTER, PARTITIONS, Say, TrialFailed, make_topics
 from tests.kills.verdict import Findings, examine
+from tests.spark.cluster import StandaloneCluster
 
 POLL_S = 0.05
 LIMIT_S = 120.0
 
 
-def strike(blows: Sequence[Blow], seed: int, directory: Path, say: Say) -> Findings:
+def strike(blows: Sequence[Blow], seed: int, directory: Path, say: Say, *, on_cluster: bool) -> Findings:
     with ExitStack() as stack:
         broker = TidelogProcess(directory / "broker")
         broker.start()
         stack.callback(broker.kill)
+        cluster = stack.enter_context(StandaloneCluster(directory)) if on_cluster else None
         make_topics(broker.bootstrap)
-        query = StruckQuery(directory, broker)
+        query = StruckQuery(directory, broker, cluster)
         stack.callback(query.kill)
         producer = NumberingProducer(broker.bootstrap, "source", seed)
         producer.start()
@@ -46,14 +48,16 @@ def strike(blows: Sequence[Blow], seed: int, directory: Path, say: Say) -> Findi
 class StruckQuery:
     """Whoever is killed comes back at once."""
 
-    def __init__(self, directory: Path, broker: TidelogProcess) -> None:
+    def __init__(self, directory: Path, broker: TidelogProcess, cluster: StandaloneCluster | None) -> None:
         self._broker = broker
+        self._cluster = cluster
         self._checkpoint = directory / "checkpoint"
         self._output = directory / "driver.log"
         orders = directory / "orders"
         orders.mkdir()
         self._orders = Orders(str(orders))
         settings = {
+            "master": LOCAL_MASTER if cluster is None else cluster.master,
             "bootstrap": broker.bootstrap,
             "source": "source",
             "copy": "copy",
@@ -74,6 +78,8 @@ class StruckQuery:
             self._process.wait()
 
     def strike(self, blow: Blow) -> None:
+        if blow.victim is Victim.EXECUTOR:
+            self._name_executors()
         self._orders.give(*blow)
         self._wait(lambda: self._orders.is_taken(blow.step), f"did not come to the step {blow.step!r}")
         if blow.victim is Victim.BROKER:
@@ -83,6 +89,12 @@ class StruckQuery:
         elif blow.victim is Victim.DRIVER:
             self.kill()
             self.start()
+
+    def _name_executors(self) -> None:
+        cluster = self._cluster
+        assert cluster is not None, "only a cluster has executors of its own"
+        self._wait(lambda: bool(cluster.executors()), "has no executor")
+        self._orders.name(Victim.EXECUTOR, *(process.pid for process in cluster.executors()))
 
     def wait_for_batches(self, count: int = 2) -> None:
         wanted = last_number(self._checkpoint / "commits") + count

@@ -16,6 +16,8 @@ class Victim(StrEnum):
     DRIVER = "driver"
     WORKER = "Python worker"
     """The one that takes the step."""
+    EXECUTOR = "executor"
+    """The Java process below which the step is taken; any, where the driver takes it."""
     BROKER = "broker"
 
 
@@ -24,4 +26,5 @@ class Blow(NamedTuple):
     victim: Victim
 
 
+LOCAL_VICTIMS = frozenset(Victim) - {Victim.EXECUTOR}
 ALL_BLOWS = [Blow(step, victim) for victim in Victim for step in Step]

@@ -66,7 +66,7 @@ def test_java_is_not_taken_for_a_python_worker() -> None:
 @pytest.mark.timeout(900)
 def test_a_worker_killed_around_the_commit_costs_no_record_and_repeats_none(tmp_path: Path) -> None:
     blows = [Blow(step, Victim.WORKER) for step in (Step.IN_WRITE, Step.BEFORE_COMMIT, Step.AFTER_COMMIT)]
-    found = strike(blows, 5, tmp_path, print)
+    found = strike(blows, 5, tmp_path, print, on_cluster=False)
     assert is_good_topic(found), found
     assert found.records > 0
 
