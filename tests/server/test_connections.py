@@ -164,11 +164,15 @@ class SlowChannel:
     def __init__(self) -> None:
         self.backlog_bytes = 0
         self.is_reading = True
+        self.answers = 0
+        self.answers_by_flush: list[int] = []
 
     def send(self, parts: Sequence[FramePart]) -> None:
         self.backlog_bytes += sum(map(len, parts))
+        self.answers += 1
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        self.answers_by_flush.append(self.answers)
 
     def pause_reading(self) -> None:
         self.is_reading = False
@@ -199,6 +203,29 @@ def test_a_slow_reader_is_read_no_further_until_it_has_taken_its_answers() -> No
             channel.backlog_bytes = 0
             slow.on_drained()
             assert channel.is_reading
+
+    run_virtually(scenario())
+
+
+def test_answers_that_are_given_in_one_turn_leave_together() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.broker() as broker:
+            client = await world.connect()
+            await client.create_topic("t")
+            await client.create_topic("u")
+            channel = SlowChannel()
+            receiver = broker.accept(channel, "PLAINTEXT")
+            assert receiver is not None
+            for topic in ("t", "t", "t", "u", "t"):
+                request = encode(fetch_request(topic, 0, max_wait_ms=10_000), 12)
+                receiver.on_frame(memoryview(bytearray(request_header(1, 12, 1, "waiting") + request)))
+            receiver.on_frames_done()
+            await client.produce("t", b"x")
+            await asyncio.sleep(0)
+            assert channel.answers_by_flush == [0, 3]
+            await client.produce("u", b"x")
+            assert channel.answers_by_flush == [0, 3, 5]
 
     run_virtually(scenario())
 

@@ -50,6 +50,7 @@ class Connection:
         self._pending: deque[_PendingAnswer] = deque()
         self._is_paused = False
         self._in_wake_up = False
+        self._flushes_soon = False
 
     @property
     def requests_in_flight(self) -> int:
@@ -141,8 +142,20 @@ class Connection:
         pending.cancel = None
         self._send_ready()
         if not self._in_wake_up:
-            self.channel.flush()
+            self._flush_with_others()
         self._resume_if_possible()
+
+    def _flush_with_others(self) -> None:
+        """While others are awaited, some of which may be given in this turn of the loop, too, at its end."""
+        if not self._pending:
+            self.channel.flush()
+        elif not self._flushes_soon:
+            self._flushes_soon = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushes_soon = False
+        self.channel.flush()
 
     def _send_ready(self) -> None:
         while self._pending and self._pending[0].is_ready:
