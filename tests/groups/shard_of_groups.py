@@ -109,6 +109,17 @@ class Clients:
         )
         return response.topics[0].partitions[0].error_code
 
+    def commit_effects(self, offset: int, partition: int = 0, *, group: str = GROUP) -> Effects:
+        """What the commit of somebody without membership wanted done, which then was."""
+        wanted = OffsetCommitRequestPartition(partition, offset, -1, "")
+        request = OffsetCommitRequest(
+            group, NO_GENERATION, NO_MEMBER, None, -1, [OffsetCommitRequestTopic(TOPIC, ZERO_UUID, [wanted])]
+        )
+        caller = Caller("client", "/127.0.0.1", 9)
+        return self.shard.perform(
+            lambda machine, effects: machine.offsets.commit(request, caller, MemoryReply(), effects)
+        )
+
     def commit_in_transaction(
         self,
         producer: Producer,

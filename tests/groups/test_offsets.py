@@ -76,6 +76,20 @@ class TestCommitting:
         assert clients.listed() == {}
         assert clients.fetch() == [-1]
 
+    def test_commits_are_gathered_but_for_the_one_that_makes_the_group(self, clients: Clients) -> None:
+        """Whether the group is there decides about the commits of members after it."""
+        assert not clients.commit_effects(5).may_be_gathered
+        assert clients.commit_effects(6).may_be_gathered
+        assert clients.commit_effects(6, group="others").may_be_gathered is False
+
+    def test_a_commit_decides_alike_whether_gathered_ones_before_it_are_replayed_or_not(self, clients: Clients) -> None:
+        clients.commit(1)
+        asleep = clients.shard.reloaded()
+        awake = [clients.commit_effects(offset, partition=offset % 3).records for offset in range(2, 9)]
+        others = Clients(asleep)
+        asleep.machine.replay = lambda record, producer: None  # type: ignore[method-assign]
+        assert [others.commit_effects(offset, partition=offset % 3).records for offset in range(2, 9)] == awake
+
 
 class TestMembers:
     def test_a_member_commits_in_its_generation(self, clients: Clients) -> None:

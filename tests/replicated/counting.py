@@ -43,6 +43,12 @@ class CountingMachine:
         effects.producer = producer
         effects.answer(reply, told(total))
 
+    def put(self, key: str, total: int, reply: Reply, effects: Effects) -> None:
+        """Whatever was there before."""
+        effects.write(key.encode(), str(total).encode())
+        effects.may_be_gathered = True
+        effects.answer(reply, told(total))
+
     def get(self, key: str, reply: Reply, effects: Effects) -> None:
         effects.is_read_of_state = True
         effects.answer(reply, told(self.totals.get(key.encode(), 0)))
@@ -150,6 +156,12 @@ class CountingWorld:
     def add(self, number: int, key: str = KEY) -> MemoryReply:
         reply = MemoryReply()
         self.topic.perform(key, reply, lambda machine, effects: machine.add(key, number, reply, effects))
+        return reply
+
+    def put(self, total: int, key: str = KEY) -> MemoryReply:
+        """With all others of the same turn."""
+        reply = MemoryReply()
+        self.topic.gather(key, reply, lambda machine, effects: machine.put(key, total, reply, effects))
         return reply
 
     def get(self, key: str = KEY) -> MemoryReply:

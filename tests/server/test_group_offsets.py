@@ -49,8 +49,9 @@ from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from tidelog.replicated.partition_keys import partition_for
 from tidelog.runtime.virtual_time import run_virtually
-from tidelog.types import ZERO_UUID, Uuid
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 GROUP = "readers"
 TOPIC = "orders"
@@ -135,6 +136,25 @@ class TestCommittingAndFetching:
             assert await fetch(client, 0, 1) == (0, {0: 5, 1: 6})
 
         with_broker(scenario)
+
+    def test_commits_that_arrive_together_are_written_together_and_answered_in_their_order(self) -> None:
+        async def scenario() -> None:
+            world = World()
+            async with world.broker() as broker:
+                client = await world.connect()
+                await prepare(client)
+                await commit(client, (0, 1))
+                partition = TopicPartition("__consumer_offsets", partition_for(GROUP, 50))
+                traffic = broker.replicas.get(*partition).traffic
+                writes_before, answers_before = traffic.produces, len(client.order_of_answers)
+                answers = [client.start(commit_request((0, offset)), 9) for offset in range(2, 52)]
+                await asyncio.gather(*answers)
+                order = client.order_of_answers[answers_before:]
+                assert order == sorted(order)
+                assert await fetch(client, 0) == (0, {0: 51})
+                assert traffic.produces - writes_before < 10
+
+        run_virtually(scenario())
 
     @pytest.mark.parametrize("version", range(1, 11))
     def test_offsets_are_fetched_in_every_version(self, version: int) -> None:

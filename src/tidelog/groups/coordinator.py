@@ -79,11 +79,10 @@ class GroupCoordinator:
 
     def commit_offsets(self, request: OffsetCommitRequest, caller: Caller, reply: Reply) -> None:
         """Topics have both name and id here."""
-        self._perform(
+        self.topic.gather(
             request.group_id,
             reply,
             lambda machine, effects: machine.offsets.commit(request, caller, reply, effects),
-            may_be_empty=True,
         )
 
     def guard_transaction(self, group_id: str, guard: TransactionGuard, reply: Reply) -> None:

@@ -112,6 +112,7 @@ class Offsets:
             topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         effects.answer(reply, OffsetCommitResponse(topics=topics))
         group = self._groups.get(request.group_id)
+        effects.may_be_gathered = group is not None  # or its first offsets make it, and later commits are refused
         if group is not None and member.member_id != NO_MEMBER:
             group.on_offset_commit(member, effects)
 

@@ -1,6 +1,6 @@
 """The batches of an internal topic: made of what a step writes, and read back when a machine is loaded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import CorruptMessage
@@ -17,6 +17,13 @@ _NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 SQUEEZED_FROM_BYTES = 256 * 1024
 """Batches of this size are compressed: names that come again and again, such as those of a group that is deleted with
 thousands of offsets, would not fit into a message otherwise."""
+
+RECORD_OVERHEAD_BYTES = 20
+"""No less than what a record of an ordinary size takes besides its key and its value."""
+
+
+def size_bytes_of(records: Sequence[StateRecord]) -> int:
+    return sum(len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES for key, value in records)
 
 
 def batch_of(effects: Effects) -> memoryview:

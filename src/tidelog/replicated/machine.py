@@ -60,6 +60,7 @@ class Effects:
         "after_commit",
         "answers",
         "is_read_of_state",
+        "may_be_gathered",
         "monotonic_ms",
         "now_ms",
         "on_refused",
@@ -82,6 +83,8 @@ class Effects:
         self.timers: list[SetTimer | CancelTimer] = []
         self.is_read_of_state = False
         """The answers tell durable state, so they wait until all that was written before is committed."""
+        self.may_be_gathered = False
+        """The records need not be replayed before the next step of this kind: one batch may hold those of many."""
         self.on_refused: OnRefused | None = None
         """What to do instead if the records cannot be appended. Without it all answers fail with the error."""
 

@@ -1,6 +1,7 @@
 """One partition of an internal topic that this broker leads, with the machine that is kept in it (R10).
 
 A step is one synchronous change: decide, append, replay, and note who is answered once the records are committed.
+Steps that may be gathered decide at once; one batch for all of them is appended and replayed at the end of the turn.
 Leadership that is lost ends the shard in the same step in which the partition loses it: no answer leaves later, however
 far the high watermark moves under the next leader.
 """
@@ -14,7 +15,7 @@ from tidelog.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, 
 from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from tidelog.protocol.structs import Response
 from tidelog.replicated.commits import Commits, Uncommitted, fail, give
-from tidelog.replicated.entries import batch_of, end_marker_of
+from tidelog.replicated.entries import batch_of, end_marker_of, size_bytes_of
 from tidelog.replicated.machine import Answer, CancelTimer, Effects, OnRefused, Producer, Reply, StateMachine
 from tidelog.replicated.refusals import as_coordinator_error
 from tidelog.replication.partition import ACKS_ALL, Partition
@@ -29,6 +30,9 @@ M = TypeVar("M", bound=StateMachine)
 
 GRACE_AFTER_FENCING_S = 5.0
 """Timers that were due while this broker could not act wait so much longer: it has refused the signs of life."""
+
+GATHERED_LIMIT_BYTES = 64 * 1024
+"""So much is written in one batch; what comes later in the same turn begins another one."""
 
 
 class ShardState(Enum):
@@ -46,11 +50,14 @@ class ShardHost(NamedTuple):
     deadlines: Deadlines
     commit_timeout_ms: Callable[[], int]
     is_fenced: Callable[[], bool]
+    at_end_of_turn: Callable[[Callable[[], None]], object]
 
 
 class Shard(Generic[M]):
     __slots__ = (
         "_commits",
+        "_gathered",
+        "_gathered_bytes",
         "_postponed",
         "_timers",
         "_waiting",
@@ -71,6 +78,9 @@ class Shard(Generic[M]):
         self.records_loaded = 0
         self.host = host
         self._commits = Commits()
+        self._gathered: Effects | None = None
+        """What steps of this turn of the loop write together at its end."""
+        self._gathered_bytes = 0
         self._written_end = 0
         """All that the machine knows of lies before it."""
         self._timers: dict[Hashable, _Timer] = {}
@@ -102,7 +112,11 @@ class Shard(Generic[M]):
             timer.cancel()
         self._timers.clear()
         self._postponed.clear()
-        self._commits.fail_all(NotCoordinator(f"{self.partition.topic_partition} has another leader now"))
+        error = NotCoordinator(f"{self.partition.topic_partition} has another leader now")
+        self._commits.fail_all(error)
+        gathered, self._gathered = self._gathered, None
+        if gathered is not None:
+            fail(gathered.answers, error)
         if was_active:
             self._unload()
 
@@ -122,6 +136,25 @@ class Shard(Generic[M]):
 
     def perform(self, step: Callable[[M, Effects], None], reply: Reply | None = None) -> None:
         """`reply` is told if the step itself fails."""
+        self._write_gathered()
+        effects = self._decide(step, reply)
+        if effects is not None:
+            self._carry_out(effects)
+
+    def gather(self, step: Callable[[M, Effects], None], reply: Reply) -> None:
+        """As `perform`, except that what was gathered before is not replayed yet, and that this may join it."""
+        effects = self._decide(step, reply)
+        if effects is None:
+            return
+        if effects.may_be_gathered and effects.records:
+            self._set_timers(effects)
+            effects.timers = []
+            self._join_gathered(effects)
+        else:
+            self._write_gathered()
+            self._carry_out(effects)
+
+    def _decide(self, step: Callable[[M, Effects], None], reply: Reply | None) -> Effects | None:
         effects = self._new_effects()
         try:
             step(self.machine, effects)
@@ -131,7 +164,33 @@ class Shard(Generic[M]):
             logger.exception("a step of a coordinator failed partition=%s", self.partition.topic_partition)
             _abandon(effects, reply, UnknownServerError(f"{type(error).__name__} in the coordinator"))
         else:
-            self._carry_out(effects)
+            return effects
+        return None
+
+    def _join_gathered(self, effects: Effects) -> None:
+        size_bytes = size_bytes_of(effects.records)
+        limit_bytes = min(GATHERED_LIMIT_BYTES, self.partition.log.settings.max_message_bytes // 2)
+        if self._gathered_bytes + size_bytes > limit_bytes:
+            self._write_gathered()
+        gathered = self._gathered
+        if gathered is None:
+            self._gathered = effects
+            self.host.at_end_of_turn(self._write_gathered)
+        else:
+            gathered.records += effects.records
+            gathered.answers += effects.answers
+            gathered.after_commit += effects.after_commit
+        self._gathered_bytes += size_bytes
+
+    def _write_gathered(self) -> None:
+        gathered = self._gathered
+        if gathered is None:
+            return
+        self._gathered, self._gathered_bytes = None, 0
+        if self.is_acting:
+            self._carry_out(gathered)
+        else:
+            fail(gathered.answers, NotCoordinator("this broker is not the coordinator"))
 
     def _carry_out(self, effects: Effects) -> None:
         answers = effects.answers
@@ -156,13 +215,14 @@ class Shard(Generic[M]):
         self._written_end = result.last_offset + 1
 
     def _replay(self, effects: Effects) -> bool:
-        try:
-            for record in effects.records:
+        is_whole = True
+        for record in effects.records:
+            try:
                 self.machine.replay(record, effects.producer)
-        except Exception:
-            logger.exception("could not replay what was written partition=%s", self.partition.topic_partition)
-            return False
-        return True
+            except Exception:
+                logger.exception("could not replay what was written partition=%s", self.partition.topic_partition)
+                is_whole = False
+        return is_whole
 
     def _refuse(self, effects: Effects, on_refused: OnRefused | None, error: KafkaError) -> None:
         logger.debug("refused a coordinator's records partition=%s reason=%s", self.partition.topic_partition, error)
@@ -176,6 +236,7 @@ class Shard(Generic[M]):
         self, producer: Producer, *, is_committed: bool, coordinator_epoch: int, reply: Reply
     ) -> None:
         """In its place among the machine's own records; the answer leaves when the marker is committed."""
+        self._write_gathered()
         now_ms = self.host.clock.now_ms()
         marker = end_marker_of(producer, is_committed=is_committed, coordinator_epoch=coordinator_epoch, now_ms=now_ms)
         try:

@@ -44,8 +44,8 @@ class ReplicatedTopic(Generic[M]):
         self._make = make
         self._partition_count = partition_count
         self._shards: dict[int, Shard[M]] = {}
-        deadlines = Deadlines(asyncio.get_running_loop())
-        self._host = ShardHost(clock, purgatory, deadlines, commit_timeout_ms, is_fenced)
+        loop = asyncio.get_running_loop()
+        self._host = ShardHost(clock, purgatory, Deadlines(loop), commit_timeout_ms, is_fenced, loop.call_soon)
         self._loader = Loader(name, clock, workers)
         replicas.on_leadership_change.append(self._on_leadership_change)
 
@@ -59,6 +59,14 @@ class ReplicatedTopic(Generic[M]):
         shard = self._shards.get(self.partition_of(key))
         if shard is not None and shard.is_acting:
             shard.perform(step, reply)
+        else:
+            reply.fail(self._absence(shard))
+
+    def gather(self, key: str, reply: Reply, step: Callable[[M, Effects], None]) -> None:
+        """The same for a step of which many may come at once, and which asks for nothing that others of them change."""
+        shard = self._shards.get(self.partition_of(key))
+        if shard is not None and shard.is_acting:
+            shard.gather(step, reply)
         else:
             reply.fail(self._absence(shard))
 
