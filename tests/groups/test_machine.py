@@ -18,10 +18,13 @@ from tidelog.groups.offset_records import (
     encode_key,
     encode_value,
 )
-from tidelog.protocol.errors import MalformedMessage
+from tidelog.protocol.errors import MalformedMessage, UnencodableMessage
+from tidelog.protocol.internal.offset_records import OffsetCommitKey, OffsetCommitValue
+from tidelog.protocol.internal.versioned import encode_versioned
 from tidelog.replicated.entries import batch_of
 from tidelog.replicated.machine import Producer, StateRecord
 from tidelog.replicated.memory_shard import MemoryReply
+from tidelog.types import ZERO_UUID
 
 FIRST = Producer(1, 0)
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -123,6 +126,30 @@ class TestRecords:
         clients.shard.machine.replay(record, None)
         assert clients.listed() == {}
         assert "skip a record" in caplog.text
+
+    @given(
+        group=st.text(max_size=9),
+        topic=st.text(max_size=9),
+        partition=st.integers(0, 2**31 - 1),
+        offset=st.integers(-(2**63), 2**63 - 1),
+        leader_epoch=st.integers(-1, 2**31 - 1),
+        metadata=st.sampled_from(["", "note"]),
+        topic_id=st.sampled_from([ZERO_UUID, bytes(range(16))]),
+    )
+    def test_what_is_written_out_is_what_the_declared_messages_say(
+        self, group: str, topic: str, partition: int, offset: int, leader_epoch: int, metadata: str, topic_id: bytes
+    ) -> None:
+        key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+        assert encode_key(group, topic, partition) == encode_versioned(key, 1)
+        value = OffsetCommitValue(
+            offset=offset, leader_epoch=leader_epoch, metadata=metadata, commit_timestamp=7, topic_id=topic_id
+        )
+        committed = CommittedOffset(offset, leader_epoch, metadata, 7, topic_id=topic_id)
+        assert encode_value(committed) == encode_versioned(value, 4)
+
+    def test_a_name_that_no_record_can_hold_is_refused(self) -> None:
+        with pytest.raises(UnencodableMessage):
+            encode_key("g" * 2**15, "t", 0)
 
     @given(group=st.text(max_size=9), topic=st.text(max_size=9), partition=st.integers(0, 2**31 - 1))
     def test_a_key_is_read_as_it_was_written(self, group: str, topic: str, partition: int) -> None:

@@ -1,5 +1,6 @@
 """Committed offsets as Kafka 4.3 writes them to __consumer_offsets."""
 
+import struct
 from typing import NamedTuple
 
 from tidelog.protocol.errors import MalformedMessage
@@ -12,6 +13,11 @@ VALUE_VERSION = 4
 VALUE_VERSION_WITH_EXPIRY = 1
 """The one version that can say when an offset expires: consumers of old ask for it with their commits."""
 
+_LONGEST_STRING = 2**15 - 1
+_KEY_START = struct.Struct(">hh")
+_LENGTH = struct.Struct(">h")
+_INDEX = struct.Struct(">i")
+_PLAIN_VALUE = struct.Struct(">hqiBq")
 _STRING_START = 4
 _PLAIN_VERSION = VALUE_VERSION.to_bytes(2, "big")
 _NO_METADATA = b"\x01"
@@ -34,10 +40,18 @@ class CommittedOffset(NamedTuple):
 
 
 def encode_key(group_id: str, topic: str, partition: int) -> bytes:
-    return encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=partition), KEY_VERSION)
+    """Written out where names are of ordinary length: keys and values are much of what a commit costs."""
+    group, name = group_id.encode(), topic.encode()
+    if len(group) > _LONGEST_STRING or len(name) > _LONGEST_STRING:
+        return encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=partition), KEY_VERSION)
+    return _KEY_START.pack(KEY_VERSION, len(group)) + group + _LENGTH.pack(len(name)) + name + _INDEX.pack(partition)
 
 
 def encode_value(committed: CommittedOffset) -> bytes:
+    """Written out where there is no metadata, as from most consumers."""
+    if not committed.metadata and committed.expires_at_ms < 0:
+        start = _PLAIN_VALUE.pack(VALUE_VERSION, committed.offset, committed.leader_epoch, 1, committed.committed_at_ms)
+        return start + (_NO_TAGS if committed.topic_id == ZERO_UUID else _TOPIC_ID_TAG + committed.topic_id)
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,

@@ -170,7 +170,7 @@ class Offsets:
         expires_at_ms: int = NO_TIMESTAMP,
     ) -> int:
         metadata = wanted.committed_metadata or ""
-        if len(metadata) > self._settings().offset_metadata_max_bytes:
+        if metadata and len(metadata) > self._settings().offset_metadata_max_bytes:
             return OffsetMetadataTooLarge.code
         committed = CommittedOffset(
             wanted.committed_offset, wanted.committed_leader_epoch, metadata, effects.now_ms, expires_at_ms, topic_id

@@ -7,7 +7,6 @@ from tidelog.cluster.image import ClusterImage
 from tidelog.errors import KafkaError
 from tidelog.protocol.structs import Response
 from tidelog.server.replies import DeferredReply
-from tidelog.types import TopicPartition
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -27,12 +26,14 @@ A = TypeVar("A", bound=_Answered)
 
 def divide(topic: _Requested, image: ClusterImage) -> tuple[list[Any], list[int]]:
     """The partitions of a request's topic that exist, and the indexes of those that do not."""
+    found = image.topics.get(topic.name)
+    count = 0 if found is None else len(found.partitions)
     known, unknown = [], []
     for partition in topic.partitions:
-        if image.partition(TopicPartition(topic.name, partition.partition_index)) is None:
-            unknown.append(partition.partition_index)
-        else:
+        if 0 <= partition.partition_index < count:
             known.append(partition)
+        else:
+            unknown.append(partition.partition_index)
     return known, unknown
 
 

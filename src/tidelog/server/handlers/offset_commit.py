@@ -16,6 +16,7 @@ from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
 from tidelog.server.known_partitions import CompletedReply, divide, merged
 from tidelog.server.outcome import Deferred
+from tidelog.server.replies import DeferredReply
 
 TOPIC_IDS_FROM_VERSION = 10
 
@@ -36,10 +37,14 @@ def handle_offset_commit(
     if not known:
         return OffsetCommitResponse(topics=refused)
     request.topics = known
-    reply = CompletedReply(
-        lambda error: _failed(request, answer_for(error)),
-        lambda response: OffsetCommitResponse(topics=merged(response.topics, refused)),
-    )
+    reply: DeferredReply[OffsetCommitResponse]
+    if refused:
+        reply = CompletedReply(
+            lambda error: _failed(request, answer_for(error)),
+            lambda response: OffsetCommitResponse(topics=merged(response.topics, refused)),
+        )
+    else:
+        reply = DeferredReply(lambda error: _failed(request, answer_for(error)))
     call.services.groups.commit_offsets(request, caller_of(call), reply)
     return reply.deferred
 
