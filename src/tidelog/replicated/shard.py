@@ -57,7 +57,7 @@ class Shard(Generic[M]):
     __slots__ = (
         "_commits",
         "_gathered",
-        "_gathered_bytes",
+        "_gathering_room_bytes",
         "_postponed",
         "_timers",
         "_waiting",
@@ -80,7 +80,7 @@ class Shard(Generic[M]):
         self._commits = Commits()
         self._gathered: Effects | None = None
         """What steps of this turn of the loop write together at its end."""
-        self._gathered_bytes = 0
+        self._gathering_room_bytes = 0
         self._written_end = 0
         """All that the machine knows of lies before it."""
         self._timers: dict[Hashable, _Timer] = {}
@@ -168,25 +168,28 @@ class Shard(Generic[M]):
         return None
 
     def _join_gathered(self, effects: Effects) -> None:
+        assert effects.producer is None, "a transaction's records have a batch of their own"
+        assert effects.on_refused is None, "what is gathered is refused together"
         size_bytes = size_bytes_of(effects.records)
-        limit_bytes = min(GATHERED_LIMIT_BYTES, self.partition.log.settings.max_message_bytes // 2)
-        if self._gathered_bytes + size_bytes > limit_bytes:
+        if size_bytes > self._gathering_room_bytes:
             self._write_gathered()
         gathered = self._gathered
         if gathered is None:
             self._gathered = effects
+            max_message_bytes = self.partition.log.settings.max_message_bytes
+            self._gathering_room_bytes = min(GATHERED_LIMIT_BYTES, max_message_bytes // 2)
             self.host.at_end_of_turn(self._write_gathered)
         else:
             gathered.records += effects.records
             gathered.answers += effects.answers
             gathered.after_commit += effects.after_commit
-        self._gathered_bytes += size_bytes
+        self._gathering_room_bytes -= size_bytes
 
     def _write_gathered(self) -> None:
         gathered = self._gathered
         if gathered is None:
             return
-        self._gathered, self._gathered_bytes = None, 0
+        self._gathered = None
         if self.is_acting:
             self._carry_out(gathered)
         else:

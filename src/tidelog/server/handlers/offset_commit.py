@@ -30,7 +30,8 @@ def handle_offset_commit(
         _complete(topic, image, uses_ids=uses_ids)
         partitions, unknown = divide(topic, image)
         if partitions:
-            known.append(OffsetCommitRequestTopic(topic.name, topic.topic_id, partitions))
+            topic.partitions = partitions
+            known.append(topic)
         if unknown:
             is_id_unknown = uses_ids and not topic.name
             refused.append(_answered(topic, unknown, UnknownTopicId if is_id_unknown else UnknownTopicOrPartition))
