@@ -128,6 +128,20 @@ def lists_groups(box: ToolBox, cluster: TidelogCluster) -> None:
         assert read.group in box.run("GroupsCommand", "--list", "--consumer")
 
 
+@tool("kafka-configs of groups", KAFKA_4)
+def configures_groups(box: ToolBox, cluster: TidelogCluster) -> None:
+    """A group that nobody has joined yet, of a name that no file could have."""
+    of_group = ("--group", f"{box.topic}/any name")
+    box.configs("--alter", *of_group, "--add-config", "consumer.session.timeout.ms=60000")
+    wait_until(lambda: "timeout.ms=60000" in box.configs("--describe", "--entity-type", "groups"), "it is told")
+    every = box.configs("--describe", *of_group, "--all")
+    assert "DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000" in every, every
+    refused = outcome_of(lambda: box.configs("--alter", *of_group, "--add-config", "consumer.session.timeout.ms=1"))
+    assert "group.consumer.min.session.timeout.ms" in refused, refused
+    box.configs("--alter", *of_group, "--delete-config", "consumer.session.timeout.ms")
+    wait_until(lambda: "doesn't exist" in box.configs("--describe", *of_group), "nothing is left")
+
+
 @tool("kafka-consumer-groups --reset-offsets")
 def resets_offsets(box: ToolBox, cluster: TidelogCluster) -> None:
     with readers(box, "reset") as read:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.group import ConsumerGroupSettings
 from tidelog.config.setting import INT_MAX, LONG_MAX, Setting, default_text, settings_of
 from tidelog.config.topic import TopicSettings
 
@@ -37,9 +38,19 @@ A topic gets its own settings when it is created, and later with AlterConfigs an
 none, the broker's setting in the last column counts; of several, the first that is set.
 """
 
+GROUP_INTRODUCTION = """\
+## Group
+
+A group of the consumer protocol gets its own settings with AlterConfigs and IncrementalAlterConfigs, also before it
+exists; members hear of them with their next heartbeat. Where it has none, the broker's setting in the last column
+counts.
+"""
+
 
 def reference() -> str:
-    return "\n".join([INTRODUCTION, *_broker_table(), "", *_topic_table(), ""])
+    topics = _table(TOPIC_INTRODUCTION, TopicSettings)
+    groups = _table(GROUP_INTRODUCTION, ConsumerGroupSettings)
+    return "\n".join([INTRODUCTION, *_broker_table(), "", *topics, "", *groups, ""])
 
 
 def _broker_table() -> Iterator[str]:
@@ -51,11 +62,11 @@ def _broker_table() -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _topic_table() -> Iterator[str]:
-    yield TOPIC_INTRODUCTION
+def _table(introduction: str, declaring: type) -> Iterator[str]:
+    yield introduction
     yield "| setting | type | default | allowed | what it does | broker's setting |"
     yield "|---|---|---|---|---|---|"
-    for name, known in sorted(settings_of(TopicSettings).items()):
+    for name, known in sorted(settings_of(declaring).items()):
         broker = ", ".join(f"`{each}`" for each in known.broker_names)
         cells = [f"`{name}`", _type(known), _default(known), _allowed(known), known.documentation, broker]
         yield f"| {' | '.join(cells)} |"

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.group import ConsumerGroupSettings
 from tidelog.config.setting import Setting, default_text, settings_of
 from tidelog.config.topic import TopicSettings
 
@@ -37,6 +38,9 @@ KAFKA_3_9_SETTINGS = {
 }
 
 
+LEVELS = {"topic": TopicSettings, "broker": BrokerSettings, "group": ConsumerGroupSettings}
+
+
 class Definition(NamedTuple):
     level: str
     name: str
@@ -52,8 +56,7 @@ def kafka_definitions() -> list[Definition]:
 
 
 def ours(definition: Definition) -> Setting:
-    declaring = TopicSettings if definition.level == "topic" else BrokerSettings
-    return settings_of(declaring)[definition.name]
+    return settings_of(LEVELS[definition.level])[definition.name]
 
 
 def bounds(known: Setting) -> str:
@@ -82,6 +85,5 @@ def test_a_setting_has_the_type_default_bounds_and_update_mode_of_kafka(definiti
 
 def test_every_declared_setting_was_compared() -> None:
     compared = {(found.level, found.name) for found in kafka_definitions()}
-    declared = {("topic", name) for name in settings_of(TopicSettings)}
-    declared |= {("broker", name) for name in settings_of(BrokerSettings)}
+    declared = {(level, name) for level, declaring in LEVELS.items() for name in settings_of(declaring)}
     assert declared - compared == {("broker", name) for name in OWN_SETTINGS | KAFKA_3_9_SETTINGS}

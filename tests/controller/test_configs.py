@@ -163,3 +163,55 @@ def test_other_brokers_are_notified_and_old_notifications_do_not_pile_up() -> No
         assert newest.data == b'{"version":2,"entity_path":"topics/orders"}'
 
     asyncio.run(scenario())
+
+
+def group_change(*entries: tuple[str, str | None, int], name: str = "readers") -> ConfigChange:
+    return ConfigChange(ResourceType.GROUP, name, entries)
+
+
+@pytest.mark.parametrize("name", ["readers", "odd/na me", ".", "..", "größe%2F"])
+def test_settings_of_a_group_are_stored_whatever_its_name(name: str) -> None:
+    async def scenario() -> None:
+        cluster = await Cluster.start()
+        change = group_change(("consumer.session.timeout.ms", "50000", SET), name=name)
+        (outcome,) = await cluster.configs.alter([change])
+        assert outcome.error is None
+        assert outcome.configs == {"consumer.session.timeout.ms": "50000"}
+        assert (await load_image(cluster.store)).group_configs == {name: outcome.configs}
+
+    asyncio.run(scenario())
+
+
+def test_a_group_without_settings_of_its_own_leaves_no_node() -> None:
+    async def scenario() -> None:
+        cluster = await Cluster.start()
+        unset = group_change(("consumer.session.timeout.ms", None, DELETE))
+        await cluster.configs.alter([unset])
+        await cluster.configs.alter([group_change(("consumer.session.timeout.ms", "50000", SET))])
+        assert "/config/groups/readers" in cluster.nodes()
+        (outcome,) = await cluster.configs.alter([unset])
+        assert outcome.error is None
+        assert "/config/groups/readers" not in cluster.nodes()
+        assert (await load_image(cluster.store)).group_configs == {}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (group_change(("consumer.session.timeout.ms", "50000", SET), name=""), InvalidRequest),
+        (group_change(("consumer.session.timeout.ms", "1000", SET)), InvalidConfig),
+        (group_change(("consumer.session.timeout.ms", "50000", APPEND)), InvalidConfig),
+        (group_change(("retention.ms", "1", SET)), InvalidConfig),
+    ],
+)
+def test_a_group_is_not_given_what_makes_no_sense(change: ConfigChange, error: type[KafkaError]) -> None:
+    async def scenario() -> None:
+        cluster = await Cluster.start()
+        before = cluster.nodes()
+        (outcome,) = await cluster.configs.alter([change])
+        assert type(outcome.error) is error
+        assert cluster.nodes() == before
+
+    asyncio.run(scenario())

@@ -1,6 +1,7 @@
 """A consumer group on a shard in memory, for tests: topics to make, members to send heartbeats for."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from tidelog.cluster.image import ClusterImage, Partition, Topic
@@ -42,6 +43,9 @@ class Cluster:
 
     def delete_topic(self, name: str) -> None:
         self.image = self.image.without_topics(name)
+
+    def configure_group(self, group_id: str, configs: dict[str, str]) -> None:
+        self.image = replace(self.image, group_configs={**self.image.group_configs, group_id: configs})
 
     def _put(self, name: str, topic_id: bytes, partition_count: int) -> None:
         partitions = tuple(Partition(index, (1,), 1, 0, (1,)) for index in range(partition_count))

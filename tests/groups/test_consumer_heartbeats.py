@@ -327,6 +327,34 @@ def test_heartbeats_do_not_touch_the_timer(coordinator: Coordinator) -> None:
     assert "m1" in coordinator.group.members
 
 
+def test_a_group_may_have_an_interval_and_a_session_timeout_of_its_own(
+    coordinator: Coordinator, cluster: Cluster
+) -> None:
+    assert coordinator.join("m1").heartbeat_interval_ms == 5000
+    cluster.configure_group(GROUP, {"consumer.heartbeat.interval.ms": "6000", "consumer.session.timeout.ms": "60000"})
+    assert coordinator.heartbeat("m1", 1).heartbeat_interval_ms == 6000
+    coordinator.shard.advance(59_999)
+    assert "m1" in coordinator.group.members
+    coordinator.shard.advance(1)
+    assert coordinator.group.is_empty
+
+
+def test_a_session_timeout_that_was_taken_back_ends_with_the_next_heartbeat(
+    coordinator: Coordinator, cluster: Cluster
+) -> None:
+    cluster.configure_group(GROUP, {"consumer.session.timeout.ms": "60000"})
+    coordinator.join("m1")
+    cluster.configure_group(GROUP, {})
+    coordinator.heartbeat("m1", 1)
+    coordinator.shard.advance(45_000)
+    assert coordinator.group.is_empty
+
+
+def test_settings_of_another_group_do_not_matter(coordinator: Coordinator, cluster: Cluster) -> None:
+    cluster.configure_group("other", {"consumer.heartbeat.interval.ms": "6000"})
+    assert coordinator.join("m1").heartbeat_interval_ms == 5000
+
+
 # -- static members
 
 

@@ -107,6 +107,35 @@ def test_changes_of_this_broker_and_of_all_brokers_act_here() -> None:
     while_following(scenario)
 
 
+def test_changes_of_groups_act_here_whatever_their_names() -> None:
+    async def scenario(following: Following) -> None:
+        await following.change("groups/odd%2Fname", consumer_session_timeout_ms="50000")
+        await asyncio.sleep(0.1)
+        assert following.cluster.image.group_configs == {"odd/name": {"consumer.session.timeout.ms": "50000"}}
+        await following.other.delete("/config/groups/odd%2Fname")
+        await following.notify(znodes.encode_config_change("groups/odd%2Fname"))
+        await asyncio.sleep(0.1)
+        assert following.cluster.image.group_configs == {}
+
+    while_following(scenario)
+
+
+def test_changes_of_groups_are_found_where_their_notifications_are_gone() -> None:
+    async def scenario(following: Following) -> None:
+        await following.change("groups/gone", consumer_session_timeout_ms="50000")
+        await asyncio.sleep(0.1)
+        await following.other.delete("/config/groups/gone")
+        await following.write("groups/readers", consumer_session_timeout_ms="51000")
+        await following.other.create(znodes.CONFIG_CHANGE_PREFIX, b"{}", sequential=True)
+        for name in await following.other.children(znodes.CONFIG_CHANGES):
+            await following.other.delete(f"{znodes.CONFIG_CHANGES}/{name}")
+        await following.change("topics/orders", retention_ms="3")
+        await asyncio.sleep(0.1)
+        assert following.cluster.image.group_configs == {"readers": {"consumer.session.timeout.ms": "51000"}}
+
+    while_following(scenario)
+
+
 def test_the_older_form_of_notifications_is_understood_and_nonsense_is_skipped() -> None:
     async def scenario(following: Following) -> None:
         await following.write("topics/orders", retention_ms="8")

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, through the wire protocol."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources, through the wire protocol."""
 
 import asyncio
 from typing import TypeAlias
@@ -19,6 +19,7 @@ from tidelog.errors import (
     KafkaError,
     MessageTooLarge,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
 )
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.messages import alter_configs, incremental_alter_configs
@@ -34,16 +35,18 @@ from tidelog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from tidelog.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from tidelog.protocol.messages.produce import ProduceResponse
 from tidelog.protocol.record_batch import COMPRESSION_MASK, read_header
 from tidelog.runtime.virtual_time import EPOCH_MS, run_virtually
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 Resource: TypeAlias = tuple[int, str]
 T: Resource = (TOPIC, "t")
 THIS_BROKER: Resource = (BROKER, "0")
 ALL_BROKERS: Resource = (BROKER, "")
+READERS: Resource = (GROUP, "readers")
 
 
 async def describe(
@@ -171,6 +174,7 @@ def test_a_broker_tells_what_is_set_and_what_can_be_changed() -> None:
         ((TOPIC, ""), InvalidTopic),
         ((BROKER, "1"), InvalidRequest),
         ((BROKER, "zero"), InvalidRequest),
+        ((GROUP, ""), InvalidRequest),
         ((0, "t"), InvalidRequest),
         ((99, "t"), InvalidRequest),
     ],
@@ -456,5 +460,81 @@ def test_the_delay_before_deleted_files_go_changes_at_once() -> None:
         assert len(directories(world)) == 1
         await asyncio.sleep(3600)
         assert directories(world) == set()
+
+    with_broker(scenario)
+
+
+# ---- groups
+
+
+def test_a_group_has_settings_before_it_exists() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        name = "consumer.session.timeout.ms"
+        assert [found.name for found in (await describe(client, READERS)).configs] == [
+            "consumer.heartbeat.interval.ms",
+            name,
+        ]
+        assert await value(client, READERS, name) == ("45000", ConfigSource.DEFAULT_CONFIG)
+        assert await change(client, READERS, (name, SET, "50000")) == 0
+        found = await entry(client, READERS, name)
+        assert (found.value, found.config_source) == ("50000", ConfigSource.DYNAMIC_GROUP_CONFIG)
+        assert [(synonym.name, synonym.value, synonym.source) for synonym in found.synonyms] == [
+            (name, "50000", ConfigSource.DYNAMIC_GROUP_CONFIG),
+            ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT_CONFIG),
+        ]
+        assert await change(client, READERS, (name, SET, "1")) == InvalidConfig.code
+        assert await change(client, READERS, (name, DELETE, None)) == 0
+        assert await value(client, READERS, name) == ("45000", ConfigSource.DEFAULT_CONFIG)
+
+    with_broker(scenario)
+
+
+def test_settings_of_groups_survive_a_restart() -> None:
+    async def main() -> None:
+        world = World()
+        async with world.broker():
+            client = await world.connect()
+            assert await change(client, (GROUP, "odd/name"), ("consumer.session.timeout.ms", SET, "50000")) == 0
+        async with world.broker():
+            client = await world.connect()
+            expected = ("50000", ConfigSource.DYNAMIC_GROUP_CONFIG)
+            assert await value(client, (GROUP, "odd/name"), "consumer.session.timeout.ms") == expected
+
+    run_virtually(main())
+
+
+# ---- what has settings
+
+
+async def listed(client: Client, *types: int, version: int = 1) -> list[Resource] | int:
+    """The error code where there is one."""
+    request = ListConfigResourcesRequest(resource_types=list(types)) if version else ListConfigResourcesRequest()
+    answer = await client.ask(request, version, ListConfigResourcesResponse)
+    return answer.error_code or [(found.resource_type, found.resource_name) for found in answer.config_resources]
+
+
+def test_topics_brokers_and_groups_with_settings_are_listed() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        assert await change(client, READERS, ("consumer.session.timeout.ms", SET, "50000")) == 0
+        assert await listed(client) == [READERS, THIS_BROKER, T]
+        assert await listed(client, GROUP, CLIENT_METRICS, BROKER_LOGGER) == [READERS]
+        assert await listed(client, TOPIC, TOPIC) == [T]
+        assert await change(client, READERS, ("consumer.session.timeout.ms", DELETE, None)) == 0
+        assert await listed(client, GROUP) == []
+
+    with_broker(scenario)
+
+
+def test_version_0_lists_client_metrics_of_which_there_are_none() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        assert await listed(client, version=0) == []
+
+    with_broker(scenario)
+
+
+def test_a_type_that_cannot_be_listed_is_refused() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        assert await listed(client, TOPIC, 64) == UnsupportedVersion.code
 
     with_broker(scenario)

@@ -71,6 +71,8 @@ class ClusterImage:
     controller_id: BrokerId = NO_BROKER
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings, by broker id or CLUSTER_WIDE."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The settings of groups that have some of their own."""
 
     def topic_by_id(self, topic_id: Uuid) -> Topic | None:
         name = self.topic_names.get(topic_id)

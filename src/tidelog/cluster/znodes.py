@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from tidelog.cluster.image import Broker, Partition, Topic
 from tidelog.config.listeners import PROTOCOL_NUMBERS, Endpoint, parse_listener
@@ -17,6 +18,7 @@ BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
@@ -39,6 +41,7 @@ PERSISTENT_PATHS = (
     "/config",
     BROKER_CONFIGS,
     CONFIG_CHANGES,
+    GROUP_CONFIGS,
     TOPIC_CONFIGS,
     IN_SYNC_CHANGES,
     PRODUCER_ID_BLOCK,
@@ -106,6 +109,20 @@ def topic_config_path(topic: str) -> str:
 
 def broker_config_path(name: str) -> str:
     return f"{BROKER_CONFIGS}/{name}"
+
+
+def group_config_path(group_id: str) -> str:
+    return f"{GROUP_CONFIGS}/{group_node_name(group_id)}"
+
+
+def group_node_name(group_id: str) -> str:
+    """Kafka has no such nodes; it escapes the names of users and clients in this way, which may be any text too."""
+    name = quote(group_id, safe="")
+    return name.replace(".", "%2E") if name in (".", "..") else name
+
+
+def group_id_of(node_name: str) -> str:
+    return unquote(node_name)
 
 
 def delete_topic_path(topic: str) -> str:

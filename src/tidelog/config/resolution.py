@@ -1,4 +1,4 @@
-"""Which value of a setting counts, and where it comes from: topic over broker over cluster over file over default."""
+"""Which value of a setting counts, and where it comes from: topic or group, broker, cluster, file, default."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias
 
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.group import ConsumerGroupSettings, group_settings
 from tidelog.config.kafka_names import is_known_to_kafka_only
 from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
 from tidelog.config.topic import TopicSettings, check_topic_settings, parse_overrides
@@ -33,6 +34,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 Layer: TypeAlias = tuple[ConfigSource, Mapping[str, str]]
@@ -123,15 +125,15 @@ def describe_topic(
 ) -> list[DescribedSetting]:
     """All settings of a topic, as DescribeConfigs answers."""
     settings = topic_settings(topic_defaults(effective_broker_settings(static, dynamic)), stored)
-    layers = _layers(static, dynamic)
-    described = []
-    for known in settings_of(TopicSettings).values():
-        value = known.text(getattr(settings, known.attribute))
-        synonyms = _broker_synonyms(known.broker_names[0], layers) if known.broker_names else ()
-        if known.name in stored:
-            synonyms = (Synonym(known.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
-        described.append(_described(known, value, synonyms, is_read_only=False))
-    return described
+    return _describe_overrides(settings, stored, ConfigSource.DYNAMIC_TOPIC_CONFIG, _layers(static, dynamic))
+
+
+def describe_group(
+    static: BrokerSettings, dynamic: DynamicBrokerConfigs, stored: Mapping[str, str]
+) -> list[DescribedSetting]:
+    """All settings of a group, as DescribeConfigs answers."""
+    settings = group_settings(effective_broker_settings(static, dynamic), stored)
+    return _describe_overrides(settings, stored, ConfigSource.DYNAMIC_GROUP_CONFIG, _layers(static, dynamic))
 
 
 def describe_broker(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> list[DescribedSetting]:
@@ -216,6 +218,23 @@ def _broker_synonyms(name: str, layers: list[Layer]) -> tuple[Synonym, ...]:
 def _default_values() -> dict[str, str]:
     defaults = {known.name: default_text(known) for known in settings_of(BrokerSettings).values()}
     return {name: text for name, text in defaults.items() if text is not None}
+
+
+def _describe_overrides(
+    settings: TopicSettings | ConsumerGroupSettings,
+    stored: Mapping[str, str],
+    source: ConfigSource,
+    layers: list[Layer],
+) -> list[DescribedSetting]:
+    declaring: type = type(settings)
+    described = []
+    for known in settings_of(declaring).values():
+        value = known.text(getattr(settings, known.attribute))
+        synonyms = _broker_synonyms(known.broker_names[0], layers) if known.broker_names else ()
+        if known.name in stored:
+            synonyms = (Synonym(known.name, value, source), *synonyms)
+        described.append(_described(known, value, synonyms, is_read_only=False))
+    return described
 
 
 def _described(

@@ -1,4 +1,4 @@
-"""Changing the settings of topics and brokers while they run: AlterConfigs and IncrementalAlterConfigs."""
+"""Changing the settings of topics, brokers and groups while they run: AlterConfigs and IncrementalAlterConfigs."""
 
 import logging
 import re
@@ -11,6 +11,7 @@ from tidelog.cluster import znodes
 from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.group import ConsumerGroupSettings, validate_group_settings
 from tidelog.config.resolution import topic_defaults, validate_dynamic_broker_configs, validated_topic_settings
 from tidelog.config.setting import ConfigType, Setting, default_text, settings_of
 from tidelog.config.topic import TopicSettings
@@ -34,6 +35,14 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
+
+
+DECLARING: Mapping[int, type] = {
+    ResourceType.TOPIC: TopicSettings,
+    ResourceType.BROKER: BrokerSettings,
+    ResourceType.GROUP: ConsumerGroupSettings,
+}
 
 
 class AlterOperation(IntEnum):
@@ -111,7 +120,7 @@ class ConfigAdministration:
         raise RequestTimedOut(f"the settings of {entity} kept changing")
 
     def _entity(self, change: ConfigChange) -> str:
-        """`topics/orders`, `brokers/1` or `brokers/<default>`; the error if there is no such resource."""
+        """`topics/orders`, `brokers/1`, `brokers/<default>` or `groups/readers`; the error if there is none such."""
         if change.resource_type == ResourceType.TOPIC:
             if not change.resource_name:
                 raise InvalidRequest("Default topic resources are not allowed.")
@@ -123,20 +132,24 @@ class ConfigAdministration:
             if change.resource_name:
                 check_broker_name(change.resource_name, self._broker_id)
             return f"brokers/{change.resource_name or CLUSTER_WIDE}"
+        if change.resource_type == ResourceType.GROUP:
+            if not change.resource_name:
+                raise InvalidRequest("Default group resources are not allowed.")
+            return f"groups/{znodes.group_node_name(change.resource_name)}"
         raise InvalidRequest(f"Unknown resource type {change.resource_type}")
 
     def _validate(self, change: ConfigChange, configs: Mapping[str, str]) -> None:
         if change.resource_type == ResourceType.TOPIC:
             validated_topic_settings(topic_defaults(self._settings()), configs)
+        elif change.resource_type == ResourceType.GROUP:
+            validate_group_settings(self._settings(), configs)
         else:
             validate_dynamic_broker_configs(configs, for_one_broker=bool(change.resource_name))
 
     async def _write(self, change: ConfigChange, entity: str, configs: Mapping[str, str], node: Node | None) -> bool:
         """False if somebody else changed the settings, or deleted the topic, meanwhile."""
-        path = f"/config/{entity}"
-        data = znodes.encode_config(configs)
         operations: list[Operation] = [
-            Create(path, data) if node is None else Set(path, data, node.version),
+            *stored(f"/config/{entity}", configs, node, may_be_empty=change.resource_type != ResourceType.GROUP),
             *[Delete(old) for old in await self._old_notifications()],
             Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), sequential=True),
         ]
@@ -161,6 +174,14 @@ class ConfigAdministration:
         return [f"{znodes.CONFIG_CHANGES}/{name}" for name in names[:-KEPT_CHANGE_NOTIFICATIONS]]
 
 
+def stored(path: str, configs: Mapping[str, str], node: Node | None, *, may_be_empty: bool) -> list[Operation]:
+    """A group has a node only while it has settings: nobody says when groups come and go."""
+    if not configs and not may_be_empty:
+        return [] if node is None else [Delete(path, node.version)]
+    data = znodes.encode_config(configs)
+    return [Create(path, data) if node is None else Set(path, data, node.version)]
+
+
 def check_broker_name(name: str, broker_id: BrokerId) -> None:
     """A broker speaks for itself only."""
     if not _BROKER_ID.fullmatch(name):
@@ -180,7 +201,7 @@ def check_entries(change: ConfigChange) -> None:
 
 def changed_configs(change: ConfigChange, current: Mapping[str, str]) -> dict[str, str]:
     """The resource's settings after the change; InvalidConfig for an operation that makes no sense."""
-    declared = settings_of(TopicSettings if change.resource_type == ResourceType.TOPIC else BrokerSettings)
+    declared = settings_of(DECLARING[change.resource_type])
     configs = {} if change.replacing else dict(current)
     for name, value, operation in change.entries:
         match operation:

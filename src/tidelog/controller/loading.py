@@ -42,6 +42,7 @@ async def load_image(store: NodeReader) -> ClusterImage:
         brokers=await load_brokers(store),
         controller_id=NO_BROKER if controller is None else controller_in(controller),
         broker_configs=await load_broker_configs(store),
+        group_configs=await load_group_configs(store),
     )
     return image.with_topics(*await load_topics(store, await store.children(znodes.TOPICS)))
 
@@ -79,6 +80,14 @@ async def load_broker_configs(store: NodeReader) -> dict[str, dict[str, str]]:
     return {
         name: _config_in(node, path) for name, path, node in zip(names, paths, nodes, strict=True) if node is not None
     }
+
+
+async def load_group_configs(store: NodeReader) -> dict[str, dict[str, str]]:
+    names = [znodes.group_id_of(name) for name in await store.children(znodes.GROUP_CONFIGS)]
+    paths = [znodes.group_config_path(name) for name in names]
+    nodes = await store.get_many(paths)
+    found = {name: _config_in(node, path) for name, path, node in zip(names, paths, nodes, strict=True)}
+    return {name: configs for name, configs in found.items() if configs}
 
 
 async def load_topic_configs(store: NodeReader, names: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -79,6 +79,7 @@ APIS = (
     Api(66, "ListTransactions", "0-2", flexible_from=0),
     Api(68, "ConsumerGroupHeartbeat", "0-1", flexible_from=0),
     Api(69, "ConsumerGroupDescribe", "0-1", flexible_from=0),
+    Api(74, "ListConfigResources", "0-1", flexible_from=0),
     Api(75, "DescribeTopicPartitions", "0", flexible_from=0),
 )
 

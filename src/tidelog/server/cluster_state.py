@@ -109,6 +109,13 @@ class ClusterState:
         if broker_configs != self.image.broker_configs:
             self.apply(replace(self.image, broker_configs=broker_configs))
 
+    def apply_group_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """All settings that these groups have of their own: they act from the next heartbeat of each member."""
+        stored = {**self.image.group_configs, **configs}
+        group_configs = {name: found for name, found in stored.items() if found}
+        if group_configs != self.image.group_configs:
+            self.apply(replace(self.image, group_configs=group_configs))
+
     def _tell_brokers(self) -> None:
         self._replicas.on_brokers_changed({broker.id: broker.epoch for broker in self.image.brokers.values()})
 

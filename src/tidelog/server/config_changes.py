@@ -19,7 +19,7 @@ NOTIFICATION_AGE_S = 15 * 60.0
 PURGE_INTERVAL_S = 60.0
 
 SEQUENCE_DIGITS = 10
-TOPICS, BROKERS = "topics", "brokers"
+TOPICS, BROKERS, GROUPS = "topics", "brokers", "groups"
 
 
 class ConfigChanges:
@@ -89,7 +89,7 @@ class ConfigChanges:
     async def load_topics(self, topics: Sequence[str]) -> None:
         """Read the settings of topics that are new here; raises StoreError."""
         async with self._reading:
-            await self._load(self._store(), topics, ())
+            await self._load(self._store(), topics)
 
     async def _list(self, store: Store) -> list[str]:
         """The notifications; asks to be told of the next one unless that is so already."""
@@ -120,11 +120,10 @@ class ConfigChanges:
             except MalformedNode as error:
                 logger.warning("notification of changed settings is not understood reason=%s", error)
         named = [entity.split("/") for entity in entities]
-        await self._load(
-            store,
-            [parts[1] for parts in named if parts[0] == TOPICS and len(parts) == 2],
-            [parts[1] for parts in named if parts[0] == BROKERS and len(parts) == 2],
+        topics, brokers, groups = (
+            [parts[1] for parts in named if parts[0] == kind and len(parts) == 2] for kind in (TOPICS, BROKERS, GROUPS)
         )
+        await self._load(store, topics, brokers, [znodes.group_id_of(name) for name in groups])
         self._last_name = names[-1]
         logger.info("settings changed resources=%s", ",".join(entities))
         if self._on_changed is not None:
@@ -133,14 +132,20 @@ class ConfigChanges:
     async def _reload(self, store: Store, names: Sequence[str]) -> None:
         """Notifications may have been removed before they were read: look at everything."""
         brokers = {*self._cluster.image.broker_configs, *await store.children(znodes.BROKER_CONFIGS)}
-        await self._load(store, self._cluster.topics_with_configs, sorted(brokers))
+        found_groups = map(znodes.group_id_of, await store.children(znodes.GROUP_CONFIGS))
+        groups = {*self._cluster.image.group_configs, *found_groups}
+        await self._load(store, self._cluster.topics_with_configs, sorted(brokers), sorted(groups))
         self._last_name = names[-1] if names else ""
 
-    async def _load(self, store: Store, topics: Sequence[str], brokers: Sequence[str]) -> None:
+    async def _load(
+        self, store: Store, topics: Sequence[str], brokers: Sequence[str] = (), groups: Sequence[str] = ()
+    ) -> None:
         topic_configs = await _read(store, topics, znodes.topic_config_path)
         broker_configs = await _read(store, brokers, znodes.broker_config_path)
+        group_configs = await _read(store, groups, znodes.group_config_path)
         self._cluster.apply_topic_configs(topic_configs)
         self._cluster.apply_broker_configs(broker_configs)
+        self._cluster.apply_group_configs(group_configs)
 
     async def _purge(self, store: Store) -> None:
         limit = self._clock.monotonic() - NOTIFICATION_AGE_S

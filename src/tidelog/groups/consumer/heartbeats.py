@@ -103,7 +103,7 @@ class Heartbeats:
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._memberships.settings().group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._memberships.settings_of(request.group_id).consumer_heartbeat_interval_ms,
             assignment=_told_assignment(member) if has_changed else None,
         )
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from tidelog.cluster.image import ClusterImage
+from tidelog.config.group import ConsumerGroupSettings, group_settings
 from tidelog.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -51,6 +52,9 @@ class Memberships:
     @property
     def assignors(self) -> Sequence[str]:
         return [name for name in self.settings().group_consumer_assignors if name in ASSIGNORS] or list(ASSIGNORS)
+
+    def settings_of(self, group_id: str) -> ConsumerGroupSettings:
+        return group_settings(self.settings(), self.image().group_configs.get(group_id, {}))
 
     def draft(self, group: ConsumerGroup, effects: Effects) -> Draft:
         return Draft(group, self.image(), effects, self._counts)
@@ -130,9 +134,10 @@ class Memberships:
             self.timers.on_revoked(group_id, member.member_id, effects)
 
     def keep_alive(self, group_id: str, member: Member, effects: Effects) -> None:
-        timeout_ms = self.settings().group_consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
+        else:
+            timeout_ms = self.settings_of(group_id).consumer_session_timeout_ms
         self.timers.keep_alive(group_id, member.member_id, timeout_ms, effects)
 
     def take_over(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:

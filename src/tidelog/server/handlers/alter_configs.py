@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all settings of a topic or broker."""
+"""AlterConfigs: replace all settings of a topic, broker or group."""
 
 from tidelog.controller.configs import AlterOperation, ConfigChange
 from tidelog.protocol.messages.alter_configs import (

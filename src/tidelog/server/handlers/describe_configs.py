@@ -1,7 +1,13 @@
-"""DescribeConfigs: the settings of topics and brokers, and where each value comes from."""
+"""DescribeConfigs: the settings of topics, brokers and groups, and where each value comes from."""
 
 from tidelog.cluster.topic_names import check_topic_name
-from tidelog.config.resolution import DescribedSetting, describe_broker, describe_cluster_defaults, describe_topic
+from tidelog.config.resolution import (
+    DescribedSetting,
+    describe_broker,
+    describe_cluster_defaults,
+    describe_group,
+    describe_topic,
+)
 from tidelog.controller.configs import ResourceType, check_broker_name
 from tidelog.errors import NO_ERROR, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from tidelog.protocol.messages.describe_configs import (
@@ -48,6 +54,11 @@ def _settings_of(wanted: DescribeConfigsResource, services: Services) -> list[De
         case ResourceType.BROKER:
             check_broker_name(wanted.resource_name, services.membership.broker.id)
             return describe_broker(cluster.static_settings, cluster.dynamic_configs)
+        case ResourceType.GROUP:
+            if not wanted.resource_name:
+                raise InvalidRequest("Group name must not be empty")
+            stored = cluster.image.group_configs.get(wanted.resource_name, {})
+            return describe_group(cluster.static_settings, cluster.dynamic_configs, stored)
         case _:
             raise InvalidRequest(f"Unsupported resource type {wanted.resource_type}")
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: set, unset, append to and subtract from single settings of a topic or broker."""
+"""IncrementalAlterConfigs: set, unset, append to and subtract from single settings of a topic, broker or group."""
 
 from tidelog.controller.configs import ConfigChange
 from tidelog.protocol.messages.incremental_alter_configs import (
