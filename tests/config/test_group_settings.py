@@ -3,7 +3,8 @@
 import pytest
 
 from tidelog.config.coordinators import CoordinatorSettings
-from tidelog.config.group import ConsumerGroupSettings, group_settings, validate_group_settings
+from tidelog.config.group import ConsumerGroupSettings
+from tidelog.config.resolution import group_settings, validate_group_settings
 from tidelog.errors import InvalidConfig
 
 BROKER = CoordinatorSettings()

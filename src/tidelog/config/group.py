@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidelog.config.coordinators import CoordinatorSettings
-from tidelog.config.setting import BadValue, Setting, setting, settings_of
+from tidelog.config.setting import setting
 from tidelog.errors import InvalidConfig
 
 KNOWN_TO_KAFKA_ONLY = frozenset(
@@ -49,63 +49,36 @@ class ConsumerGroupSettings:
     )
 
 
-def group_settings(broker: CoordinatorSettings, stored: Mapping[str, str]) -> ConsumerGroupSettings:
-    """What counts for a group. The broker's bounds may have changed since a value was stored: the nearest counts."""
-    values = {}
-    for name, known in settings_of(ConsumerGroupSettings).items():
-        value = _stored_value(known, stored)
-        if value is None:
-            values[known.attribute] = broker_value(broker, known)
-        else:
-            least, most = _bounds(broker, name)
-            values[known.attribute] = max(least, min(value, most))
-    return ConsumerGroupSettings(**values)
+def group_defaults(broker: CoordinatorSettings) -> ConsumerGroupSettings:
+    """What a group without settings of its own gets from the broker's."""
+    return ConsumerGroupSettings(
+        consumer_heartbeat_interval_ms=broker.group_consumer_heartbeat_interval_ms,
+        consumer_session_timeout_ms=broker.group_consumer_session_timeout_ms,
+    )
 
 
-def validate_group_settings(broker: CoordinatorSettings, overrides: Mapping[str, str]) -> None:
-    """Whether a group may be given this; InvalidConfig, as Kafka says it, if not."""
-    declared = settings_of(ConsumerGroupSettings)
-    values = {name: broker_value(broker, known) for name, known in declared.items()}
-    for name in overrides:
-        if name in KNOWN_TO_KAFKA_ONLY:
-            raise InvalidConfig(f"Group config {name} is known to Kafka, but not supported here")
-        if name not in declared:
-            raise InvalidConfig(f"Unknown group config name: {name}")
-    for name, text in overrides.items():
-        try:
-            values[name] = declared[name].parse(text)
-        except BadValue as error:
-            raise InvalidConfig(f"Invalid value {text} for configuration {name}: {error}") from error
-    for name, value in values.items():
-        least, most = _bounds(broker, name)
+def bounds(broker: CoordinatorSettings) -> Mapping[str, tuple[int, int]]:
+    """By attribute, the least and the most that the broker allows one group."""
+    return {
+        "consumer_heartbeat_interval_ms": (
+            broker.group_consumer_min_heartbeat_interval_ms,
+            broker.group_consumer_max_heartbeat_interval_ms,
+        ),
+        "consumer_session_timeout_ms": (
+            broker.group_consumer_min_session_timeout_ms,
+            broker.group_consumer_max_session_timeout_ms,
+        ),
+    }
+
+
+def check_group_settings(broker: CoordinatorSettings, settings: ConsumerGroupSettings) -> None:
+    """What no single setting can tell; InvalidConfig in Kafka's words."""
+    for attribute, (least, most) in bounds(broker).items():
+        value, name = getattr(settings, attribute), attribute.replace("_", ".")
+        _, _, rest = name.partition(".")
         if value < least:
-            raise InvalidConfig(f"{name} must be greater than or equal to {_bound_name('min', name)}")
+            raise InvalidConfig(f"{name} must be greater than or equal to group.consumer.min.{rest}")
         if value > most:
-            raise InvalidConfig(f"{name} must be less than or equal to {_bound_name('max', name)}")
-    if values["consumer.session.timeout.ms"] <= values["consumer.heartbeat.interval.ms"]:
+            raise InvalidConfig(f"{name} must be less than or equal to group.consumer.max.{rest}")
+    if settings.consumer_session_timeout_ms <= settings.consumer_heartbeat_interval_ms:
         raise InvalidConfig("consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms")
-
-
-def broker_value(broker: CoordinatorSettings, known: Setting) -> int:
-    (name,) = known.broker_names
-    value: int = getattr(broker, name.replace(".", "_"))
-    return value
-
-
-def _stored_value(known: Setting, stored: Mapping[str, str]) -> int | None:
-    """A newer or another broker of the cluster may have stored what this one cannot read."""
-    try:
-        value: int | None = known.parse(stored[known.name]) if known.name in stored else None
-    except BadValue:
-        return None
-    return value
-
-
-def _bounds(broker: CoordinatorSettings, name: str) -> tuple[int, int]:
-    least, most = (getattr(broker, _bound_name(end, name).replace(".", "_")) for end in ("min", "max"))
-    return least, most
-
-
-def _bound_name(end: str, name: str) -> str:
-    kind, _, rest = name.partition(".")
-    return f"group.{kind}.{end}.{rest}"

@@ -5,11 +5,14 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
 
+from tidelog.config import group, topic
 from tidelog.config.broker import BrokerSettings
-from tidelog.config.group import ConsumerGroupSettings, group_settings
+from tidelog.config.coordinators import CoordinatorSettings
+from tidelog.config.group import ConsumerGroupSettings, bounds, check_group_settings, group_defaults
 from tidelog.config.kafka_names import is_known_to_kafka_only
+from tidelog.config.overrides import parse_overrides
 from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
-from tidelog.config.topic import TopicSettings, check_topic_settings, parse_overrides
+from tidelog.config.topic import TopicSettings, check_topic_settings
 from tidelog.errors import InvalidRequest
 
 MILLISECONDS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
@@ -93,10 +96,31 @@ def topic_settings(defaults: TopicSettings, stored: Mapping[str, str]) -> TopicS
 
 def validated_topic_settings(defaults: TopicSettings, overrides: Mapping[str, str]) -> TopicSettings:
     """The settings a topic would get from what a client asks for; InvalidConfig if that is not allowed."""
-    values: dict[str, Any] = parse_overrides(overrides)
+    declared = settings_of(TopicSettings)
+    values: dict[str, Any] = parse_overrides("topic", overrides, declared, topic.KNOWN_TO_KAFKA_ONLY)
     settings = replace(defaults, **values)
     check_topic_settings(settings)
     return settings
+
+
+def group_settings(broker: CoordinatorSettings, stored: Mapping[str, str]) -> ConsumerGroupSettings:
+    """What counts for a group. The broker's bounds may have changed since a value was stored: the nearest counts."""
+    defaults = group_defaults(broker)
+    if not stored:
+        return defaults
+    allowed = bounds(broker)
+    values = {
+        attribute: max(allowed[attribute][0], min(value, allowed[attribute][1]))
+        for attribute, value in _usable(settings_of(ConsumerGroupSettings), stored).items()
+    }
+    return replace(defaults, **values)
+
+
+def validate_group_settings(broker: CoordinatorSettings, overrides: Mapping[str, str]) -> None:
+    """Whether a group may be given this; InvalidConfig if not."""
+    declared = settings_of(ConsumerGroupSettings)
+    values: dict[str, Any] = parse_overrides("group", overrides, declared, group.KNOWN_TO_KAFKA_ONLY)
+    check_group_settings(broker, replace(group_defaults(broker), **values))
 
 
 def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_broker: bool) -> None:

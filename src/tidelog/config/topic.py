@@ -1,9 +1,8 @@
 """The settings of a topic, with the names, defaults and bounds of Kafka 4.3."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidelog.config.setting import LONG_MAX, BadValue, ConfigType, setting, settings_of
+from tidelog.config.setting import LONG_MAX, ConfigType, setting
 from tidelog.errors import InvalidConfig
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -28,7 +27,7 @@ KNOWN_TO_KAFKA_ONLY = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicSettings:
-    """Built from keywords by code; from text, with all checks, by `parse_overrides` and `config.resolution`."""
+    """Built from keywords by code; from text, with all checks, by `config.resolution`."""
 
     cleanup_policy: tuple[str, ...] = setting(
         default=("delete",),
@@ -204,23 +203,6 @@ class TopicSettings:
     def is_deleted(self) -> bool:
         """Whether retention by time and size applies."""
         return "delete" in self.cleanup_policy
-
-
-def parse_overrides(overrides: Mapping[str, str]) -> dict[str, object]:
-    """A topic's own settings as keyword arguments of TopicSettings; InvalidConfig names the first mistake."""
-    declared = settings_of(TopicSettings)
-    for name in overrides:
-        if name in KNOWN_TO_KAFKA_ONLY:
-            raise InvalidConfig(f"Topic config {name} is known to Kafka, but not supported here")
-        if name not in declared:
-            raise InvalidConfig(f"Unknown topic config name: {name}")
-    values = {}
-    for name, text in overrides.items():
-        try:
-            values[declared[name].attribute] = declared[name].parse(text)
-        except BadValue as error:
-            raise InvalidConfig(f"Invalid value {text} for configuration {name}: {error}") from error
-    return values
 
 
 def check_topic_settings(settings: TopicSettings) -> None:

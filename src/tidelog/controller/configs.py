@@ -11,8 +11,13 @@ from tidelog.cluster import znodes
 from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.config.broker import BrokerSettings
-from tidelog.config.group import ConsumerGroupSettings, validate_group_settings
-from tidelog.config.resolution import topic_defaults, validate_dynamic_broker_configs, validated_topic_settings
+from tidelog.config.group import ConsumerGroupSettings
+from tidelog.config.resolution import (
+    topic_defaults,
+    validate_dynamic_broker_configs,
+    validate_group_settings,
+    validated_topic_settings,
+)
 from tidelog.config.setting import ConfigType, Setting, default_text, settings_of
 from tidelog.config.topic import TopicSettings
 from tidelog.controller.store_errors import store_errors_for_clients

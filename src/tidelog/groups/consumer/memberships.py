@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 from tidelog.cluster.image import ClusterImage
-from tidelog.config.group import ConsumerGroupSettings, group_settings
+from tidelog.config.group import ConsumerGroupSettings
+from tidelog.config.resolution import group_settings
 from tidelog.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
