@@ -63,6 +63,16 @@ def test_detached_process_has_its_own_session_and_writes_its_log(tmp_path: Path)
     assert (tmp_path / "log").read_text() == "True\n"
 
 
+def test_detached_process_holds_nothing_open_that_its_starter_was_given(tmp_path: Path) -> None:
+    """`flock FILE tidelog up --detach` would otherwise leave the lock with the brokers."""
+    script = "import os, sys; print(os.path.exists(f'/proc/self/fd/{sys.argv[1]}'), file=sys.stderr)"
+    with open(tmp_path / "lock", "w") as lock:
+        os.set_inheritable(lock.fileno(), True)
+        identity = start_detached(["-c", script, str(lock.fileno())], tmp_path / "log")
+        assert wait_until_gone(identity, LIMIT_S)
+    assert (tmp_path / "log").read_text() == "False\n"
+
+
 def test_large_log_is_put_aside_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.cli.local_cluster.processes.LARGEST_LOG_BYTES", 10)
     (tmp_path / "broker-1.log").write_text("an old story")

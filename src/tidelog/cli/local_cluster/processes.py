@@ -34,6 +34,7 @@ def start_detached(arguments: Sequence[str], log_file: Path) -> ProcessIdentity:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
             (os.POSIX_SPAWN_OPEN, 2, str(log_file), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+            *[(os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inherited_descriptors()],
         ],
         setsid=True,
         setsigmask=[],
@@ -42,6 +43,18 @@ def start_detached(arguments: Sequence[str], log_file: Path) -> ProcessIdentity:
     found = state_and_start(pid)
     assert found is not None, "a child stays at least as a zombie until it is reaped"
     return ProcessIdentity(pid, found[1])
+
+
+def _inherited_descriptors() -> list[int]:
+    """What this process was given open, a lock perhaps, and would pass on; what Python opens is not passed on."""
+    return [descriptor for descriptor in map(int, os.listdir("/proc/self/fd")) if _is_passed_on(descriptor)]
+
+
+def _is_passed_on(descriptor: int) -> bool:
+    try:
+        return descriptor > 2 and os.get_inheritable(descriptor)
+    except OSError:  # the listing itself was open while it was made
+        return False
 
 
 def _rotate(log_file: Path) -> None:
