@@ -52,6 +52,18 @@ def test_unknown_command_or_flag_is_refused_without_a_traceback() -> None:
         assert "Traceback" not in ended.stderr
 
 
+def test_a_broker_does_not_wait_for_what_others_need() -> None:
+    slow = ["tidelog.cli.pipeline", "tidelog.cli.up", "importlib.metadata", "pathlib", "uuid", "difflib"]
+    code = f"""import sys
+from tidelog.cli.main import main
+try:
+    main(["broker", "--help"])
+except SystemExit:
+    import tidelog.cli.broker_process, tidelog.server.broker
+    print([name for name in {slow} if name in sys.modules], file=sys.stderr)"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr == "[]\n"
+
+
 def test_addresses_can_be_pasted_also_for_ipv6() -> None:
     assert host_and_port("127.0.0.1", 9092) == "127.0.0.1:9092"
     assert host_and_port("::1", 9092) == "[::1]:9092"

@@ -1,5 +1,7 @@
 """Members join classic groups."""
 
+import uuid
+
 import pytest
 
 from tests.groups.classic_groups import DELAY_MS, GROUP, REBALANCE_MS, SESSION_MS, Coordinator
@@ -26,6 +28,7 @@ def test_first_member_is_given_an_id_joins_with_it_and_leads() -> None:
     first = coordinator.join(client_id="app")
     assert first.error == MemberIdRequired.code
     assert first.member_id.startswith("app-")
+    assert uuid.UUID(first.member_id.removeprefix("app-")).version == 4
     joined = coordinator.join(first.member_id)
     assert not joined.is_given
     coordinator.shard.advance(DELAY_MS)

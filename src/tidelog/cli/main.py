@@ -1,28 +1,34 @@
 """The command line: `tidelog COMMAND`. A mistake of the user ends in one clear sentence and exit code 1."""
 
 import argparse
+import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from tidelog import __version__
-from tidelog.cli import (
-    audit,
-    broker,
-    consume,
-    down,
-    group,
-    kill,
-    pipeline,
-    produce,
-    start,
-    status,
-    topic,
-    transaction,
-    up,
+
+COMMANDS = (
+    "up",
+    "status",
+    "kill",
+    "start",
+    "down",
+    "topic",
+    "produce",
+    "consume",
+    "group",
+    "transaction",
+    "pipeline",
+    "audit",
+    "broker",
 )
+"""Each is a module beside this one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = _parser()
+    if arguments is None:
+        arguments = sys.argv[1:]
+    parser = _parser(arguments)
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
@@ -31,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tidelog",
         description="A replicated event log that installs with pip and speaks Kafka.",
@@ -39,20 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tidelog {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for command in (
-        up,
-        status,
-        kill,
-        start,
-        down,
-        topic,
-        produce,
-        consume,
-        group,
-        transaction,
-        pipeline,
-        audit,
-        broker,
-    ):
-        command.add_command(commands)
+    for name in _needed(arguments):
+        import_module(f"tidelog.cli.{name}").add_command(commands)
     return parser
+
+
+def _needed(arguments: Sequence[str]) -> Sequence[str]:
+    """Only the one that is asked for, if any: a broker does not wait for what other commands import."""
+    return arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS

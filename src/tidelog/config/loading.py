@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config.broker import GENERATED_ID, BrokerSettings
@@ -53,7 +52,8 @@ def _from_file(path: str | None, mistakes: list[str]) -> list[Given]:
     if path is None:
         return []
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except OSError as error:
         raise SettingsError([f"{path}: {error.strerror or error}"]) from error
     except UnicodeDecodeError as error:

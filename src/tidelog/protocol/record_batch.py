@@ -7,9 +7,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import crc32c
-
 from tidelog.errors import CorruptMessage
+from tidelog.protocol.checksums import crc32c
 from tidelog.types import Buffer
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -106,7 +105,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
-    return crc32c.crc32c(memoryview(batch)[CRC_START : header.length + LENGTH_OVERHEAD_BYTES]) == header.crc
+    return crc32c(memoryview(batch)[CRC_START : header.length + LENGTH_OVERHEAD_BYTES]) == header.crc
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytearray:
@@ -120,7 +119,7 @@ def assemble(header: BatchHeader, payload: Buffer) -> bytearray:
 
 def seal(batch: bytearray | memoryview) -> None:
     """Make the CRC right again after a change of what it covers."""
-    _CRC.pack_into(batch, _CRC_POSITION, crc32c.crc32c(memoryview(batch)[CRC_START:]))
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
 
 
 def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:

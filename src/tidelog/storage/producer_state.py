@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-import crc32c
-
 from tidelog.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
+from tidelog.protocol.checksums import crc32c
 from tidelog.protocol.record_batch import CONTROL_BIT, MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from tidelog.protocol.records import ControlType, EndMarker
 from tidelog.storage.transaction_index import AbortedTransaction
@@ -330,7 +329,7 @@ class ProducerStates:
     def snapshot(self) -> bytes:
         entries = b"".join(_snapshot_entry(state) for state in self.by_id.values())
         body = struct.pack(">i", len(self.by_id)) + entries
-        return struct.pack(">hI", SNAPSHOT_VERSION, crc32c.crc32c(body)) + body
+        return struct.pack(">hI", SNAPSHOT_VERSION, crc32c(body)) + body
 
     def restore(self, snapshot: bytes, end_offset: int) -> None:
         """Take over what a snapshot holds; DamagedSnapshot, and nothing changed, if it cannot be read."""
@@ -362,7 +361,7 @@ def _snapshot_states(snapshot: bytes) -> Iterator[ProducerState]:
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(snapshot)
     if version != SNAPSHOT_VERSION:
         raise DamagedSnapshot(f"version {version} is unknown")
-    if crc32c.crc32c(memoryview(snapshot)[_SNAPSHOT_CRC_START:]) != crc:
+    if crc32c(memoryview(snapshot)[_SNAPSHOT_CRC_START:]) != crc:
         raise DamagedSnapshot("its CRC does not match")
     if len(snapshot) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size:
         raise DamagedSnapshot(f"{count} entries do not fill {len(snapshot)} bytes")

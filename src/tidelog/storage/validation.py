@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-import crc32c
-
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
     CorruptMessage,
@@ -19,6 +17,7 @@ from tidelog.errors import (
     RecordError,
     UnsupportedCompressionType,
 )
+from tidelog.protocol.checksums import crc32c
 from tidelog.protocol.compression import CODECS_BY_SETTING, Codec, compress
 from tidelog.protocol.record_batch import (
     ATTRIBUTES,
@@ -88,7 +87,7 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
         and settings.cleanup_policy == _DELETE_ONLY
         and settings.compression_type == "producer"
         and settings.message_timestamp_type == "CreateTime"
-        and crc32c.crc32c(batch[CRC_START:]) == crc
+        and crc32c(batch[CRC_START:]) == crc
     ):
         return _new_prepared_batch(PreparedBatch, (header, batch, NO_TIMESTAMP))
     return _prepare_with_care(batch, header, settings, now_ms, origin)
@@ -123,7 +122,7 @@ def _check_frame(batch: memoryview, header: BatchHeader, settings: TopicSettings
         raise InvalidRecord(f"The base offset of a produced batch must be 0, and is {header.base_offset}")
     if size > settings.max_message_bytes and origin is not AppendOrigin.REPLICATION:
         raise _too_large(size, settings)
-    if crc32c.crc32c(batch[CRC_START:]) != header.crc:
+    if crc32c(batch[CRC_START:]) != header.crc:
         raise CorruptMessage(f"The batch was damaged on its way: its CRC-32C is not {header.crc:#010x} as it says")
     if header.attributes & COMPRESSION_MASK > _LAST_CODEC:
         raise UnsupportedCompressionType(
