@@ -26,6 +26,7 @@ GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
 
 
 def run_broker(config: str | None, overrides: Sequence[str], log_level: str) -> int:
+    gc.disable()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogLines(LOG_FORMAT))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
@@ -40,6 +41,7 @@ def run_broker(config: str | None, overrides: Sequence[str], log_level: str) -> 
 async def _serve(settings: BrokerSettings) -> int:
     from tidelog.server.broker import Broker, CannotStart
 
+    _collect_garbage_from_now_on()
     _allow_many_files()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -66,11 +68,17 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _collect_garbage_from_now_on() -> None:
+    """What was imported is none, and stays: the collector never looks at it."""
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_COLLECTION_THRESHOLDS)
+    gc.enable()
+
+
 def _settle_memory() -> None:
     """What start-up made stays: the garbage collector need not look at it again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*GARBAGE_COLLECTION_THRESHOLDS)
 
 
 def _greeting(broker: "Broker") -> str:
