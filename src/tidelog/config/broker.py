@@ -13,7 +13,7 @@ COORDINATION_FILE = "coordination.sqlite"
 GENERATED_ID = -1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class BrokerSettings(CoordinatorSettings):
     """Built from keywords by code; from a file and flags, with all checks, by `config.loading`."""
 

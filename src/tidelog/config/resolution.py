@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.config import group, topic
 from tidelog.config.broker import BrokerSettings
@@ -51,15 +51,13 @@ class DynamicBrokerConfigs:
     cluster_wide: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(NamedTuple):
     name: str
     value: str | None
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedSetting:
+class DescribedSetting(NamedTuple):
     """One entry of a DescribeConfigs response."""
 
     name: str

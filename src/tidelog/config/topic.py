@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tidelog.config.setting import LONG_MAX, ConfigType, setting
+from tidelog.config.setting import LONG_MAX, ConfigType, Declaring, setting
 from tidelog.errors import InvalidConfig
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -25,8 +25,8 @@ KNOWN_TO_KAFKA_ONLY = frozenset(
 """A topic that asks for one of these is refused: it would not get what it asks for."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TopicSettings:
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class TopicSettings(Declaring):
     """Built from keywords by code; from text, with all checks, by `config.resolution`."""
 
     cleanup_policy: tuple[str, ...] = setting(
