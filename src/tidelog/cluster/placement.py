@@ -6,14 +6,13 @@ that alternates between racks, and a rack gets a second replica only when every 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.errors import InvalidPartitions, InvalidReplicationFactor
 from tidelog.types import BrokerId
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Where the round begins; random for a new topic, fixed when partitions are added."""
 
     leader_index: int

@@ -4,8 +4,8 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage
@@ -59,8 +59,7 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(NamedTuple):
     """The settings of one resource: all of them anew (`replacing`), or a few operations on what is there."""
 
     resource_type: int
@@ -70,8 +69,7 @@ class ConfigChange:
     replacing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigOutcome:
+class ConfigOutcome(NamedTuple):
     """Without an error, all settings that the resource has of its own now."""
 
     resource_type: int

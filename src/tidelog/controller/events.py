@@ -9,22 +9,29 @@ from tidelog.types import BrokerId, TopicPartition
 
 
 class Event:
-    __slots__ = ()
+    """Equal to every other of its kind, unless the kind has fields."""
 
     @property
     def name(self) -> str:
         return type(self).__name__
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{self.name}()"
+
 
 # -- the office
 
 
-@dataclass(frozen=True, slots=True)
 class Startup(Event):
     """Try to become controller."""
 
 
-@dataclass(frozen=True, slots=True)
 class Reelect(Event):
     """/controller changed, or this controller resigned."""
 
@@ -36,7 +43,6 @@ class RegisterBrokerAndReelect(Event):
     register: Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
 class Expire(Event):
     """The session has ended: nothing that waits counts any more."""
 
@@ -44,12 +50,10 @@ class Expire(Event):
 # -- what the controller in office watches
 
 
-@dataclass(frozen=True, slots=True)
 class BrokerChange(Event):
     pass
 
 
-@dataclass(frozen=True, slots=True)
 class TopicChange(Event):
     pass
 
@@ -59,27 +63,22 @@ class PartitionModification(Event):
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
 class TopicDeletion(Event):
     pass
 
 
-@dataclass(frozen=True, slots=True)
 class InSyncChange(Event):
     """Leaders have changed their in-sync replicas (R21)."""
 
 
-@dataclass(frozen=True, slots=True)
 class LogDirectoryEvent(Event):
     pass
 
 
-@dataclass(frozen=True, slots=True)
 class PreferredElection(Event):
     pass
 
 
-@dataclass(frozen=True, slots=True)
 class Reassignment(Event):
     pass
 
@@ -87,14 +86,13 @@ class Reassignment(Event):
 # -- what it is asked
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class ControlledShutdown(Event):
     broker_id: BrokerId
     broker_epoch: int
     remaining: asyncio.Future[set[TopicPartition]]
 
 
-@dataclass(frozen=True, slots=True)
 class OfflinePartitions(Event):
     """Something may help partitions without a leader: unclean elections were allowed, say."""
 

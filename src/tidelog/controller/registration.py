@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker
@@ -29,8 +29,7 @@ class BrokerIdInUse(Exception):
         super().__init__(f"another broker with id {broker_id} is running in this cluster")
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerTerm:
+class ControllerTerm(NamedTuple):
     """Every write the controller makes names the version of the epoch's node, so that it fails after the term (R31)."""
 
     epoch: int

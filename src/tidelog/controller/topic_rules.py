@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tidelog.cluster.image import ClusterImage, Partition, Topic
 from tidelog.cluster.placement import place_replicas, random_start, start_after
@@ -40,8 +41,7 @@ class NewTopic:
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class MorePartitions:
+class MorePartitions(NamedTuple):
     """One topic of a CreatePartitions request: the new number in all."""
 
     name: str
@@ -49,8 +49,7 @@ class MorePartitions:
     assignments: Sequence[tuple[BrokerId, ...]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDefaults:
+class TopicDefaults(NamedTuple):
     partition_count: int
     replication_factor: int
     settings: TopicSettings

@@ -3,7 +3,8 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import ClusterImage, Topic
@@ -56,8 +57,7 @@ MAX_BATCH_PARTITIONS = 1000
 """How many partitions of several topics are created in one transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOutcome:
+class TopicOutcome(NamedTuple):
     """What became of one topic of a request; without an error, the topic as it is now (or would be, or was)."""
 
     name: str

@@ -7,7 +7,7 @@ while the frame's memory is valid: replication costs no task switch and no copy.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.client.fetch_session import FetchSession, SessionRequest
 from tidelog.errors import KafkaError
@@ -38,8 +38,7 @@ logger = logging.getLogger(__name__)
 TOPIC_IDS_FROM_VERSION = 13
 
 
-@dataclass(frozen=True, slots=True)
-class FetcherStatistics:
+class FetcherStatistics(NamedTuple):
     leader: LeaderAddress
     client_id: str
     is_connected: bool

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.replication.assignment import LeaderAddress
@@ -21,8 +21,7 @@ DOUBT_S = 1.0
 """Longer than a controller on the same machine takes; a leader that only this broker has lost is named again then."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchersStatistics:
+class FetchersStatistics(NamedTuple):
     """`max_lag` is kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica."""
 
     fetchers: tuple[FetcherStatistics, ...]

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.client.broker_links import BrokerLinks
 from tidelog.cluster.image import Broker as RegisteredBroker
@@ -64,8 +63,7 @@ class CannotStart(Exception):
     """Something outside the broker is not as it has to be; the message is a sentence for whoever starts it."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStatistics:
+class BrokerStatistics(NamedTuple):
     connections: int
     waiting_operations: int
     partitions: int

@@ -8,8 +8,7 @@ which one moves cost what one costs.
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tidelog.errors import (
     NO_ERROR,
@@ -276,8 +275,7 @@ def _is_news(data: PartitionData) -> bool:
     return data.error_code != NO_ERROR or data.diverging_epoch is not None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSessionStatistics:
+class FetchSessionStatistics(NamedTuple):
     sessions: int
     partitions: int
     evictions: int

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage
@@ -27,8 +26,7 @@ NOT_REGISTERED = (1 << 63) - 1
 """Instead of a broker epoch: every request of a controller is older than that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(NamedTuple):
     """What a member of a cluster works with."""
 
     clock: Clock

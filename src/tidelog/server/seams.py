@@ -1,7 +1,7 @@
 """The world as a broker sees it: what stands behind its seams."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.runtime.clock import Clock, SystemClock
@@ -16,8 +16,7 @@ from tidelog.store.opening import open_store
 WORKER_THREADS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seams:
+class Seams(NamedTuple):
     clock: Clock
     disk: Disk
     network: Network

@@ -7,9 +7,8 @@ the swap happens on the event loop, in one step, and only if the log is still wh
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from threading import Event
-from typing import Final, Never, ParamSpec, TypeVar
+from typing import Final, NamedTuple, Never, ParamSpec, TypeVar
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import CorruptMessage, KafkaStorageError
@@ -52,8 +51,7 @@ class CleaningGivenUp(Exception):
     """What was done is thrown away: the log was truncated, trimmed or deleted meanwhile, or the broker stops."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """A log as it was on the event loop when the work on it began."""
 
     log: Log
@@ -94,8 +92,7 @@ class Snapshot:
         return self.segments[number + 1].base_offset
 
 
-@dataclass(frozen=True, slots=True)
-class CleaningStatistics:
+class CleaningStatistics(NamedTuple):
     """Of all cleanings since the start."""
 
     cleanings: int = 0
@@ -285,8 +282,7 @@ def _read_checkpoint(disk: Disk, directory: LogDirectory) -> dict[TopicPartition
 # ---- in workers
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """One cleaning of one log: what is known of its keys, and the groups of segments to rewrite."""
 
     batch_filter: BatchFilter

@@ -3,8 +3,8 @@
 import logging
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from tidelog.config.topic import TopicSettings
 from tidelog.storage.checkpoints import LEADER_EPOCHS, DamagedCheckpoint, read_epochs
@@ -27,8 +27,7 @@ LONG_RECOVERY_BYTES = 64 * 1024 * 1024
 _BASE_OFFSET = attrgetter("base_offset")
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpointed:
+class Checkpointed(NamedTuple):
     """What the checkpoints of the log dir say of one partition; None where they say nothing."""
 
     is_clean: bool

@@ -1,7 +1,6 @@
 """The coordination store: ZooKeeper's model of versioned nodes, sessions, ephemeral and sequential nodes, watches."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -75,29 +74,25 @@ Watch: TypeAlias = Callable[[WatchEvent], None]
 """Called once, on the event loop, after the change; whoever wants to hear of the next one asks again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(NamedTuple):
     path: str
     data: bytes = b""
     ephemeral: bool = False
     sequential: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Set:
+class Set(NamedTuple):
     path: str
     data: bytes
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     path: str
     version: int
 

@@ -1,8 +1,8 @@
 """The one-shot watches of one session, and what each of them has seen."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from tidelog.store.interface import Watch, WatchEvent, WatchKind
 from tidelog.store.tree import StoredNode
@@ -21,8 +21,7 @@ FIRES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(NamedTuple):
     callback: Watch
     seen: StoredNode | None
 

@@ -1,7 +1,5 @@
 """DeleteTopics: remove topics and everything in them, by name or by id."""
 
-from dataclasses import replace
-
 from tidelog.cluster.image import ClusterImage
 from tidelog.controller.topics import TopicOutcome
 from tidelog.errors import NO_ERROR, InvalidRequest, KafkaError, RequestTimedOut
@@ -72,7 +70,7 @@ async def _delete_here(
     if deleted and not await wait_until_seen(services, are_gone, timeout_ms):
         known = services.cluster.image.topic_names if timeout_ms > 0 else set(deleted)
         outcomes = [
-            replace(outcome, error=RequestTimedOut(f"'{outcome.name}' is being deleted"))
+            outcome._replace(error=RequestTimedOut(f"'{outcome.name}' is being deleted"))
             if outcome.error is None and outcome.topic_id in known
             else outcome
             for outcome in outcomes
