@@ -48,10 +48,10 @@ class Sizes:
     """Ten of each member."""
     group_requests: int = 20_000
     steady_heartbeat_rounds: int = 3
-    group_failovers: int = 3
+    group_failovers: int = 2
     """In each round."""
     transactional_producers: int = 10
-    transactions: int = 500
+    transactions: int = 300
     fills_page_cache: bool = True
     left_out: tuple[str, ...] = ()
     """Scenarios that take too long."""
