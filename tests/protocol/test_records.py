@@ -86,6 +86,19 @@ def test_records_round_trip(codec: Codec, records: list[Record]) -> None:
     assert [bytes(found) for _, found in split_batches(batch + batch)] == [batch, batch]
 
 
+@pytest.mark.parametrize("size", [0, 63, 64, 127, 128, 255, 256, 8191, 8192])
+def test_keys_values_and_distances_of_every_length_round_trip(size: int) -> None:
+    first = Record(0, 1_000_000, b"", b"")
+    others = [
+        Record(1, 1_000_000, bytes(size), b"value"),
+        Record(2, 1_000_000, b"key", bytes(size)),
+        Record(3, 1_000_000 + size, b"key", b"value"),
+        Record(4, 1_000_000 - size, b"key", b"value"),
+        Record(5 + size, 1_000_000, b"key", b"value"),
+    ]
+    assert list(records_of(build_batch([first, *others]))) == [first, *others]
+
+
 def test_all_header_fields_are_written() -> None:
     batch = build_batch(
         [Record(7, 5, b"k", b"v")],

@@ -1,10 +1,11 @@
 """Committed offsets as Kafka 4.3 writes them to __consumer_offsets."""
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
-from tidelog.protocol.errors import MalformedMessage
-from tidelog.protocol.internal.offset_records import OffsetCommitKey, OffsetCommitValue
+from tidelog.protocol.errors import MalformedMessage, UnencodableMessage
+from tidelog.protocol.internal.offset_records import OffsetCommitValue
 from tidelog.protocol.internal.versioned import decode_versioned, encode_versioned
 from tidelog.types import NO_LEADER_EPOCH, NO_TIMESTAMP, ZERO_UUID, Uuid
 
@@ -19,6 +20,9 @@ _LENGTH = struct.Struct(">h")
 _INDEX = struct.Struct(">i")
 _PLAIN_VALUE = struct.Struct(">hqiBq")
 _STRING_START = 4
+_REMEMBERED_NAMES = 4_096
+_MAX_REMEMBERED_LENGTH = 256
+"""Of keys: nobody shall fill the memory with names."""
 _PLAIN_VERSION = VALUE_VERSION.to_bytes(2, "big")
 _NO_METADATA = b"\x01"
 _NO_TAGS = b"\x00"
@@ -40,11 +44,21 @@ class CommittedOffset(NamedTuple):
 
 
 def encode_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Written out where names are of ordinary length: keys and values are much of what a commit costs."""
+    return key_of(names_of_key(group_id, topic), partition)
+
+
+def key_of(names: bytes, partition: int) -> bytes:
+    return names + _INDEX.pack(partition)
+
+
+def names_of_key(group_id: str, topic: str) -> bytes:
+    """What the keys of all partitions of a topic begin with. Raises UnencodableMessage."""
     group, name = group_id.encode(), topic.encode()
     if len(group) > _LONGEST_STRING or len(name) > _LONGEST_STRING:
-        return encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=partition), KEY_VERSION)
-    return _KEY_START.pack(KEY_VERSION, len(group)) + group + _LENGTH.pack(len(name)) + name + _INDEX.pack(partition)
+        raise UnencodableMessage(
+            f"a key has names of {_LONGEST_STRING} bytes at most, not {len(group)} and {len(name)}"
+        )
+    return _KEY_START.pack(KEY_VERSION, len(group)) + group + _LENGTH.pack(len(name)) + name
 
 
 def encode_value(committed: CommittedOffset) -> bytes:
@@ -65,15 +79,23 @@ def encode_value(committed: CommittedOffset) -> bytes:
 
 def decode_key(data: bytes) -> tuple[str, str, int]:
     """Group, topic and partition. Written out, since loading a coordinator is mostly this; raises MalformedMessage."""
-    topic_start = _STRING_START + int.from_bytes(data[2:4], "big")
-    topic_end = topic_start + 2 + int.from_bytes(data[topic_start : topic_start + 2], "big")
-    if len(data) < topic_end + 4:
-        raise MalformedMessage(f"the key of an offset ends after {len(data)} bytes")
+    read = _read_remembered_names if len(data) <= _MAX_REMEMBERED_LENGTH else _read_names
+    group_id, topic = read(data[: -_INDEX.size])
+    return group_id, topic, int.from_bytes(data[-_INDEX.size :], "big", signed=True)
+
+
+def _read_names(names: bytes) -> tuple[str, str]:
+    topic_start = _STRING_START + int.from_bytes(names[2:4], "big")
+    topic_end = topic_start + 2 + int.from_bytes(names[topic_start : topic_start + 2], "big")
+    if len(names) != topic_end:
+        raise MalformedMessage(f"the names in the key of an offset end after {topic_end} bytes, not {len(names)}")
     try:
-        group_id, topic = str(data[4:topic_start], "utf-8"), str(data[topic_start + 2 : topic_end], "utf-8")
+        return str(names[4:topic_start], "utf-8"), str(names[topic_start + 2 : topic_end], "utf-8")
     except UnicodeDecodeError as error:
         raise MalformedMessage(str(error)) from error
-    return group_id, topic, int.from_bytes(data[topic_end : topic_end + 4], "big", signed=True)
+
+
+_read_remembered_names = lru_cache(maxsize=_REMEMBERED_NAMES)(_read_names)
 
 
 def check_value(data: bytes) -> None:

@@ -25,6 +25,8 @@ from tidelog.groups.offset_records import (
     decode_value,
     encode_key,
     encode_value,
+    key_of,
+    names_of_key,
 )
 from tidelog.groups.settings import GroupSettings
 from tidelog.groups.statistics import GroupCounts
@@ -103,11 +105,9 @@ class Offsets:
             expires_at_ms = min(effects.now_ms + request.retention_time_ms, LAST_TIMESTAMP)
         topics = []
         for topic in request.topics:
-            partitions = []
+            partitions, names = [], names_of_key(request.group_id, topic.name)
             for wanted in topic.partitions:
-                error_code = self._commit_one(
-                    request.group_id, topic.name, wanted, effects, topic_id=topic.topic_id, expires_at_ms=expires_at_ms
-                )
+                error_code = self._commit_one(names, wanted, effects, topic.topic_id, expires_at_ms)
                 partitions.append(OffsetCommitResponsePartition(wanted.partition_index, error_code))
             topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         effects.answer(reply, OffsetCommitResponse(topics=topics))
@@ -134,9 +134,9 @@ class Offsets:
         effects.producer = Producer(request.producer_id, request.producer_epoch)
         topics = []
         for topic in request.topics:
-            partitions = []
+            partitions, names = [], names_of_key(request.group_id, topic.name)
             for wanted in topic.partitions:
-                error_code = self._commit_one(request.group_id, topic.name, wanted, effects)
+                error_code = self._commit_one(names, wanted, effects)
                 partitions.append(TxnOffsetCommitResponsePartition(wanted.partition_index, error_code))
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
         effects.answer(reply, TxnOffsetCommitResponse(topics=topics))
@@ -161,11 +161,9 @@ class Offsets:
 
     def _commit_one(
         self,
-        group_id: str,
-        topic: str,
+        names: bytes,
         wanted: RequestedCommit,
         effects: Effects,
-        *,
         topic_id: Uuid = ZERO_UUID,
         expires_at_ms: int = NO_TIMESTAMP,
     ) -> int:
@@ -175,7 +173,7 @@ class Offsets:
         committed = CommittedOffset(
             wanted.committed_offset, wanted.committed_leader_epoch, metadata, effects.now_ms, expires_at_ms, topic_id
         )
-        effects.write(encode_key(group_id, topic, wanted.partition_index), encode_value(committed))
+        effects.write(key_of(names, wanted.partition_index), encode_value(committed))
         self._counts.commits += 1
         return NO_ERROR
 

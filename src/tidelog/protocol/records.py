@@ -37,6 +37,7 @@ SMALLEST_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, no key, no value, no headers: a byte each."""
 
 _SMALLEST_HEADER_BYTES: Final = 2
+_SHORT_LIMIT: Final = 256
 _INT64_LIMIT: Final = 1 << 63
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _END_MARKER_VALUE: Final = struct.Struct(">hi")
@@ -90,6 +91,16 @@ def write_varint(output: bytearray, value: int) -> None:
         output.append(rest & 0x7F | 0x80)
         rest >>= 7
     output.append(rest)
+
+
+def _varint(value: int) -> bytes:
+    output = bytearray()
+    write_varint(output, value)
+    return bytes(output)
+
+
+_SHORT_VARINTS: Final = tuple(_varint(value) for value in range(_SHORT_LIMIT))
+"""Most numbers in records are small: the lengths of their keys and values, and how far they are from the first one."""
 
 
 def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
@@ -293,20 +304,40 @@ def build_empty_batch(header: BatchHeader) -> bytearray:
 
 
 def _encode_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytearray:
-    output = bytearray()
-    for record in records:
-        body = bytearray(1)
-        write_varint(body, record.timestamp - base_timestamp)
-        write_varint(body, record.offset - base_offset)
-        _write_bytes(body, record.key)
-        _write_bytes(body, record.value)
-        write_varint(body, len(record.headers))
-        for name, value in record.headers:
-            _write_bytes(body, name.encode())
-            _write_bytes(body, value)
+    output, short = bytearray(), _SHORT_VARINTS
+    for offset, timestamp, key, value, headers in records:
+        timestamp_delta, offset_delta = timestamp - base_timestamp, offset - base_offset
+        if (
+            key is not None
+            and value is not None
+            and not headers
+            and 0 <= timestamp_delta < _SHORT_LIMIT
+            and 0 <= offset_delta < _SHORT_LIMIT
+            and len(key) < _SHORT_LIMIT
+            and len(value) < _SHORT_LIMIT
+        ):
+            numbers = short[timestamp_delta], short[offset_delta], short[len(key)]
+            body: Buffer = b"".join((b"\0", *numbers, key, short[len(value)], value, b"\0"))
+        else:
+            body = _encode_body(timestamp_delta, offset_delta, key, value, headers)
         write_varint(output, len(body))
         output += body
     return output
+
+
+def _encode_body(
+    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> bytearray:
+    body = bytearray(1)
+    write_varint(body, timestamp_delta)
+    write_varint(body, offset_delta)
+    _write_bytes(body, key)
+    _write_bytes(body, value)
+    write_varint(body, len(headers))
+    for name, content in headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, content)
+    return body
 
 
 def _write_bytes(output: bytearray, value: bytes | None) -> None:
