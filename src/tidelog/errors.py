@@ -290,12 +290,24 @@ class MemberIdRequired(KafkaError, code=79):
     """Join again with the member id that was given."""
 
 
+class PreferredLeaderNotAvailable(RetriableError, code=80):
+    """The preferred leader of the partition is away, or not in sync."""
+
+
 class GroupMaxSizeReached(KafkaError, code=81):
     """The group has as many members as it may have."""
 
 
 class FencedInstanceId(KafkaError, code=82):
     """Another member has taken this group.instance.id over."""
+
+
+class EligibleLeadersNotAvailable(RetriableError, code=83):
+    """None of the replicas of the partition is there to lead it."""
+
+
+class ElectionNotNeeded(RetriableError, code=84):
+    """The partition is led as it should be."""
 
 
 class GroupSubscribedToTopic(KafkaError, code=86):

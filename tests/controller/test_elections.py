@@ -8,6 +8,7 @@ from tidelog.controller.elections import (
     Decision,
     Health,
     after_leaving,
+    any_leader,
     preferred_leader,
     repaired,
 )
@@ -120,6 +121,13 @@ def test_the_preferred_leader_is_the_first_of_the_assigned() -> None:
     assert preferred_leader(partition(2, (2, 3)), health(1, 2, 3)) is None
     assert preferred_leader(partition(2, (2, 1)), health(2)) is None
     assert preferred_leader(partition(2, (2, 1)), health(1, 2, leaving=frozenset({1}))) is None
+
+
+def test_who_asks_for_any_leader_gets_one_where_there_is_none() -> None:
+    assert leadership(any_leader(partition(-1, (1,)), health(2, 3))) == (2, (2,), 8, True)
+    assert leadership(any_leader(partition(-1, (3,)), health(2, 3))) == (3, (3,), 8, False)
+    assert any_leader(partition(-1, (1,)), health()) is None
+    assert any_leader(partition(1, (1,)), health(2, 3)) is None
 
 
 def test_a_broker_that_shuts_down_is_left_as_leader_and_as_follower() -> None:

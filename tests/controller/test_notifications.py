@@ -4,7 +4,14 @@ import pytest
 
 from tests.controller.controlled_cluster import ControlledCluster, on_virtual_time
 from tidelog.cluster import znodes
-from tidelog.errors import BrokerNotAvailable, StaleBrokerEpoch
+from tidelog.errors import (
+    BrokerNotAvailable,
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    PreferredLeaderNotAvailable,
+    StaleBrokerEpoch,
+    UnknownTopicOrPartition,
+)
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
 from tidelog.types import TopicPartition
@@ -79,6 +86,60 @@ def test_preferred_leaders_are_restored_on_request() -> None:
         await cluster.store.create(znodes.PREFERRED_REPLICA_ELECTION, b"nonsense")
         await cluster.settle()
         assert await cluster.store.exists(znodes.PREFERRED_REPLICA_ELECTION) is None
+        await cluster.stop()
+
+    on_virtual_time(scenario)
+
+
+def test_leaders_are_elected_for_whoever_asks_and_each_partition_has_its_answer() -> None:
+    async def scenario() -> None:
+        cluster = await ControlledCluster.start()
+        await cluster.create_topic("orders", [(2, 3), (2, 3), (3, 1)])
+        await cluster.kill_broker(2)
+        await cluster.start_broker(2)
+        await cluster.set_in_sync("orders", 0, (3, 2))
+        cluster.forget_requests()
+        wanted = [TopicPartition("orders", index) for index in range(4)] + [TopicPartition("none", 0)]
+        outcomes = await cluster.controllers[1].elect_leaders(wanted, is_unclean=False)
+        await cluster.settle()
+        assert {each: error and type(error) for each, error in outcomes.items()} == {
+            TopicPartition("orders", 0): None,
+            TopicPartition("orders", 1): PreferredLeaderNotAvailable,
+            TopicPartition("orders", 2): ElectionNotNeeded,
+            TopicPartition("orders", 3): UnknownTopicOrPartition,
+            TopicPartition("none", 0): UnknownTopicOrPartition,
+        }
+        restored = await cluster.partition("orders", 0)
+        assert (restored.leader, restored.in_sync_replicas, restored.leader_epoch) == (2, (3, 2), 2)
+        assert cluster.told_leadership(2, "orders").leader == 2
+        assert cluster.known_leader(1, "orders") == 2
+        of_all = await cluster.controllers[1].elect_leaders(None, is_unclean=False)
+        assert of_all.keys() == {TopicPartition("orders", index) for index in range(3)}
+        await cluster.stop()
+
+    on_virtual_time(scenario)
+
+
+def test_a_partition_without_leader_is_led_by_whoever_is_there_if_somebody_asks_for_it() -> None:
+    async def scenario() -> None:
+        cluster = await ControlledCluster.start()
+        await cluster.create_topic("orders", [(2, 3), (2, 3), (2,)])
+        await cluster.set_in_sync("orders", 0, (2,))
+        await cluster.kill_broker(2)
+        assert (await cluster.partition("orders", 0)).leader == -1
+        controller = cluster.controllers[1]
+        wanted = [TopicPartition("orders", index) for index in range(3)]
+        outcomes = await controller.elect_leaders(wanted, is_unclean=True)
+        await cluster.settle()
+        assert [error and type(error) for _, error in sorted(outcomes.items())] == [
+            None,
+            ElectionNotNeeded,
+            EligibleLeadersNotAvailable,
+        ]
+        elected = await cluster.partition("orders", 0)
+        assert (elected.leader, elected.in_sync_replicas) == (3, (3,))
+        assert controller.statistics.unclean_elections == 1
+        assert controller.context.offline_partition_count == 1
         await cluster.stop()
 
     on_virtual_time(scenario)

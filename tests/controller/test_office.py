@@ -221,7 +221,8 @@ def test_the_end_of_the_session_clears_the_queue_and_ends_the_controller() -> No
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         controller = cluster.controllers[1]
-        asked = asyncio.ensure_future(controller.controlled_shutdown(2, -1))
+        shutdown = asyncio.ensure_future(controller.controlled_shutdown(2, -1))
+        election = asyncio.ensure_future(controller.elect_leaders(None, is_unclean=False))
         cluster.state.expire(cluster.stores[1].session_id)
         await cluster.settle()
         assert not controller.is_active
@@ -229,9 +230,13 @@ def test_the_end_of_the_session_clears_the_queue_and_ends_the_controller() -> No
         assert cluster.tasks[0].done()
         assert cluster.tasks[0].exception() is None
         with pytest.raises(NotController):
-            await asked
+            await shutdown
+        with pytest.raises(NotController):
+            await election
         with pytest.raises(NotController):
             await controller.controlled_shutdown(2, -1)
+        with pytest.raises(NotController):
+            await controller.elect_leaders(None, is_unclean=False)
 
     on_virtual_time(scenario)
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tidelog.cluster import znodes
@@ -14,6 +14,7 @@ from tidelog.controller.event_queue import EventQueue
 from tidelog.controller.events import (
     BrokerChange,
     ControlledShutdown,
+    ElectLeaders,
     Event,
     Expire,
     InSyncChange,
@@ -22,6 +23,7 @@ from tidelog.controller.events import (
     OfflinePartitions,
     PartitionModification,
     PreferredElection,
+    Question,
     Reassignment,
     Reelect,
     RegisterBrokerAndReelect,
@@ -32,6 +34,7 @@ from tidelog.controller.events import (
 )
 from tidelog.controller.leadership import (
     on_controlled_shutdown,
+    on_elect_leaders,
     on_offline_partitions,
     on_preferred_election,
     on_reassignment,
@@ -44,7 +47,7 @@ from tidelog.controller.taking_office import take_office
 from tidelog.controller.term_store import RETRY_PAUSE_S, TermOver
 from tidelog.controller.topic_changes import on_partition_modification, on_topic_change, on_topic_deletion
 from tidelog.controller.topic_deletion import on_replicas_deleted
-from tidelog.errors import NotController
+from tidelog.errors import KafkaError, NotController
 from tidelog.runtime.clock import Clock
 from tidelog.store.interface import NoNode, SessionExpired, Store, StoreUnavailable, WatchEvent
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition
@@ -69,6 +72,7 @@ DUTIES: Mapping[type[Event], Duty] = {
     PreferredElection: on_preferred_election,
     Reassignment: on_reassignment,
     ControlledShutdown: on_controlled_shutdown,
+    ElectLeaders: on_elect_leaders,
     OfflinePartitions: on_offline_partitions,
     LeaderAndIsrAnswered: on_leader_and_isr_answered,
     ReplicasDeleted: on_replicas_deleted,
@@ -144,11 +148,22 @@ class Controller:
             raise NotController
         event = ControlledShutdown(broker_id, broker_epoch, asyncio.get_running_loop().create_future())
         self._queue.put(event)
-        remaining = await event.remaining
+        remaining = await event.answer
         if self._office is not None and not remaining:
             # Whoever is to lead now should know it before the broker is gone.
             await self._office.channels.settle(SETTLE_S)
         return remaining
+
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition] | None, *, is_unclean: bool
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """What became of each partition that is named, or of all there are. NotController."""
+        if not self.is_active:
+            raise NotController
+        named = None if partitions is None else tuple(partitions)
+        event = ElectLeaders(named, is_unclean, asyncio.get_running_loop().create_future())
+        self._queue.put(event)
+        return await event.answer
 
     async def settle_deletions(self, topics: Collection[str], timeout_s: float) -> None:
         """Wait until none of them is under way any more: gone, or held up by brokers that are away."""
@@ -210,8 +225,8 @@ class Controller:
     def _drop(self, events: list[Event]) -> None:
         """Nobody will answer these any more."""
         for event in events:
-            if isinstance(event, ControlledShutdown) and not event.remaining.done():
-                event.remaining.set_exception(NotController("the controller did not get to it"))
+            if isinstance(event, Question) and not event.answer.done():
+                event.answer.set_exception(NotController("the controller did not get to it"))
 
     # -- the office
 

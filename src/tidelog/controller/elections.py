@@ -51,6 +51,11 @@ def preferred_leader(partition: Partition, health: Health) -> Decision | None:
     return _changed(partition, preferred, partition.in_sync_replicas)
 
 
+def any_leader(partition: Partition, health: Health) -> Decision | None:
+    """Whoever is there, if nobody leads: somebody asked for it, even at the price of acknowledged records."""
+    return repaired(partition, health, unclean_allowed=True) if partition.leader == NO_BROKER else None
+
+
 def after_leaving(partition: Partition, health: Health) -> Decision | None:
     """Leave the brokers that go, as leaders and as in-sync replicas; None if nobody can take over."""
     staying = tuple(broker for broker in partition.in_sync_replicas if broker not in health.leaving)

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tidelog.controller.states import Replica
+from tidelog.errors import KafkaError
 from tidelog.types import BrokerId, TopicPartition
 
 
@@ -86,11 +88,27 @@ class Reassignment(Event):
 # -- what it is asked
 
 
+class Question(Event):
+    """Somebody waits for the answer."""
+
+    answer: asyncio.Future[Any]
+
+
 @dataclass(frozen=True, slots=True)
-class ControlledShutdown(Event):
+class ControlledShutdown(Question):
     broker_id: BrokerId
     broker_epoch: int
-    remaining: asyncio.Future[set[TopicPartition]]
+    answer: asyncio.Future[set[TopicPartition]]
+    """The partitions that nobody else can lead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders(Question):
+    partitions: tuple[TopicPartition, ...] | None
+    """None: all there are."""
+    is_unclean: bool
+    """Whoever is there shall lead what has no leader, in sync or not; else the preferred replicas shall lead."""
+    answer: asyncio.Future[dict[TopicPartition, KafkaError | None]]
 
 
 class OfflinePartitions(Event):

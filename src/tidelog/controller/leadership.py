@@ -1,18 +1,34 @@
 """Leaders that move because somebody asked for it: preferred leaders, and brokers that shut down in an orderly way."""
 
 import logging
+from collections.abc import Iterable
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
-from tidelog.controller.elections import NO_STATE_VERSION, Decision, after_leaving, preferred_leader
-from tidelog.controller.events import ControlledShutdown, OfflinePartitions, PreferredElection, Reassignment
+from tidelog.controller.elections import NO_STATE_VERSION, Decision, after_leaving, any_leader, preferred_leader
+from tidelog.controller.events import (
+    ControlledShutdown,
+    ElectLeaders,
+    OfflinePartitions,
+    PreferredElection,
+    Question,
+    Reassignment,
+)
 from tidelog.controller.notifications import remove_nodes
 from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import Changes, change, repair
 from tidelog.controller.replica_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
-from tidelog.errors import BrokerNotAvailable, KafkaError, StaleBrokerEpoch
-from tidelog.types import TopicPartition
+from tidelog.errors import (
+    BrokerNotAvailable,
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    KafkaError,
+    PreferredLeaderNotAvailable,
+    StaleBrokerEpoch,
+    UnknownTopicOrPartition,
+)
+from tidelog.types import NO_BROKER, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +49,45 @@ async def on_preferred_election(office: Office, event: PreferredElection) -> str
     except znodes.MalformedNode as error:
         logger.warning("passed over a request for preferred leaders reason=%s", error)
         named = []
-    wanted = [each for each in named if context.find(each) is not None and not context.is_being_deleted(each)]
+    wanted = _present(office, named)
     changes = Changes()
     await change(office, wanted, decide, changes)
     await remove_nodes(office.store, [znodes.PREFERRED_REPLICA_ELECTION])
     return f"preferred leaders elected asked={len(named)} elected={changes.elected}"
+
+
+async def on_elect_leaders(office: Office, event: ElectLeaders) -> str | None:
+    context = office.context
+    elect = any_leader if event.is_unclean else preferred_leader
+
+    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+        return elect(partition, context.health(topic_partition))
+
+    named = [each for each, _ in context.partitions()] if event.partitions is None else event.partitions
+    wanted = _present(office, named)
+    changes = Changes()
+    await change(office, wanted, decide, changes)
+    outcomes: dict[TopicPartition, KafkaError | None] = dict.fromkeys(changes.changed)
+    for each in set(wanted) - outcomes.keys():
+        outcomes[each] = _why_not_elected(context.partition(each), is_unclean=event.is_unclean)
+    if event.partitions is not None:
+        for each in set(named) - outcomes.keys():
+            outcomes[each] = UnknownTopicOrPartition(f"There is no partition {each}.")
+    _answer(event, outcomes)
+    return f"leaders elected on request asked={len(named)} {changes}"
+
+
+def _present(office: Office, named: Iterable[TopicPartition]) -> list[TopicPartition]:
+    context = office.context
+    return [
+        each for each in dict.fromkeys(named) if context.find(each) is not None and not context.is_being_deleted(each)
+    ]
+
+
+def _why_not_elected(partition: Partition, *, is_unclean: bool) -> KafkaError:
+    if is_unclean:
+        return EligibleLeadersNotAvailable() if partition.leader == NO_BROKER else ElectionNotNeeded()
+    return ElectionNotNeeded() if partition.leader == partition.replicas[0] else PreferredLeaderNotAvailable()
 
 
 async def on_reassignment(office: Office, event: Reassignment) -> str | None:
@@ -88,10 +138,10 @@ def _check_incarnation(office: Office, event: ControlledShutdown) -> None:
         raise StaleBrokerEpoch(f"broker {event.broker_id} is registered with epoch {broker.epoch}")
 
 
-def _answer(event: ControlledShutdown, outcome: set[TopicPartition] | KafkaError) -> None:
-    if event.remaining.done():  # whoever asked has gone
+def _answer(event: Question, outcome: object) -> None:
+    if event.answer.done():  # whoever asked has gone
         return
     if isinstance(outcome, KafkaError):
-        event.remaining.set_exception(outcome)
+        event.answer.set_exception(outcome)
     else:
-        event.remaining.set_result(outcome)
+        event.answer.set_result(outcome)

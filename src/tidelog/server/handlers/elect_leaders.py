@@ -1,0 +1,84 @@
+"""ElectLeaders: let partitions be led by their preferred replica, or by whoever is there (KIP-460)."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from tidelog.cluster.image import ClusterImage
+from tidelog.errors import NO_ERROR, ElectionNotNeeded, InvalidRequest, KafkaError
+from tidelog.protocol.messages.elect_leaders import (
+    PREFERRED,
+    UNCLEAN,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionElectionResult,
+    TopicElectionResult,
+)
+from tidelog.server.answers import error_fields
+from tidelog.server.dispatch import Call
+from tidelog.server.forwarding import forward_unless_controller, let_it_be_seen
+from tidelog.server.services import Services
+from tidelog.types import NO_BROKER, TopicPartition
+
+
+async def handle_elect_leaders(request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
+    services = call.services
+    if request.topic_partitions == []:
+        return ElectLeadersResponse()
+    try:
+        if request.election_type not in (PREFERRED, UNCLEAN):
+            raise InvalidRequest(f"Unknown election type {request.election_type}")
+        answer = await forward_unless_controller(
+            services, call.client_id, request, ElectLeadersResponse, request.timeout_ms
+        )
+        if answer is None:
+            answer = await _elect_here(request, services)
+    except KafkaError as error:
+        return ElectLeadersResponse(
+            error_code=error.code, replica_election_results=_results(dict.fromkeys(_named(request) or (), error))
+        )
+    await _let_leaders_be_seen(request, answer, services)
+    return answer
+
+
+async def _elect_here(request: ElectLeadersRequest, services: Services) -> ElectLeadersResponse:
+    outcomes = await services.membership.controller.elect_leaders(
+        _named(request), is_unclean=request.election_type == UNCLEAN
+    )
+    return ElectLeadersResponse(
+        replica_election_results=_results(outcomes, tells_the_needless=request.topic_partitions is not None)
+    )
+
+
+async def _let_leaders_be_seen(request: ElectLeadersRequest, answer: ElectLeadersResponse, services: Services) -> None:
+    elected = [
+        TopicPartition(result.topic, partition.partition_id)
+        for result in answer.replica_election_results
+        for partition in result.partition_result
+        if partition.error_code == NO_ERROR
+    ]
+    is_unclean = request.election_type == UNCLEAN
+    await let_it_be_seen(services, lambda image: all(_is_led(image, each, is_unclean) for each in elected))
+
+
+def _is_led(image: ClusterImage, topic_partition: TopicPartition, is_unclean: bool) -> bool:
+    partition = image.partition(topic_partition)
+    if partition is None:  # deleted since
+        return True
+    return partition.leader > NO_BROKER if is_unclean else partition.leader == partition.replicas[0]
+
+
+def _named(request: ElectLeadersRequest) -> list[TopicPartition] | None:
+    if request.topic_partitions is None:
+        return None
+    return [TopicPartition(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+
+
+def _results(
+    outcomes: Mapping[TopicPartition, KafkaError | None], *, tells_the_needless: bool = True
+) -> list[TopicElectionResult]:
+    results: dict[str, list[PartitionElectionResult]] = defaultdict(list)
+    for (topic, index), error in sorted(outcomes.items(), key=lambda item: item[0]):
+        of_topic = results[topic]
+        if tells_the_needless or not isinstance(error, ElectionNotNeeded):
+            of_topic.append(PartitionElectionResult(partition_id=index, **error_fields(error)))
+    return [TopicElectionResult(topic=topic, partition_result=found) for topic, found in results.items()]
