@@ -4,6 +4,7 @@ from tidelog.controller.event_queue import EventQueue
 from tidelog.controller.events import (
     BrokerChange,
     ControlledShutdown,
+    ElectLeaders,
     Event,
     Expire,
     PartitionModification,
@@ -26,13 +27,14 @@ def test_events_are_taken_one_at_a_time_in_order_and_equal_ones_once() -> None:
     run_virtually(scenario())
 
 
-def test_two_requests_for_a_shutdown_are_two_events() -> None:
+def test_two_questions_are_two_events() -> None:
     async def scenario() -> None:
         queue = EventQueue()
         loop = asyncio.get_running_loop()
         for _ in range(2):
             queue.put(ControlledShutdown(1, 5, loop.create_future()))
-        assert len(queue) == 2
+            queue.put(ElectLeaders(None, False, loop.create_future()))
+        assert len(queue) == 4
 
     run_virtually(scenario())
 
