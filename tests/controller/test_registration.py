@@ -82,6 +82,19 @@ def test_a_registration_has_an_epoch_that_grows_with_every_incarnation() -> None
     asyncio.run(scenario())
 
 
+def test_a_registration_whose_answer_was_lost_is_found_and_kept() -> None:
+    """A broker that took it for another's would ask again for as long as its own session lives."""
+
+    async def scenario() -> None:
+        state, store = await prepared()
+        first = await register_broker(store, broker(1), CLOCK)
+        assert await register_broker(store, broker(1), CLOCK) == first
+        with pytest.raises(BrokerIdInUse):
+            await register_broker(MemoryStore(state), broker(1), CLOCK)
+
+    asyncio.run(scenario())
+
+
 def test_one_broker_is_controller_and_every_term_has_a_higher_epoch() -> None:
     async def scenario() -> None:
         state, store = await prepared()

@@ -81,13 +81,16 @@ async def wait_for_free_id(store: Store, broker_id: BrokerId, clock: Clock, sess
 
 
 async def register_broker(store: Store, broker: Broker, clock: Clock) -> Broker:
-    """Announce the broker as long as its session lives; the answer has its epoch (R39)."""
+    """Announce the broker as long as its session lives; the answer has its epoch (R39).
+
+    The node may be there already because the connection was lost before an earlier attempt was answered.
+    """
     path = znodes.broker_path(broker.id)
-    try:
+    with contextlib.suppress(NodeExists):
         await store.create(path, znodes.encode_broker(broker, clock.now_ms()), ephemeral=True)
-    except NodeExists:
-        raise BrokerIdInUse(broker.id) from None
-    node = await store.get(path)
+    node = await store.exists(path)
+    if node is None or node.ephemeral_owner != store.session_id:
+        raise BrokerIdInUse(broker.id)
     return znodes.decode_broker(broker.id, node.data, epoch=node.created_id)
 
 
