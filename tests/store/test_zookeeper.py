@@ -18,6 +18,7 @@ from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.workers import ThreadWorkers
 from tidelog.store.interface import Create, Node, RequestTooLarge, StoreError, StoreUnavailable, WatchEvent, WatchKind
 from tidelog.store.opening import open_store
+from tidelog.store.watches import WatchedAspect
 from tidelog.store.zookeeper import ZooKeeperStore
 from tidelog.store.zookeeper_terms import stored_node
 from tools.apache_kafka import free_port
@@ -137,6 +138,37 @@ def test_a_frozen_server_suspends_the_session_though_no_connection_was_lost(tmp_
                 server.thaw()
 
         run(scenario)
+
+
+def test_watches_are_set_anew_also_when_the_connection_is_lost_just_after_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        workers = ThreadWorkers("store", 1)
+        store = ZooKeeperStore("127.0.0.1:1", SystemClock(), workers, LONG_SESSION_MS)
+        asked: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
+
+        def ask(_: object, on_answer: object) -> asyncio.Future[Any]:
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            if on_answer is bool:
+                answer.set_result(True)
+            else:
+                asked.put_nowait(answer)
+            return answer
+
+        monkeypatch.setattr(store._session, "ask", ask)
+        store.watches.add(WatchedAspect.DATA, "/watched", lambda _: None, None)
+        running = asyncio.create_task(store.run())
+        for _ in range(2):
+            store.on_connected(1, LONG_SESSION_MS / 1000)
+        async with asyncio.timeout(5):
+            (await asked.get()).set_result(None)
+            store.on_disconnected()
+            store.on_connected(1, LONG_SESSION_MS / 1000)
+            (await asked.get()).set_result(None)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        workers.close()
+
+    run(scenario)
 
 
 def test_a_broker_without_zookeeper_does_not_load_its_client() -> None:

@@ -249,8 +249,12 @@ class ZooKeeperStore(BaseStore):
 
     async def _catch_up(self) -> None:
         """Set the watches anew that ended with the last connection, and deliver what they missed."""
-        await asyncio.gather(*(self._watch_anew(aspect, path) for aspect, path in self.watches.watched()))
-        self._must_catch_up = False
+        self._must_catch_up = False  # before the first question: the next connection may be lost before the last answer
+        try:
+            await asyncio.gather(*(self._watch_anew(aspect, path) for aspect, path in self.watches.watched()))
+        except StoreError:
+            self._must_catch_up = True
+            raise
 
     async def _watch_anew(self, aspect: WatchedAspect, path: str) -> None:
         def compare(stat: ZnodeStat | None) -> None:
