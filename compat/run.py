@@ -20,6 +20,7 @@ from compat import (
     same_zookeeper,
     spark,
     spark_page,
+    streams,
     written_by_kafka,
     written_by_tidelog,
 )
@@ -95,6 +96,9 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
             checks[title] = lambda version=version, end=end: written_by_kafka.check(version, end)  # type: ignore[misc]
             title = f"Tidelog goes on with groups and transactions of Kafka {version}, after {ending}"
             checks[title] = lambda version=version, end=end: coordinators_of_kafka.check(version, end)  # type: ignore[misc]
+    for version in (KAFKA_3, KAFKA_4):
+        title = f"Kafka Streams {version} counts words exactly once, also when one of two instances is killed"
+        checks[title] = lambda version=version: streams.check(version)  # type: ignore[misc]
     checks[f"Tidelog and Kafka {KAFKA_3} take turns on one ZooKeeper and one set of log dirs"] = same_zookeeper.check
     checks[f"Brokers of Tidelog and Kafka {KAFKA_3} are one cluster, and hold the same bytes"] = mixed_cluster.check
     return checks

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from compat import command_line, matrix, same_zookeeper, written_by_kafka, written_by_tidelog
+from compat import command_line, matrix, same_zookeeper, streams, written_by_kafka, written_by_tidelog
 from compat.matrix import Outcome
 from compat.remote import ProgramFailed, RemoteDriver, outcome_of
 from tests.clients.driver import ProducerOptions, Record, Refused
@@ -116,3 +116,12 @@ def test_nodes_with_other_fields_are_found() -> None:
     assert same_zookeeper.differing_shapes(kafkas, kafkas) == []
     ours = {state: frozenset(same_zookeeper.fields_of(b'{"leader": "1", "isr": [1]}'))}
     assert len(same_zookeeper.differing_shapes(kafkas, ours)) == 1
+
+
+def test_a_word_that_is_counted_twice_or_not_at_all_is_a_complaint() -> None:
+    assert streams.wrong_counts({"once": [1, 2, 3], "none": []}) == []
+    assert streams.wrong_counts({"twice": [1, 2, 2, 3]}) == ["twice: 2 is followed by 2"]
+    assert streams.wrong_counts({"late": [2], "lost": [1, 3]}) == [
+        "late: the start is followed by 2",
+        "lost: 1 is followed by 3",
+    ]
