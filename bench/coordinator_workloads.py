@@ -10,7 +10,7 @@ from bench.clusters import THREE_BROKERS, Cluster, KafkaCluster
 from bench.coordinator_measures import HEARTBEAT_EVERY_SECONDS, TRANSACTION_VERSIONS
 from bench.exchange import Exchange
 from bench.figures import percentile
-from bench.group_load import ClassicGroups, ConsumerGroups, ask_patiently, check_all
+from bench.group_load import ClassicGroups, ConsumerGroups, FirstMessage, ask_patiently, check_all
 from bench.local_cluster import TidelogUp
 from bench.measures import Sizes
 from bench.peers import ONE_BROKER, START_LIMIT_SECONDS, BrokerFailed, Peer, Peers
@@ -182,38 +182,47 @@ def transactions(version: int) -> Callable[[Session], Figures]:
 # -- the first message
 
 
-def start_to_first_message(peer: Peer) -> float:
-    """Seconds from the exec to a record that a member of a group has read."""
-    peer.prepare()
-    started = time.monotonic()
-    peer.launch()
-    try:
-        group_load.wait_for_first_message(peer.ports, "first", started + START_LIMIT_SECONDS)
-    except TimeoutError as error:
-        peer.kill()
-        raise BrokerFailed(f"{peer.title} did not start:\n{peer.last_words()}") from error
-    return time.monotonic() - started
+class StartWithGroup(Peer):
+    """Its start ends with a record that a member of a group has read."""
 
+    first_message: FirstMessage
+    """In seconds since the exec."""
 
-class TidelogUpWithGroup(TidelogUp):
     def start(self) -> float:
-        return start_to_first_message(self)
+        self.prepare()
+        started = time.monotonic()
+        self.launch()
+        try:
+            done = group_load.wait_for_first_message(self.ports, "first", started + START_LIMIT_SECONDS)
+        except TimeoutError as error:
+            self.kill()
+            raise BrokerFailed(f"{self.title} did not start:\n{self.last_words()}") from error
+        self.first_message = FirstMessage(*(at - started for at in done))
+        return self.first_message.received
 
 
-class KafkaWithGroup(KafkaCluster):
+class TidelogUpWithGroup(StartWithGroup, TidelogUp):
+    pass
+
+
+class KafkaWithGroup(StartWithGroup, KafkaCluster):
     """Waits for no further members, as `tidelog up` does."""
 
     session_settings: ClassVar[Mapping[str, str]] = {"group.initial.rebalance.delay.ms": "0"}
-
-    def start(self) -> float:
-        return start_to_first_message(self)
 
 
 WITH_GROUP: Peers = {TidelogUpWithGroup.name: TidelogUpWithGroup, KafkaWithGroup.name: KafkaWithGroup}
 
 
 def first_message(session: Session) -> Figures:
-    return {"group-first-message": session.start_seconds}
+    peer = session.peer
+    assert isinstance(peer, StartWithGroup)
+    return {
+        "group-first-produce": peer.first_message.acknowledged,
+        "group-first-coordinator": peer.first_message.coordinator_found,
+        "group-first-join": peer.first_message.joined,
+        "group-first-message": peer.first_message.received,
+    }
 
 
 def coordinator_scenarios(sizes: Sizes) -> list[Scenario]:

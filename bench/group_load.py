@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bench import group_wire, probes, wire
 from bench.exchange import NO_LIMIT, Exchange
@@ -236,10 +237,21 @@ def _is_loaded(ports: Sequence[int], group: str, offsets: int) -> bool:
 # -- the first message
 
 
-def wait_for_first_message(ports: Sequence[int], topic: str, deadline: float) -> None:
+class FirstMessage(NamedTuple):
+    """When each step on the way of the first message through a group was done."""
+
+    acknowledged: float
+    coordinator_found: float
+    joined: float
+    received: float
+
+
+def wait_for_first_message(ports: Sequence[int], topic: str, deadline: float) -> FirstMessage:
     """Writes a record, and has a member of a new group read it; every step is repeated until it is done."""
     probes.wait_for_first_acknowledged_produce(ports, topic, wire.ACKS_ALL, deadline)
+    acknowledged = time.monotonic()
     port = find_coordinator(ports, topic)
+    coordinator_found = time.monotonic()
     with Connection(port) as connection:
         member = _join_alone(connection, topic, deadline)
         assignments = {member.member_id: group_wire.assignment(topic, [0])}
@@ -247,12 +259,14 @@ def wait_for_first_message(ports: Sequence[int], topic: str, deadline: float) ->
         check_all("syncs", [group_wire.error_after_throttle_time(answer)])
         error, _ = group_wire.offsets_fetched(connection.ask(group_wire.offset_fetch_frame(topic)))
         check_all("questions for offsets", [error])
+    joined = time.monotonic()
     leader_port = probes.ask_topic(port, topic).leader_port(0)
     assert leader_port is not None
     with Connection(leader_port) as connection:
         while b"first" not in connection.ask(wire.fetch_frame(topic, 0, 0)):
             probes.check(deadline, "the first message did not arrive")
             time.sleep(RETRY_SECONDS)
+    return FirstMessage(acknowledged, coordinator_found, joined, time.monotonic())
 
 
 def _join_alone(connection: Connection, group: str, deadline: float) -> Joined:
