@@ -234,6 +234,10 @@ class TransactionalIdAuthorizationFailed(KafkaError, code=53):
     """The producer may not use this transactional id, or has not said which one it means."""
 
 
+class SecurityDisabled(KafkaError, code=54):
+    """No authorizer is configured: everybody may do everything."""
+
+
 class OperationNotAttempted(KafkaError, code=55):
     """Other partitions of the request failed, so this one was not tried."""
 

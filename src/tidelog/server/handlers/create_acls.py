@@ -1,0 +1,11 @@
+"""CreateAcls: refused as Kafka does without an authorizer."""
+
+from tidelog.errors import SecurityDisabled
+from tidelog.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from tidelog.server.answers import error_fields
+from tidelog.server.dispatch import Call
+
+
+async def handle_create_acls(request: CreateAclsRequest, _: Call) -> CreateAclsResponse:
+    refused = AclCreationResult(**error_fields(SecurityDisabled()))
+    return CreateAclsResponse(results=[refused] * len(request.creations))

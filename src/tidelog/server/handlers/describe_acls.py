@@ -1,0 +1,10 @@
+"""DescribeAcls: answered as Kafka does without an authorizer."""
+
+from tidelog.errors import SecurityDisabled
+from tidelog.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from tidelog.server.answers import error_fields
+from tidelog.server.dispatch import Call
+
+
+async def handle_describe_acls(_: DescribeAclsRequest, __: Call) -> DescribeAclsResponse:
+    return DescribeAclsResponse(**error_fields(SecurityDisabled()))
