@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import IO
 
 from bench import wire
 from bench.peers import STOP_LIMIT_SECONDS, Peer, TidelogPeer
-from tools.apache_kafka import free_port
+from tools.ports import free_ports
 
 BROKERS = 3
-METRICS_PORT_OFFSET = 100
 
 
 class TidelogUp(Peer):
@@ -23,7 +21,7 @@ class TidelogUp(Peer):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._port = free_ports()
+        self._port = free_ports(BROKERS)
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -61,20 +59,3 @@ class TidelogUp(Peer):
 
     def last_words(self) -> str:
         return (self.directory / "up.log").read_text(errors="replace")
-
-
-def free_ports() -> int:
-    """The first of as many as three brokers and their metrics need."""
-    while True:
-        first = free_port()
-        if all(_is_free(first + extra + number) for extra in (0, METRICS_PORT_OFFSET) for number in range(BROKERS)):
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError):
-            return False
-    return True
