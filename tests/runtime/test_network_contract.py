@@ -1,6 +1,7 @@
 """What every network has to do, in sockets and in memory."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,27 @@ def test_a_name_with_several_addresses_means_the_ipv4_one() -> None:
         listener.close()
 
     run(scenario())
+
+
+def test_a_connection_to_itself_counts_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may choose the very port, on which nobody listens, for the end of whoever keeps connecting to it."""
+
+    async def scenario() -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = probe.getsockname()
+        make = socket.socket
+
+        def make_bound(*arguments: int) -> socket.socket:
+            made = make(*arguments)
+            made.bind(address)
+            return made
+
+        monkeypatch.setattr(socket, "socket", make_bound)
+        with pytest.raises(ConnectionRefusedError):
+            await SocketNetwork(MAX_FRAME_BYTES).connect("127.0.0.1", address[1], Recorder)
+
+    asyncio.run(scenario())
 
 
 async def _raw_connection(listener_port: int) -> asyncio.StreamWriter:

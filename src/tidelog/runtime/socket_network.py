@@ -403,6 +403,12 @@ def start_channel(channel: SocketChannel, accept: AcceptChannel) -> None:
     channel.resume_reading()
 
 
+def _refuse_itself(connection: socket.socket) -> None:
+    """The system may give a connection the port that it is for, if nobody listens there; nobody else could, then."""
+    if connection.getsockname() == connection.getpeername():
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+
+
 class SocketNetwork:
     """TCP. One instance per broker: its channels share their receive buffers."""
 
@@ -463,6 +469,7 @@ class SocketNetwork:
             try:
                 connection.setblocking(False)
                 await loop.sock_connect(connection, address)
+                _refuse_itself(connection)
                 return connection
             except OSError as error:
                 connection.close()
