@@ -29,6 +29,8 @@ def _groups(sizes: Sizes) -> list[Measure]:
         Measure("groups-heartbeat-rate", section, "heartbeat, 100 unanswered: rate", "requests/s", "higher"),
         Measure("groups-commit-cpu", section, "commit of one offset, 100 unanswered: CPU", "µs"),
         Measure("groups-commit-rate", section, "commit of one offset, 100 unanswered: rate", "requests/s", "higher"),
+        Measure("groups-commit-pipelined-cpu", section, "the same on one connection: CPU", "µs"),
+        Measure("groups-commit-pipelined-rate", section, "the same on one connection: rate", "requests/s", "higher"),
         Measure("groups-commit-10-cpu", section, "commit of ten offsets, 100 unanswered: CPU", "µs"),
         Measure("groups-memory", section, f"{groups}, {offsets}: memory of the broker", "MB"),
         Measure("groups-memory-growth", section, f"{groups}, {offsets}: of it, since there were none", "MB"),

@@ -8,7 +8,7 @@ from typing import ClassVar
 from bench import group_load, group_wire, probes, transaction_load
 from bench.clusters import THREE_BROKERS, Cluster, KafkaCluster
 from bench.coordinator_measures import HEARTBEAT_EVERY_SECONDS, TRANSACTION_VERSIONS
-from bench.exchange import Exchange
+from bench.exchange import Exchange, ask_pipelined
 from bench.figures import percentile
 from bench.group_load import ClassicGroups, ConsumerGroups, FirstMessage, ask_patiently, check_all
 from bench.local_cluster import TidelogUp
@@ -16,6 +16,7 @@ from bench.measures import Sizes
 from bench.peers import ONE_BROKER, START_LIMIT_SECONDS, BrokerFailed, Peer, Peers
 from bench.processes import CpuMeter, resident_megabytes
 from bench.scenarios import Figures, Scenario, Session, Step
+from bench.wire import Connection
 
 WINDOW = 100
 TOPIC_PARTITIONS = 100
@@ -47,6 +48,7 @@ def classic_groups(session: Session) -> Figures:
             "groups-memory-growth": memory - memory_before,
             **_heartbeats(session, exchange, groups),
             **_commits(session, exchange, groups),
+            **_pipelined_commits(session, groups),
         }
 
 
@@ -75,6 +77,22 @@ def _commits(session: Session, exchange: Exchange, groups: ClassicGroups) -> dic
     _driven(session, exchange, requests, group_wire.offset_commit_error)
     cpu_each, rate = _driven(session, exchange, requests, group_wire.offset_commit_error)
     return {"groups-commit-cpu": cpu_each, "groups-commit-rate": rate}
+
+
+def _pipelined_commits(session: Session, groups: ClassicGroups) -> dict[str, float]:
+    spread = groups.spread(
+        lambda group, index: groups.commit_frame(group, index, 3, 1), session.sizes.group_requests // 4
+    )
+    requests = [request for asked in spread for request in asked]
+    with Connection(session.peer.ports[0]) as connection:
+        ask_pipelined(connection, requests, WINDOW)
+        with CpuMeter(session.peer.pids) as cpu:
+            answers = ask_pipelined(connection, requests, WINDOW)
+    check_all("commits", map(group_wire.offset_commit_error, answers))
+    return {
+        "groups-commit-pipelined-cpu": MICROSECONDS * cpu.seconds / len(requests),
+        "groups-commit-pipelined-rate": len(requests) / cpu.elapsed_seconds,
+    }
 
 
 def _driven(

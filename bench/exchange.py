@@ -1,4 +1,4 @@
-"""Many connections at once, with one unanswered request on each: what many members of groups look like to a broker."""
+"""Many connections with one unanswered request on each, as members of groups have them, or one with many."""
 
 import select
 import struct
@@ -47,6 +47,19 @@ class Exchange:
         self._poller.close()
         for connection in self._connections:
             connection.__exit__()
+
+
+def ask_pipelined(connection: Connection, requests: Sequence[bytes], window: int) -> list[bytes]:
+    """All over one connection: so many go unanswered at first, and more follow when half of them are answered."""
+    answers: list[bytes] = []
+    sent = 0
+    while len(answers) < len(requests):
+        if sent - len(answers) <= window // 2:
+            following = requests[sent : len(answers) + window]
+            connection.send(b"".join(following))
+            sent += len(following)
+        answers.append(connection.receive())
+    return answers
 
 
 class _Run:

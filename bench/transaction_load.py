@@ -45,7 +45,7 @@ PASSING = {
 }
 """What goes by. That replicas are lacking is also said while a coordinator cannot be asked."""
 RETRY_SECONDS = 0.002
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 60.0
 
 
 class Producer:

@@ -10,8 +10,9 @@ import pytest
 from crc32c import crc32c
 
 from bench import group_load, group_wire, transaction_load, wire
-from bench.exchange import NO_LIMIT, Exchange
+from bench.exchange import NO_LIMIT, Exchange, ask_pipelined
 from bench.group_wire import Joined
+from bench.wire import Connection
 from tidelog.protocol.codec import decode
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupRequest
@@ -105,6 +106,13 @@ def test_every_connection_gets_its_own_answers_in_order(rate_per_second: float) 
     with echoing_server(4) as port, Exchange([port] * 4) as exchange:
         answers = exchange.ask_all(requests, window=2, rate_per_second=rate_per_second)
     assert answers == [[frame[4:] for frame in frames] for frames in requests]
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 100])
+def test_a_pipelining_connection_gets_its_answers_in_order(window: int) -> None:
+    requests = [wire.frame(7, number, b"") for number in range(23)]
+    with echoing_server(1) as port, Connection(port) as connection:
+        assert ask_pipelined(connection, requests, window) == [frame[4:] for frame in requests]
 
 
 class ScriptedExchange(Exchange):
