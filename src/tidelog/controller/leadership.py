@@ -67,14 +67,14 @@ async def on_elect_leaders(office: Office, event: ElectLeaders) -> str | None:
     wanted = _present(office, named)
     changes = Changes()
     await change(office, wanted, decide, changes)
-    outcomes: dict[TopicPartition, KafkaError | None] = dict.fromkeys(changes.changed)
-    for each in set(wanted) - outcomes.keys():
-        outcomes[each] = _why_not_elected(context.partition(each), is_unclean=event.is_unclean)
-    if event.partitions is not None:
-        for each in set(named) - outcomes.keys():
-            outcomes[each] = UnknownTopicOrPartition(f"There is no partition {each}.")
+    outcomes: dict[TopicPartition, KafkaError | None] = {
+        each: UnknownTopicOrPartition(f"There is no partition {each}.") for each in event.partitions or ()
+    }
+    for each in wanted:
+        is_elected = each in changes.changed
+        outcomes[each] = None if is_elected else _why_not_elected(context.partition(each), is_unclean=event.is_unclean)
     _answer(event, outcomes)
-    return f"leaders elected on request asked={len(named)} {changes}"
+    return f"leaders elected on request asked={len(outcomes)} {changes}"
 
 
 def _present(office: Office, named: Iterable[TopicPartition]) -> list[TopicPartition]:

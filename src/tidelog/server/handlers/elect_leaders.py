@@ -77,7 +77,7 @@ def _results(
     outcomes: Mapping[TopicPartition, KafkaError | None], *, tells_the_needless: bool = True
 ) -> list[TopicElectionResult]:
     results: dict[str, list[PartitionElectionResult]] = defaultdict(list)
-    for (topic, index), error in sorted(outcomes.items(), key=lambda item: item[0]):
+    for (topic, index), error in outcomes.items():
         of_topic = results[topic]
         if tells_the_needless or not isinstance(error, ElectionNotNeeded):
             of_topic.append(PartitionElectionResult(partition_id=index, **error_fields(error)))
