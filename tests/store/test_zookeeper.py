@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.protocol.states import ZnodeStat
+from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from tests.store.zookeeper import running_zookeeper
 from tidelog.config.broker import BrokerSettings
@@ -17,6 +17,7 @@ from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.workers import ThreadWorkers
 from tidelog.store.interface import Create, Node, RequestTooLarge, StoreError, StoreUnavailable, WatchEvent, WatchKind
+from tidelog.store.kazoo_session import KazooSession
 from tidelog.store.opening import open_store
 from tidelog.store.watches import WatchedAspect
 from tidelog.store.zookeeper import ZooKeeperStore
@@ -138,6 +139,32 @@ def test_a_frozen_server_suspends_the_session_though_no_connection_was_lost(tmp_
                 server.thaw()
 
         run(scenario)
+
+
+def test_a_watch_does_not_overtake_the_answer_that_set_it() -> None:
+    """kazoo's thread may have read both before the one that asked goes on."""
+
+    async def scenario() -> None:
+        told: list[object] = []
+
+        class Owner:
+            def on_watch_event(self, event: WatchedEvent) -> None:
+                told.append(event.path)
+
+        kazoo = KazooSession("127.0.0.1:1", LONG_SESSION_MS, Owner())  # type: ignore[arg-type]
+
+        def request() -> Any:
+            result = kazoo.client.handler.async_result()
+            result.set("answer")
+            event = WatchedEvent("CHILD", "CONNECTED", "/watched")
+            kazoo.client.handler.callback_queue.put(lambda: kazoo.on_watch(event))
+            return result
+
+        await kazoo.ask(request, told.append)
+        await asyncio.sleep(0)
+        assert told == ["answer", "/watched"]
+
+    run(scenario)
 
 
 def test_watches_are_set_anew_also_when_the_connection_is_lost_just_after_that(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ the wire: a watch never overtakes the answer that set it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 from kazoo.client import KazooClient
@@ -47,10 +47,11 @@ class KazooSession:
     def __init__(self, hosts: str, session_timeout_ms: int, owner: SessionOwner) -> None:
         self._owner = owner
         self._queue = _LoopQueue(asyncio.get_running_loop())
+        self._handler = _LoopHandler(self._queue)
         self.client = KazooClient(
             hosts=hosts,
             timeout=session_timeout_ms / 1000,
-            handler=_LoopHandler(self._queue),
+            handler=self._handler,
             connection_retry=RECONNECT_POLICY,
             logger=kazoo_logger,
         )
@@ -88,7 +89,8 @@ class KazooSession:
             except Exception as error:  # noqa: BLE001 - whoever waits gets it
                 future.set_exception(error)
 
-        request().rawlink(settle)
+        with self._handler.linking(settle):
+            request()
         return future
 
     def ask_for_many(self, paths: Sequence[str], on_answer: Callable[[Any], T]) -> asyncio.Future[T]:
@@ -143,6 +145,26 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self.callback_queue = self.completion_queue = queue
         self._running = True
+        self._link: Callable[[Any], None] | None = None
+
+    @contextmanager
+    def linking(self, callback: Callable[[Any], None]) -> Iterator[None]:
+        """Let `callback` be known before the request is sent that is made within.
+
+        Linked afterwards, it could be told later than a watch event that kazoo's thread has read behind the answer.
+        """
+        self._link = callback
+        try:
+            yield
+        finally:
+            self._link = None
+
+    def async_result(self) -> Any:
+        result = super().async_result()
+        link, self._link = self._link, None
+        if link is not None:
+            result.rawlink(link)
+        return result
 
     def start(self) -> None:
         return None
