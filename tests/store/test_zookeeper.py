@@ -82,6 +82,24 @@ def test_a_server_that_is_not_there_is_one_clear_sentence() -> None:
     run(scenario)
 
 
+def test_a_server_that_falls_silent_at_once_is_the_same_sentence(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose_the_connection(_: ZooKeeperStore) -> None:
+        raise StoreUnavailable("/")
+
+    monkeypatch.setattr(ZooKeeperStore, "heartbeat", lose_the_connection)
+
+    async def scenario() -> None:
+        with pytest.raises(
+            StoreUnavailable, match=rf"^no ZooKeeper answered within 20 s at {zookeeper.connect_string}$"
+        ):
+            async with session(zookeeper.connect_string):
+                pass
+
+    run(scenario)
+
+
 def test_the_lease_follows_the_timeout_that_the_server_grants(zookeeper: ZooKeeper) -> None:
     async def scenario() -> None:
         async with session(zookeeper.connect_string, session_timeout_ms=3_600_000) as store:

@@ -87,7 +87,7 @@ class ZooKeeperStore(BaseStore):
             await asyncio.wait_for(store._connected.wait(), timeout_s)
             await store.heartbeat()
             await store._make_chroot()
-        except TimeoutError:
+        except (TimeoutError, StoreUnavailable):
             await store.close()
             raise StoreUnavailable("", f"no ZooKeeper answered within {timeout_s:g} s at {connect}") from None
         except StoreError:
