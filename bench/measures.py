@@ -99,7 +99,7 @@ QUICK = Sizes(
     group_requests=5_000,
     steady_heartbeat_rounds=1,
     transactional_producers=5,
-    transactions=100,
+    transactions=50,
     fills_page_cache=False,
     left_out=(
         "start-partitions",
