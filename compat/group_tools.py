@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -169,6 +170,13 @@ def resets_offsets(box: ToolBox, cluster: TidelogCluster) -> None:
         assert reset("--to-offset", "7", "--execute") == dict.fromkeys(everywhere, 7)
         assert reset("--shift-by", "-2", "--execute") == dict.fromkeys(everywhere, 5)
         assert reset("--to-datetime", "2020-01-01T00:00:00.000", "--execute") == dict.fromkeys(everywhere, 0)
+        assert reset("--by-duration", "P3650D", "--execute") == dict.fromkeys(everywhere, 0)
+        planned = read.command("--reset-offsets", "--topic", read.topic, "--to-offset", "3", "--export", "--dry-run")
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as plan:
+            plan.write("".join(line + "\n" for line in planned.splitlines() if line.startswith(f"{read.topic},")))
+            plan.flush()
+            assert reset("--from-file", plan.name, "--execute") == dict.fromkeys(everywhere, 3)
+        assert read.committed() == {3}
         assert reset("--to-latest", "--execute") == dict.fromkeys(everywhere, RECORDS)
         assert read.committed() == {RECORDS}
 
