@@ -21,10 +21,13 @@ from tidelog.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
+from tidelog.groups.consumer.replaying import GROUP_KEY
 from tidelog.groups.group import Membership
 from tidelog.groups.settings import GroupSettings
+from tidelog.protocol.internal.versioned import version_of
 from tidelog.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tidelog.protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from tidelog.replicated.memory_shard import Written
 
 
 @pytest.fixture
@@ -133,6 +136,28 @@ def test_new_partitions_are_assigned(coordinator: Coordinator, cluster: Cluster)
     coordinator.join("m1")
     cluster.grow_topic("a", 6)
     assert told(coordinator.heartbeat("m1", 1)) == cluster.partitions_of("a")
+
+
+def test_a_member_that_wants_no_topic_yet_has_joined_all_the_same(coordinator: Coordinator, cluster: Cluster) -> None:
+    """Java consumers join like this when they look for topics that match a pattern."""
+    assert coordinator.join("m1", []).member_epoch == 1
+    assert coordinator.heartbeat("m1", 1).member_epoch == 1
+    coordinator.fail_over()
+    assert coordinator.group.epoch == 1
+    assert told(coordinator.heartbeat("m1", 1, subscribed_topic_names=["a"])) == cluster.partitions_of("a")
+
+
+def test_kafka_does_not_write_down_that_a_group_is_in_its_first_epoch(
+    coordinator: Coordinator, cluster: Cluster
+) -> None:
+    coordinator.join("m1", [])
+    (written,) = coordinator.shard.log
+    assert isinstance(written, Written)
+    kept = [record for record in written.records if version_of(record.key) != GROUP_KEY]
+    coordinator.shard.log = [written._replace(records=tuple(kept))]
+    coordinator.fail_over()
+    assert coordinator.group.epoch == 1
+    assert told(coordinator.heartbeat("m1", 1, subscribed_topic_names=["a"])) == cluster.partitions_of("a")
 
 
 def test_a_deleted_topic_is_taken_away(coordinator: Coordinator, cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from tidelog.groups.consumer import records
 from tidelog.groups.consumer.assignors import ASSIGNORS, Subscriber
 from tidelog.groups.consumer.expression_parser import InvalidExpression
 from tidelog.groups.consumer.group import ConsumerGroup
-from tidelog.groups.consumer.members import Assignment, Member
+from tidelog.groups.consumer.members import JOIN_EPOCH, Assignment, Member
 from tidelog.groups.consumer.records import ResolvedRegex
 from tidelog.groups.consumer.regular_expressions import topic_pattern
 from tidelog.groups.statistics import GroupCounts
@@ -81,7 +81,8 @@ class Draft:
     def refresh(self, *, is_bumped: bool = False) -> None:
         """Begin a new epoch if somebody wants something else, or the topics they want have changed."""
         topics = self._image.topics
-        is_bumped |= self._has_new_subscription
+        # Who wants no topic yet has joined all the same, and must not be told the epoch of who has not.
+        is_bumped |= self._has_new_subscription or self._epoch == JOIN_EPOCH
         if not is_bumped and self._group.checked_topics is topics:
             return
         is_bumped |= self._resolve_regexes()

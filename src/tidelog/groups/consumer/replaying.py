@@ -75,6 +75,7 @@ def _replay_assignment_epoch(
     value: stored.ConsumerGroupTargetAssignmentMetadataValue | None,
 ) -> None:
     group.assignment_epoch = NO_ASSIGNMENT_EPOCH if value is None else value.assignment_epoch
+    group.epoch = max(group.epoch, group.assignment_epoch)  # Kafka does not write the first epoch of a group down
     group.assigned_at_ms = 0 if value is None else value.assignment_timestamp
 
 
