@@ -18,12 +18,11 @@ FOLLOWER, CONSUMER = 5, -1
 PAST_EVICTION_MS = 120_001
 
 
-class NothingHosted:
-    def get(self, topic: str, index: int) -> object:
-        raise UnknownTopicOrPartition
+def no_partition(topic: str, index: int) -> object:
+    raise UnknownTopicOrPartition
 
 
-SERVICES = SimpleNamespace(settings=SimpleNamespace(fetch_max_bytes=1000), replicas=NothingHosted(), is_fenced=False)
+SERVICES = SimpleNamespace(settings=SimpleNamespace(fetch_max_bytes=1000), partition=no_partition, is_fenced=False)
 
 
 class Cache:

@@ -54,9 +54,9 @@ class Reader:
         if self.is_follower and services.is_fenced:
             raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
         if not self.uses_topic_ids:
-            partition = services.replicas.get(topic, index)
+            partition = services.partition(topic, index)
         else:
-            partition = services.replicas.get(services.cluster.topic_name(topic_id), index)
+            partition = services.partition(services.cluster.topic_name(topic_id), index)
             if partition.topic_id != topic_id:
                 raise InconsistentTopicId
         partition.traffic.fetches += 1

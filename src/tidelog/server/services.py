@@ -7,7 +7,9 @@ from typing import Any
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.configs import ConfigChange, ConfigOutcome
+from tidelog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
@@ -27,6 +29,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
 from tidelog.transactions.coordinator import TransactionCoordinator
 from tidelog.transactions.markers import MarkerSender
+from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +115,15 @@ class Services:
     @property
     def is_controller(self) -> bool:
         return self.membership.controller.is_active and not self.membership.is_fenced
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The replica on this broker; whoever looks for one that is elsewhere must ask who leads it, as in Kafka."""
+        try:
+            return self.replicas.get(topic, index)
+        except UnknownTopicOrPartition:
+            if self.cluster.image.partition(TopicPartition(topic, index)) is None:
+                raise
+            raise NotLeaderOrFollower(f"{topic}-{index} has no replica on this broker") from None
 
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False

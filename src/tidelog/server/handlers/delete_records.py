@@ -47,7 +47,7 @@ def _delete(
 ) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
     try:
-        partition = call.services.replicas.get(topic, wanted.partition_index)
+        partition = call.services.partition(topic, wanted.partition_index)
         if is_internal(topic):
             raise InvalidTopic(f"{topic} is internal: only brokers delete from it")
         target = partition.delete_records_before(wanted.offset)

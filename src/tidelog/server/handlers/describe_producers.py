@@ -27,7 +27,7 @@ def handle_describe_producers(request: DescribeProducersRequest, call: Call) -> 
 def _describe(topic: str, index: int, call: Call) -> PartitionResponse:
     try:
         check_topic_name(topic)
-        partition = call.services.replicas.get(topic, index)
+        partition = call.services.partition(topic, index)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, **error_fields(error))
     return PartitionResponse(

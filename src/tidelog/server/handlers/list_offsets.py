@@ -102,7 +102,7 @@ def _begin(
             raise InvalidRequest("a partition may be named once in a request")
         if wanted.timestamp < 0 and call.version < SUPPORTED_FROM_VERSION.get(wanted.timestamp, NEVER):
             raise UnsupportedVersion
-        partition = call.services.replicas.get(topic, wanted.partition_index)
+        partition = call.services.partition(topic, wanted.partition_index)
         if request.replica_id == CONSUMER:
             partition.require_leader_for_reading(wanted.current_leader_epoch)
         elif request.replica_id != DEBUGGING_CONSUMER:

@@ -24,7 +24,7 @@ def handle_offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: C
 
 def _end_of_epoch(topic: str, wanted: OffsetForLeaderPartition, call: Call) -> EpochEndOffset:
     try:
-        partition = call.services.replicas.get(topic, wanted.partition)
+        partition = call.services.partition(topic, wanted.partition)
         partition.require_leader(wanted.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as error:

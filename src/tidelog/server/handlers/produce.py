@@ -190,7 +190,7 @@ def _append_to(name: str, index: int, batch: memoryview, appends: _Appends) -> P
     services = appends.call.services
     if services.is_fenced:
         raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
-    partition = services.replicas.get(name, index)
+    partition = services.partition(name, index)
     try:
         result = partition.append_as_leader(batch, appends.acks)
     except KafkaError as error:
@@ -218,7 +218,7 @@ def _held_batch(
         raise TransactionalIdAuthorizationFailed("the batch is part of a transaction, and the request does not name it")
     if header.producer_id < 0:
         raise InvalidTxnState("the batch is part of a transaction, and does not say whose")
-    partition = services.replicas.get(*topic_partition)
+    partition = services.partition(*topic_partition)
     partition.require_leader()
     adds = appends.call.version >= ADDS_TO_TRANSACTION_FROM_VERSION
     if not adds and not services.verifier.is_enabled:
