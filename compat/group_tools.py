@@ -223,6 +223,17 @@ def consumes_in_a_group(box: ToolBox, cluster: TidelogCluster) -> None:
         assert lines_read() == 3
 
 
+@tool("kafka-console-consumer --include in a consumer group (KIP-848)", KAFKA_4)
+def consumes_what_matches(box: ToolBox, cluster: TidelogCluster) -> None:
+    """The consumer itself finds the topics that match: when it joins, it knows of none."""
+    with readers(box, "included") as read:
+        wanted = ("--include", f"{read.topic}.*", "--group", f"including-{read.group}", "--from-beginning")
+        protocol = ("--command-property", "group.protocol=consumer", "--bootstrap-server", box.bootstrap)
+        until = ("--max-messages", str(PARTITIONS * RECORDS), "--timeout-ms", "30000")
+        printed = run_tool(box.version, f"{TOOLS}.consumer.ConsoleConsumer", *wanted, *protocol, *until)
+        assert printed.splitlines().count("x") == PARTITIONS * RECORDS, printed[-500:]
+
+
 @tool("kafka-verifiable-consumer")
 def consumes_verifiably(box: ToolBox, cluster: TidelogCluster) -> None:
     with readers(box, "verifiable") as read:
