@@ -475,6 +475,19 @@ def test_a_timer_is_told_once_and_can_be_moved_and_cancelled() -> None:
     in_world(scenario)
 
 
+def test_a_timer_is_not_a_few_milliseconds_late() -> None:
+    async def scenario(world: CountingWorld) -> None:
+        world.lead(1)
+        await asyncio.sleep(0.0003)
+        set_timer(world, "session", 6000)
+        await asyncio.sleep(5.9999)
+        assert world.machine().timers == []
+        await asyncio.sleep(0.0012)
+        assert world.machine().timers == ["session"]
+
+    in_world(scenario)
+
+
 def test_a_timer_that_is_moved_by_another_one_of_the_same_moment_waits_again() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead()

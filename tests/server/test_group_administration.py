@@ -1,5 +1,6 @@
 """ListGroups, DescribeGroups and DeleteGroups through the wire protocol, in all their versions."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tidelog.protocol.messages.describe_groups import (
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tidelog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tidelog.runtime.virtual_time import VirtualTimeLoop
 
 NO_OPERATIONS = -(2**31)
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -137,6 +139,20 @@ def test_a_broker_that_coordinates_nothing_says_so() -> None:
         assert [each.error_code for each in await described(client, GROUP)] == [NotCoordinator.code]
         assert await deleted(client, GROUP) == {GROUP: NotCoordinator.code}
         assert await listed(client) == {}
+
+    with_broker(scenario)
+
+
+def test_a_member_whose_session_is_over_holds_no_group_however_late_its_timer_is() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await prepare(client)
+        await join(client)
+        deleting = asyncio.ensure_future(deleted(client, GROUP))
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.jump(31)  # the loop had no turn for so long: request and timer are found together
+        assert await deleting == {GROUP: 0}
 
     with_broker(scenario)
 

@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
 
+TIMER_RESOLUTION_S = 0.001
+"""Clients take a session that has run out for over: a group without other members can be deleted then."""
+
 
 class ReplicatedTopic(Generic[M]):
     """Costs nothing while idle: no task and no timer but those that machines ask for."""
@@ -45,7 +48,8 @@ class ReplicatedTopic(Generic[M]):
         self._partition_count = partition_count
         self._shards: dict[int, Shard[M]] = {}
         loop = asyncio.get_running_loop()
-        self._host = ShardHost(clock, purgatory, Deadlines(loop), commit_timeout_ms, is_fenced, loop.call_soon)
+        timers = Deadlines(loop, TIMER_RESOLUTION_S)
+        self._host = ShardHost(clock, purgatory, timers, commit_timeout_ms, is_fenced, loop.call_soon)
         self._loader = Loader(name, clock, workers)
         replicas.on_leadership_change.append(self._on_leadership_change)
 

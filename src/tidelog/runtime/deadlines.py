@@ -17,15 +17,16 @@ DeadlineKey: TypeAlias = tuple[int, int]
 class Deadlines:
     """Calls back at a deadline or up to one resolution after it, never before."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, resolution_s: float = RESOLUTION_S) -> None:
         self._loop = loop
+        self._resolution_s = resolution_s
         self._buckets: dict[int, dict[int, Callable[[], None]]] = {}
         self._due: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._next_id = 0
 
     def add(self, delay_s: float, on_expired: Callable[[], None]) -> DeadlineKey:
-        bucket = int((self._loop.time() + delay_s) / RESOLUTION_S) + 1
+        bucket = int((self._loop.time() + delay_s) / self._resolution_s) + 1
         waiting = self._buckets.get(bucket)
         if waiting is None:
             waiting = self._buckets[bucket] = {}
@@ -48,12 +49,12 @@ class Deadlines:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._due[0] * RESOLUTION_S, self._expire)
+        self._timer = self._loop.call_at(self._due[0] * self._resolution_s, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
         now = self._loop.time()
-        while self._due and self._due[0] * RESOLUTION_S <= now:
+        while self._due and self._due[0] * self._resolution_s <= now:
             for on_expired in self._buckets.pop(heapq.heappop(self._due)).values():
                 on_expired()
         if self._due and self._timer is None:

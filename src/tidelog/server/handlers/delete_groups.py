@@ -1,5 +1,7 @@
 """DeleteGroups: forget groups that have no members, with their offsets."""
 
+import asyncio
+
 from tidelog.errors import KafkaError
 from tidelog.groups.classic.append_errors import answer_for
 from tidelog.groups.gathering import Gathering
@@ -8,7 +10,8 @@ from tidelog.server.dispatch import Call
 from tidelog.server.outcome import Deferred
 
 
-def handle_delete_groups(request: DeleteGroupsRequest, call: Call) -> Deferred[DeleteGroupsResponse]:
+async def handle_delete_groups(request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
+    await asyncio.sleep(0)  # timers that are due have their turn: a session that is over shall not hold a group
     deferred: Deferred[DeleteGroupsResponse] = Deferred()
 
     def finish(parts: list[DeleteGroupsResponse]) -> None:
@@ -19,7 +22,7 @@ def handle_delete_groups(request: DeleteGroupsRequest, call: Call) -> Deferred[D
     for index, group_id in enumerate(group_ids):
         reply = gathering.part(index, lambda error, group_id=group_id: _failed(group_id, error))  # type: ignore[misc]
         call.services.groups.delete(group_id, reply)
-    return deferred
+    return await deferred.wait()
 
 
 def _failed(group_id: str, error: KafkaError) -> DeleteGroupsResponse:
