@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -363,6 +363,18 @@ def proposes_a_reassignment(box: ToolBox, cluster: TidelogCluster) -> None:
         arguments = ("--generate", "--topics-to-move-json-file", wanted.name, "--broker-list", "1,2,3")
         printed = box.run("reassign.ReassignPartitionsCommand", *arguments)
     assert "Proposed partition reassignment" in printed
+
+
+@tool("kafka-leader-election --election-type preferred, unclean")
+def elects_leaders(box: ToolBox, cluster: TidelogCluster) -> None:
+    def partitions() -> Iterable[tuple[int, list[int], list[int]]]:
+        return described(box.topics("--describe", "--topic", box.topic)).values()
+
+    wait_until(lambda: all(replicas[0] in in_sync for _, replicas, in_sync in partitions()), "replicas in sync")
+    box.run("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+    assert all(leader == replicas[0] for leader, replicas, _ in partitions())
+    printed = box.run("LeaderElectionCommand", "--election-type", "unclean", "--topic", box.topic, "--partition", "0")
+    assert "Valid replica already elected" in printed, printed
 
 
 def check_tools(cluster: TidelogCluster) -> dict[tuple[str, str], str]:
