@@ -122,11 +122,12 @@ class Broker:
         cluster = ClusterState(self.broker_id, self.settings, await load_image(store))
         logs = self._logs = await self._open_logs(cluster)
         self._wire(store, cluster, logs)
-        await self._membership.join()
-        for listener in self.listeners:
-            listener.start()
         if self.metrics_server is not None:
             await self.metrics_server.start({METRICS_PATH: self.metrics})
+        await self._membership.join()
+        # No await until it stands for controller: if the session ended meanwhile, the next one would do so first.
+        for listener in self.listeners:
+            listener.start()
         self._start_background(logs)
         self._membership.begin()
         await self._wait_for_controller(cluster)
