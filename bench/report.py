@@ -142,12 +142,16 @@ def plot(part: Part, run: Results, path: Path) -> bool:
 
     mpl.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     titles, values = zip(*reversed(bars), strict=True)
     drawing, axes = pyplot.subplots(figsize=(11, 1.5 + 0.26 * len(bars)))
     lengths = [value - 1 for value in values]
     axes.barh(titles, lengths, left=1, color=["#2a7f9e" if value >= 1 else "#c9703b" for value in values])
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.margins(y=0.01)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel(f"times better than {(run.peers | dict(part.titles)).get(PEER, 'Kafka')} (logarithmic)")
