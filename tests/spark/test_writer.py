@@ -1,6 +1,6 @@
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,10 @@ from pyspark.sql.types import (
 
 from tests.clients.broker import TidelogProcess
 from tests.spark_session import Message, TopicMaker, produce
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import ClusterMetadata
 from tidelog.client.partitioner import partition_of_key
+from tidelog.errors import InvalidReplicationFactor
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -250,6 +253,40 @@ def test_a_topic_that_cannot_exist_is_refused_by_name(running_broker: TidelogPro
     rows = pa.record_batch({"value": pa.array(["1"])})
     with pytest.raises(UnknownTopic, match="Topic 'no/such' cannot be written to"):
         write_rows(iter([rows]), options_for(running_broker, "no/such"))
+
+
+def too_few_brokers(monkeypatch: pytest.MonkeyPatch, topic: str, answers: int) -> None:
+    """As if a broker were dead for so many answers, and the topic needed a replica on it."""
+    ask_topics = Cluster.ask_topics
+    left = iter(range(answers))
+
+    async def ask(self: Cluster, topics: Iterable[str] | None, *, may_create: bool = False) -> ClusterMetadata:
+        found = await ask_topics(self, topics, may_create=may_create)
+        if next(left, None) is None:
+            return found
+        return found._replace(topics={}, errors={topic: InvalidReplicationFactor()})
+
+    monkeypatch.setattr(Cluster, "ask_topics", ask)
+
+
+def test_a_topic_is_made_when_the_brokers_for_its_replicas_are_back(
+    running_broker: TidelogProcess, new_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    too_few_brokers(monkeypatch, topic, answers=3)
+    rows = pa.record_batch({"value": pa.array(["1"])})
+    write_rows(iter([rows]), options_for(running_broker, topic))
+    assert [read.value for read in read_all(running_broker.bootstrap, topic, 1)] == [b"1"]
+
+
+def test_too_few_brokers_for_a_new_topic_are_named(
+    running_broker: TidelogProcess, new_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    too_few_brokers(monkeypatch, topic, answers=1000)
+    options = WriteOptions(running_broker.bootstrap, topic, client=ClientSettings(timeout_s=0.3))
+    with pytest.raises(UnknownTopic, match="too few brokers for its replicas: start those that are missing"):
+        write_rows(iter([pa.record_batch({"value": pa.array(["1"])})]), options)
 
 
 def test_brokers_that_are_away_are_named() -> None:

@@ -19,7 +19,9 @@ from tidelog.client.transaction_admin import TransactionAdmin
 from tidelog.client.transaction_group import member_identity, shared_identity
 from tidelog.client.transactional_identity import TransactionalIdentity
 from tidelog.errors import (
+    InvalidReplicationFactor,
     KafkaError,
+    LeaderNotAvailable,
     MessageTooLarge,
     RecordListTooLarge,
     UnknownTopicOrPartition,
@@ -217,8 +219,12 @@ async def _find_topic(cluster: Cluster, name: str, options: WriteOptions) -> Top
             continue
         if name in metadata.topics:
             return metadata.topics[name]
-        missing = missing or cluster.attempts(f"looking for topic {name!r}", MISSING_TOPIC_S)
-        await _wait_for_topic(missing, name, metadata.errors.get(name, UnknownTopicOrPartition()))
+        refusal = metadata.errors.get(name, UnknownTopicOrPartition())
+        if isinstance(refusal, InvalidReplicationFactor):
+            await _wait_for_replicas(away, name, refusal)
+        else:
+            missing = missing or cluster.attempts(f"looking for topic {name!r}", MISSING_TOPIC_S)
+            await _wait_for_topic(missing, name, refusal)
 
 
 async def _wait_for_brokers(attempts: Attempts, error: Exception, bootstrap: str) -> None:
@@ -226,6 +232,17 @@ async def _wait_for_brokers(attempts: Attempts, error: Exception, bootstrap: str
         await attempts.after(error)
     except (GaveUp, KafkaError) as failure:
         raise BrokersAway(f"The brokers at {bootstrap} could not be asked: {reason_of(failure)}") from failure
+
+
+async def _wait_for_replicas(attempts: Attempts, name: str, error: InvalidReplicationFactor) -> None:
+    """The topic is still to be made, and too few brokers are there for its replicas: some may be on their way back."""
+    try:
+        await attempts.after(LeaderNotAvailable(error.message))
+    except GaveUp:
+        raise UnknownTopic(
+            f"Topic {name!r} does not exist, and there are too few brokers for its replicas: start those that are"
+            f" missing, or make it with `tidelog topic create {name}` and fewer replicas."
+        ) from None
 
 
 async def _wait_for_topic(attempts: Attempts, name: str, error: KafkaError) -> None:
