@@ -10,6 +10,7 @@ from demo.checks import Row, Totals
 from tidelog.client.bootstrap import parse_bootstrap
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import BEGINNING, END, ConsumedRecord, Consumer
+from tidelog.client.consumer_settings import READ_COMMITTED, ConsumerSettings
 from tidelog.client.offsets import list_offsets
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.runtime.socket_network import SocketNetwork
@@ -17,6 +18,8 @@ from tidelog.types import TopicPartition
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 SILENCE_LIMIT_S = 20.0
+POLL_S = 0.5
+"""What is left may be the end of a transaction, and that is never shown."""
 
 
 class ReadingFailed(Exception):
@@ -42,15 +45,16 @@ async def _records_of_topic(bootstrap: str, topic: str) -> list[ConsumedRecord]:
         if topic not in metadata.topics:
             return []
         partitions = [TopicPartition(topic, number) for number in metadata.topic(topic).partitions]
-        ends = await list_offsets(cluster, dict.fromkeys(partitions, END))
-        wanted = sum(found.offset for found in ends.values())
+        ends = await list_offsets(cluster, dict.fromkeys(partitions, END), isolation_level=READ_COMMITTED)
         records: list[ConsumedRecord] = []
-        async with Consumer(cluster) as consumer:
+        async with Consumer(cluster, ConsumerSettings(isolation_level=READ_COMMITTED)) as consumer:
             await consumer.assign(dict.fromkeys(partitions, BEGINNING))
-            while len(records) < wanted:
-                came = await consumer.poll(SILENCE_LIMIT_S)
-                if not came:
-                    raise ReadingFailed(f"only {len(records)} of {wanted} records of {topic} could be read")
+            quiet_s = 0.0
+            while missing := [key for key in partitions if consumer.positions[key] < ends[key].offset]:
+                came = await consumer.poll(POLL_S)
+                quiet_s = 0.0 if came else quiet_s + POLL_S
+                if quiet_s > SILENCE_LIMIT_S:
+                    raise ReadingFailed(f"the end of {', '.join(map(str, missing))} could not be read")
                 records += came
         return records
 

@@ -39,6 +39,8 @@ class Consumer:
         self._has_unplaced = asyncio.Event()
         self._fetched: asyncio.Queue[FetchedBatches | Exception] = asyncio.Queue(MAX_WAITING_ANSWERS)
         self._current: Iterator[ConsumedRecord] = iter(())
+        self.positions: dict[TopicPartition, int] = {}
+        """Where reading goes on: after the records that were taken, and after what is never shown."""
 
     async def __aenter__(self) -> "Consumer":
         await self._tasks.open()
@@ -53,6 +55,7 @@ class Consumer:
         offsets = await self._find_offsets(starts)
         for topic_partition, offset in offsets.items():
             self._unplaced[topic_partition] = Position(topic_partition, offset)
+        self.positions |= offsets
         self._has_unplaced.set()
         return offsets
 
@@ -96,6 +99,7 @@ class Consumer:
     def _records_of(self, fetched: FetchedBatches | Exception) -> Iterator[ConsumedRecord]:
         if isinstance(fetched, Exception):
             raise fetched
+        self.positions[fetched.topic_partition] = fetched.next_offset
         return fetched.records()
 
     async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:

@@ -34,6 +34,10 @@ class FetchedBatches(NamedTuple):
     ) -> "FetchedBatches":
         return cls(topic_partition, start_offset, list(split_batches(records)), aborted)
 
+    @property
+    def next_offset(self) -> int:
+        return self.batches[-1][0].last_offset + 1 if self.batches else self.start_offset
+
     def records(self) -> Iterator[ConsumedRecord]:
         """A batch may begin before the offset asked for; control records and aborted ones are left out."""
         topic, partition = self.topic_partition
