@@ -40,7 +40,8 @@ class Consumer:
         self._fetched: asyncio.Queue[FetchedBatches | Exception] = asyncio.Queue(MAX_WAITING_ANSWERS)
         self._current: Iterator[ConsumedRecord] = iter(())
         self.positions: dict[TopicPartition, int] = {}
-        """Where reading goes on: after the records that were taken, and after what is never shown."""
+        """The ends of what `poll` has given, and of what it passed over because it is never shown. Whoever takes record
+        by record is told the end of those that came together."""
 
     async def __aenter__(self) -> "Consumer":
         await self._tasks.open()
