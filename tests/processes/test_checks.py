@@ -45,6 +45,12 @@ def test_acknowledgement_for_another_place_is_found() -> None:
         check(writer, log_of(*VALUES))
 
 
+def test_acknowledgement_that_does_not_tell_the_place_passes() -> None:
+    writer = writer_of(*VALUES)
+    writer.acknowledged[0][1] = Acknowledgement(VALUES[1], None, 0.0)
+    check(writer, log_of(*VALUES))
+
+
 def test_reader_that_saw_what_is_not_in_the_log_is_found() -> None:
     reader = FollowingReader(NOWHERE, "tides", 1)
     reader.seen[0] = {1: b"gone"}
