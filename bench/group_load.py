@@ -16,7 +16,7 @@ GROUPS_AT_A_TIME = 250
 RETRY_SECONDS = 0.005
 LIMIT_SECONDS = 60.0
 OFFSETS_TOPIC_PARTITIONS = 50
-SETTLING_ROUNDS = 10
+SETTLING_PAUSE_SECONDS = 0.1
 PASSING = {14, 15, 16}
 """A coordinator loads, is not available, or is not (or not for now) this broker."""
 
@@ -155,13 +155,23 @@ class ConsumerGroups:
         self._members = self._ask(frames)
 
     def settle(self) -> None:
-        """Heartbeats until nobody is told of anything new."""
-        for _ in range(SETTLING_ROUNDS):
-            before = self._members
-            self._members = self._ask(self.heartbeat_frames(len(before)))
-            if self._members == before:
+        """Heartbeats until all members of each group have an assignment made after they joined, and the same one."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        joined = self._epochs()
+        while True:
+            self._members = self._ask(self.heartbeat_frames(len(self._members)))
+            epochs = self._epochs()
+            if all(len(epochs[key]) == 1 and min(epochs[key]) > max(joined[key]) for key in joined):
                 return
-        raise TimeoutError("consumer groups did not settle")
+            probes.check(deadline, "consumer groups did not settle")
+            time.sleep(SETTLING_PAUSE_SECONDS)
+
+    def _epochs(self) -> dict[str, set[int]]:
+        """Of the members of each group."""
+        found: dict[str, set[int]] = {}
+        for key, (_, epoch) in zip(self._keys, self._members, strict=True):
+            found.setdefault(key, set()).add(epoch)
+        return found
 
     def heartbeat_frames(self, count: int) -> list[bytes]:
         pairs = list(zip(self._keys, self._members, strict=True))

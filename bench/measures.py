@@ -104,9 +104,12 @@ QUICK = Sizes(
     left_out=(
         "start-partitions",
         "start-stored",
+        "cluster-growth",
         "failover-short-sessions",
         "group-start",
         "group-failover",
+        "transactions",
+        "spark-start",
         "spark-1",
         "spark-2",
     ),

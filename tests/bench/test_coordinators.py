@@ -134,3 +134,30 @@ def test_what_a_coordinator_could_not_answer_is_asked_again(monkeypatch: pytest.
     requests = [[b"a", b"b"], [b"c"]]
     answers = group_load.ask_patiently(ScriptedExchange({b"b", b"c"}), requests, lambda answer: answer[0])
     assert answers == requests
+
+
+class SettlingExchange(Exchange):
+    """Three members of one group, over a connection each: the assignment reaches one of them after the others."""
+
+    def __init__(self, epochs: Sequence[Sequence[int]]) -> None:
+        self._epochs = iter(epochs)
+
+    def ask_all(
+        self, requests: Sequence[Sequence[bytes]], window: int = NO_LIMIT, rate_per_second: float = 0.0
+    ) -> list[list[bytes]]:
+        return [[self._answer(epoch)] for epoch in next(self._epochs)]
+
+    def _answer(self, epoch: int) -> bytes:
+        body = struct.pack(">ih", 0, 0) + wire.compact_string(None) + wire.compact_string("member")
+        return bytes(wire.CORRELATION_BYTES + 1) + body + struct.pack(">i", epoch)
+
+
+def test_consumer_groups_settle_once_all_members_have_what_was_assigned_after_they_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_load, "SETTLING_PAUSE_SECONDS", 0.0)
+    rounds = [[1, 2, 3], [3, 3, 3], [3, 3, 3], [4, 4, 3], [4, 4, 4]]
+    groups = group_load.ConsumerGroups(SettlingExchange(rounds), 3, "t", members_per_group=3, groups=1)
+    groups.join()
+    groups.settle()
+    assert groups.heartbeat_frames(3) == [group_wire.consumer_heartbeat_frame("consumer-group-00000", "member", 4)] * 3
