@@ -138,11 +138,7 @@ def test_scenarios_have_names_of_their_own_and_run_on_both_peers() -> None:
 def test_a_quick_run_starts_each_kind_of_peer_once_and_warms_it_up_once() -> None:
     scenarios = [scenario for part in PARTS.values() for scenario in part.scenarios(QUICK)]
     shared = on_shared_peers([scenario for scenario in scenarios if scenario.name not in QUICK.left_out])
-    assert [scenario.name for scenario in shared] == [
-        "one-broker+growth+groups",
-        "cluster+cluster-growth+failover+transactions",
-        "spark-start",
-    ]
+    assert [scenario.name for scenario in shared] == ["one-broker+growth+groups", "cluster+failover"]
     assert all([step.title for step in scenario.steps].count("warm up") <= 1 for scenario in shared)
     assert set(QUICK.left_out) <= {scenario.name for scenario in scenarios}
 
