@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.cli.process import TIME_LIMIT_SECONDS, RunningBroker, running_broker, settings
 from tests.cli.test_topic_commands import good, refusal
@@ -42,6 +43,42 @@ def test_an_interrupt_commits_and_leaves(broker: RunningBroker) -> None:
     assert "Empty" in good(broker, "group", "describe", "watchers")
     good(broker, "produce", "waves", given="three\n")
     assert good(broker, "consume", "waves", "--group", "watchers", "--max-messages", "1") == "three\n"
+
+
+def write_transactions(broker: RunningBroker, topic: str, *transactions: tuple[list[str], bool]) -> None:
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": f"writer of {topic}"})
+    producer.init_transactions(TIME_LIMIT_SECONDS)
+    for values, is_committed in transactions:
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=0)
+        producer.flush(TIME_LIMIT_SECONDS)
+        end = producer.commit_transaction if is_committed else producer.abort_transaction
+        end(TIME_LIMIT_SECONDS)
+
+
+def committed_and_lag(broker: RunningBroker, group: str) -> tuple[str, str]:
+    row = good(broker, "group", "describe", group).splitlines()[-1].split()
+    return row[2], row[4]
+
+
+def test_a_group_that_has_read_all_transactions_has_no_lag(broker: RunningBroker) -> None:
+    good(broker, "topic", "create", "eddies", "--partitions", "1")
+    write_transactions(broker, "eddies", (["one", "two", "three"], True), (["four"], True))
+    read = ["consume", "eddies", "--group", "auditors", "--from-beginning"]
+    assert good(broker, *read, "--max-messages", "2") == "one\ntwo\n"
+    assert committed_and_lag(broker, "auditors") == ("2", "4")
+    assert good(broker, *read, "--timeout", "3") == "three\nfour\n"
+    assert committed_and_lag(broker, "auditors") == ("6", "0")
+
+
+def test_a_group_that_began_at_the_end_goes_on_there(broker: RunningBroker) -> None:
+    good(broker, "topic", "create", "ebbs", "--partitions", "1")
+    good(broker, "produce", "ebbs", given="old\n")
+    assert good(broker, "consume", "ebbs", "--group", "latecomers", "--timeout", "3") == ""
+    assert committed_and_lag(broker, "latecomers") == ("1", "0")
+    good(broker, "produce", "ebbs", given="new\n")
+    assert good(broker, "consume", "ebbs", "--group", "latecomers", "--max-messages", "1") == "new\n"
 
 
 def test_a_group_chooses_partitions_and_offsets_itself(broker: RunningBroker) -> None:

@@ -210,6 +210,8 @@ def test_position_beyond_what_the_new_leader_has_goes_back_to_where_they_part(ca
         assert await values(consumer, 3) == [b"a", b"b", b"lost"]
         partition.truncate(2)
         partition.move(2)
+        assert await consumer.poll(10.0) == []
+        assert consumer.positions == {FIRST: 2}
         for value in (b"c", b"d", b"e"):
             partition.append(batch_of(value))
         assert await values(consumer, 3) == [b"c", b"d", b"e"]
@@ -232,6 +234,38 @@ def test_deleted_records_end_the_reading_unless_it_may_go_elsewhere() -> None:
 
     with_fakes(scenario)
     with_fakes(scenario, DEFAULTS._replace(reset_to=BEGINNING))
+
+
+def test_positions_follow_to_where_reading_goes_on() -> None:
+    async def scenario(fakes: FakeCluster, producer: Producer, consumer: Consumer) -> None:
+        await send_all(producer, b"a")
+        await send_all(producer, b"b")
+        fakes.partitions[0].start = 2
+        await consumer.assign({FIRST: 0})
+        assert await consumer.poll(10.0) == []
+        assert consumer.positions == {FIRST: 2}
+
+    with_fakes(scenario, DEFAULTS._replace(reset_to=BEGINNING))
+
+
+def test_positions_do_not_pass_what_was_not_given() -> None:
+    async def scenario(fakes: FakeCluster, producer: Producer, consumer: Consumer) -> None:
+        await consumer.assign({FIRST: BEGINNING})
+        for value in (b"a", b"b"):
+            await producer.enqueue(TOPIC, value, partition=0)
+        await producer.flush()
+        assert await values(consumer, 1) == [b"a"]
+        assert consumer.positions == {FIRST: 0}
+        assert len(await consumer.poll(10.0)) == 1
+        assert consumer.positions == {FIRST: 2}
+        broken = bytearray(batch_of(b"abc"))
+        broken[-2] ^= 1
+        fakes.partitions[0].append(bytes(broken))
+        with pytest.raises(CorruptMessage):
+            await consumer.poll(10.0)
+        assert consumer.positions == {FIRST: 2}
+
+    with_fakes(scenario)
 
 
 def test_slow_reader_stops_the_fetching() -> None:

@@ -1,8 +1,9 @@
 """Consumers of a group on a broker: they share partitions, take them over, and go on where the group has come to."""
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -11,10 +12,13 @@ from tests.server.harness import World
 from tidelog.client.admin import Admin
 from tidelog.client.classic_member import assign_ranges
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING
+from tidelog.client.consumer import BEGINNING, ConsumerSettings
+from tidelog.client.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.client.group_admin import GroupAdmin
 from tidelog.client.group_consumer import GroupConsumer, GroupConsumerSettings
+from tidelog.client.offsets import END, list_offsets
 from tidelog.client.producer import Producer
+from tidelog.client.transactional_producer import TransactionalProducer
 from tidelog.errors import KafkaError
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import SeededRandomness
@@ -143,6 +147,118 @@ async def be_replaced(cluster: Cluster, clock: Clock, settings: GroupConsumerSet
 
 def test_whoever_is_given_up_for_dead_may_not_commit_and_joins_again(settings: GroupConsumerSettings) -> None:
     with_broker(be_replaced, settings)
+
+
+async def change_ones_mind(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+    """Polls are cancelled after each number of turns of the loop that one may take."""
+    given: list[bytes | None] = []
+    async with GroupConsumer(cluster, "group", [TOPIC], settings) as consumer:
+        for turns in range(20):
+            given += [record.value for record in await consumer.poll(1.0)]
+            await asyncio.sleep(1.0)
+            polling = asyncio.ensure_future(consumer.poll())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            polling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                given += [record.value for record in await polling]
+        while records := await consumer.poll(2.0):
+            given += [record.value for record in records]
+    assert Counter(given) == Counter(b"%d" % number for number in range(40))
+
+
+def test_a_poll_that_is_cancelled_loses_nothing(settings: GroupConsumerSettings) -> None:
+    with_broker(change_ones_mind, settings._replace(reading=ConsumerSettings(partition_max_bytes=100)))
+
+
+# -- transactions
+
+
+async def write_transactions(cluster: Cluster, clock: Clock, outcomes: Sequence[bool]) -> list[bytes]:
+    """Each with two records for each partition; the values of those that were committed."""
+    committed = []
+    async with TransactionalProducer(cluster, clock, "writer") as producer:
+        for number, is_committed in enumerate(outcomes):
+            producer.begin()
+            values = [b"transaction %d record %d" % (number, index) for index in range(2 * len(PARTITIONS))]
+            for index, value in enumerate(values):
+                await producer.send(TOPIC, value, partition=index % len(PARTITIONS))
+            if is_committed:
+                await producer.commit()
+                committed += values
+            else:
+                await producer.abort()
+    return committed
+
+
+async def lags(cluster: Cluster, group_id: str) -> dict[TopicPartition, int]:
+    committed = await GroupAdmin(cluster).offsets(group_id)
+    ends = await list_offsets(cluster, dict.fromkeys(PARTITIONS, END))
+    return {key: ends[key].offset - committed[key].offset for key in PARTITIONS}
+
+
+@pytest.mark.parametrize("isolation_level", [READ_COMMITTED, READ_UNCOMMITTED])
+@pytest.mark.parametrize("outcomes", [[True], [True, False, False], [False]], ids=["committed", "both", "aborted"])
+def test_whoever_has_read_transactions_to_their_end_has_no_lag(
+    settings: GroupConsumerSettings, isolation_level: int, outcomes: list[bool]
+) -> None:
+    async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+        await write_transactions(cluster, clock, outcomes)
+        async with GroupConsumer(cluster, "group", [TOPIC], settings) as consumer:
+            while await consumer.poll(10.0):
+                pass
+            await consumer.commit()
+        assert await lags(cluster, "group") == dict.fromkeys(PARTITIONS, 0)
+
+    with_broker(scenario, settings._replace(reading=ConsumerSettings(isolation_level)))
+
+
+def test_what_is_committed_is_never_ahead_of_what_was_given(settings: GroupConsumerSettings) -> None:
+    """Whoever is next begins where the group has committed: it is given what was fetched before, and not given."""
+
+    async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+        expected = await write_transactions(cluster, clock, [True, False, True, True, False])
+        expected += [b"%d" % number for number in range(40)]
+        given: list[bytes | None] = []
+        while len(given) < len(expected):
+            async with GroupConsumer(cluster, "group", [TOPIC], settings) as consumer:
+                for _ in range(3):
+                    given += [record.value for record in await consumer.poll(30.0)]
+                    await asyncio.sleep(1.0)
+                    await consumer.commit()
+        assert Counter(given) == Counter(expected)
+
+    with_broker(scenario, settings._replace(reading=ConsumerSettings(READ_COMMITTED, partition_max_bytes=300)))
+
+
+def test_what_was_not_given_goes_to_whoever_takes_the_partition_over(settings: GroupConsumerSettings) -> None:
+    async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+        expected = await write_transactions(cluster, clock, [True, False, True, False])
+        expected += [b"%d" % number for number in range(40)]
+        given: list[bytes | None] = []
+
+        async def take_turns(is_over: Callable[[], bool]) -> None:
+            consumer: GroupConsumer
+
+            async def commit(partitions: frozenset[TopicPartition]) -> None:
+                await consumer.commit({key: consumer.positions[key] for key in partitions & consumer.positions.keys()})
+
+            consumer = GroupConsumer(cluster, "group", [TOPIC], settings, on_revoked=commit)
+            async with consumer:
+                while not is_over():
+                    given.extend(record.value for record in await consumer.poll(1.0))
+                await consumer.commit()
+
+        def is_all_given() -> bool:
+            return len(given) >= len(expected)
+
+        def is_some_given() -> bool:
+            return len(given) >= 12
+
+        await asyncio.gather(take_turns(is_some_given), take_turns(is_all_given), take_turns(is_all_given))
+        assert Counter(given) == Counter(expected)
+
+    with_broker(scenario, settings._replace(reading=ConsumerSettings(READ_COMMITTED, partition_max_bytes=300)))
 
 
 def test_ranges_are_neighbours_and_differ_by_one_at_most() -> None:

@@ -21,7 +21,8 @@ class GroupReading:
         start_at = BEGINNING if from_beginning else END
         settings = GroupConsumerSettings(start_at=start_at, reading=ConsumerSettings(reset_to=start_at))
         self._consumer = GroupConsumer(cluster, group_id, [topic], settings, on_revoked=self._hand_over)
-        self._printed: dict[TopicPartition, int] = {}
+        self._unprinted: list[ConsumedRecord] = []
+        self._committed: dict[TopicPartition, int] = {}
         self._commit_at = 0.0
 
     async def __aenter__(self) -> "GroupReading":
@@ -37,7 +38,7 @@ class GroupReading:
             await self._consumer.__aexit__(kind, error, traceback)
 
     def done(self, records: Sequence[ConsumedRecord]) -> None:
-        self._printed |= {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
+        del self._unprinted[: len(records)]
 
     async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
         now = asyncio.get_running_loop().time
@@ -45,6 +46,7 @@ class GroupReading:
         while True:
             remaining_s = COMMIT_EVERY_S if deadline is None else min(deadline - now(), COMMIT_EVERY_S)
             records = await self._consumer.poll(max(remaining_s, 0.0))
+            self._unprinted += records
             if now() >= self._commit_at:
                 await self._commit()
             if records or (deadline is not None and remaining_s < COMMIT_EVERY_S):
@@ -52,11 +54,16 @@ class GroupReading:
 
     async def _hand_over(self, partitions: frozenset[TopicPartition]) -> None:
         await self._commit()
+        self._committed = {key: offset for key, offset in self._committed.items() if key not in partitions}
 
     async def _commit(self) -> None:
         """Whoever is no member any more prints its records twice: the group begins again where it has committed."""
         self._commit_at = asyncio.get_running_loop().time() + COMMIT_EVERY_S
-        offsets = dict(self._printed)
+        reached = self._reached()
         with suppress(*REPLACED):
-            await self._consumer.commit(offsets)
-        self._printed = {key: offset for key, offset in self._printed.items() if offsets.get(key) != offset}
+            await self._consumer.commit({key: at for key, at in reached.items() if self._committed.get(key) != at})
+            self._committed = reached
+
+    def _reached(self) -> dict[TopicPartition, int]:
+        first_unprinted = {TopicPartition(each.topic, each.partition): each.offset for each in self._unprinted[::-1]}
+        return {key: first_unprinted.get(key, at) for key, at in self._consumer.positions.items()}

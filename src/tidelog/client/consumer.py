@@ -40,8 +40,8 @@ class Consumer:
         self._fetched: asyncio.Queue[FetchedBatches | Exception] = asyncio.Queue(MAX_WAITING_ANSWERS)
         self._current: Iterator[ConsumedRecord] = iter(())
         self.positions: dict[TopicPartition, int] = {}
-        """The ends of what `poll` has given, and of what it passed over because it is never shown. Whoever takes record
-        by record is told the end of those that came together."""
+        """The ends of what was given, and of what was passed over because it is never shown; moved when all that came
+        together has been given."""
 
     async def __aenter__(self) -> "Consumer":
         await self._tasks.open()
@@ -100,8 +100,8 @@ class Consumer:
     def _records_of(self, fetched: FetchedBatches | Exception) -> Iterator[ConsumedRecord]:
         if isinstance(fetched, Exception):
             raise fetched
+        yield from fetched.records()
         self.positions[fetched.topic_partition] = fetched.next_offset
-        return fetched.records()
 
     async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
         """All records that came together next; none if nothing comes in time."""
@@ -199,6 +199,7 @@ class Consumer:
                     key, end.end_offset, position.offset,
                 )  # fmt: skip
                 position.offset, position.last_epoch = end.end_offset, end.leader_epoch
+                await self._fetched.put(FetchedBatches.none_at(key, end.end_offset))
 
     async def _reset(self, position: Position, error: OffsetOutOfRange) -> None:
         """The records at the position were deleted, or never were."""
@@ -212,5 +213,6 @@ class Consumer:
             await self._fetched.put(failure)
             return
         log.warning("went on at another offset: partition=%s offset=%d reason=%s", key, position.offset, error)
+        await self._fetched.put(FetchedBatches.none_at(key, position.offset))
         self._unplaced[key] = position
         self._has_unplaced.set()

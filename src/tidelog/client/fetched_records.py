@@ -34,6 +34,11 @@ class FetchedBatches(NamedTuple):
     ) -> "FetchedBatches":
         return cls(topic_partition, start_offset, list(split_batches(records)), aborted)
 
+    @classmethod
+    def none_at(cls, topic_partition: TopicPartition, offset: int) -> "FetchedBatches":
+        """Reading goes on there."""
+        return cls(topic_partition, offset, (), ())
+
     @property
     def next_offset(self) -> int:
         return self.batches[-1][0].last_offset + 1 if self.batches else self.start_offset

@@ -51,8 +51,10 @@ class GroupConsumer:
         kind = ClassicMember if self._settings.is_classic else ConsumerMember
         self._membership: Membership = kind(cluster, group_id, topics, self._settings)
         self._reader: Consumer | None = None
+        self._reading: asyncio.Task[list[ConsumedRecord]] | None = None
         self.positions: dict[TopicPartition, int] = {}
-        """The next offset of each partition that `poll` will return, as far as known."""
+        """Where each partition goes on, as far as known: after what `poll` has returned, and after what is never shown,
+        such as ends of transactions."""
 
     async def __aenter__(self) -> "GroupConsumer":
         await self._cluster.topics_in_use(self._membership.topics)
@@ -96,24 +98,27 @@ class GroupConsumer:
                 return records
 
     async def _read(self, timeout_s: float | None) -> list[ConsumedRecord]:
-        """Until there is something, or the group wants something."""
-        waiting: list[asyncio.Task[Any]] = [asyncio.ensure_future(self._membership.changed.wait())]
-        polling: asyncio.Task[list[ConsumedRecord]] | None = None
-        if self._reader is not None:
-            polling = asyncio.ensure_future(self._reader.poll())
-            waiting.append(polling)
+        """Until there is something, or the group wants something. What is read while nobody waits is for the next."""
+        reader = self._reader
+        if reader is not None and self._reading is None:
+            self._reading = asyncio.ensure_future(reader.poll())
+        changed = asyncio.ensure_future(self._membership.changed.wait())
+        waiting: list[asyncio.Task[Any]] = [changed] if self._reading is None else [changed, self._reading]
         try:
             await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-        if polling is None or polling.cancelled():
+            changed.cancel()
+        if reader is None:
             return []
-        records = polling.result()
-        for record in records:
-            self.positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        return records
+        self.positions |= reader.positions
+        return self._take_what_was_read()
+
+    def _take_what_was_read(self) -> list[ConsumedRecord]:
+        reading = self._reading
+        if reading is None or not reading.done():
+            return []
+        self._reading = None
+        return reading.result()
 
     async def _take_over(self, wanted: frozenset[TopicPartition]) -> None:
         given_up = self._membership.owned - wanted
@@ -134,9 +139,9 @@ class GroupConsumer:
                 self._membership.hurry()
                 return False
             reader = Consumer(self._cluster, self._settings.reading)
+            await reader.assign(self.positions)
             await reader.__aenter__()
             self._reader = reader
-            await reader.assign(self.positions)
         return True
 
     async def _find_positions(self, partitions: frozenset[TopicPartition]) -> None:
@@ -158,9 +163,15 @@ class GroupConsumer:
         self.positions |= positions
 
     async def _stop_reading(self) -> None:
+        """What was fetched and not returned yet is left to whoever reads next."""
         reader, self._reader = self._reader, None
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
         if reader is not None:
             await reader.__aexit__(None, None, None)
+        if reading is not None:
+            await asyncio.gather(reading, return_exceptions=True)
 
     # -- how far we have come
 
