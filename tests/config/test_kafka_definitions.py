@@ -24,6 +24,7 @@ DELIBERATE_DIFFERENCES = {
     "replica.high.watermark.checkpoint.interval.ms": {"bounds"},
     "replica.lag.time.max.ms": {"bounds"},
     "replica.socket.timeout.ms": {"bounds"},
+    "socket.listen.backlog.size": {"default"},
 }
 """Stricter than Kafka, or another default; everything else must be Kafka's."""
 

@@ -349,7 +349,10 @@ class BrokerSettings(CoordinatorSettings):
         default=1000, at_least=0, doc="Generated broker ids begin above this one (Kafka 3.9)."
     )
     socket_listen_backlog_size: int = setting(
-        default=50, at_least=1, doc="How many connections may wait to be accepted."
+        default=1024,
+        at_least=1,
+        doc="How many connections may wait to be accepted; what comes beyond tries again after a second. Kafka's"
+        " default of 50 is soon overrun where many clients turn to another broker at once.",
     )
     socket_receive_buffer_bytes: int = setting(
         default=102_400, doc="The receive buffer of a connection's socket; -1 is the operating system's default."
