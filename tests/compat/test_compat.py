@@ -1,13 +1,25 @@
 """The parts of the compatibility run that decide something: what counts as a complaint, and what the table says."""
 
 import sys
+from typing import Any, cast
 
 import pytest
 
-from compat import command_line, matrix, same_zookeeper, streams, written_by_kafka, written_by_tidelog
+from compat import (
+    command_line,
+    group_tools,
+    matrix,
+    run,
+    same_zookeeper,
+    streams,
+    written_by_kafka,
+    written_by_tidelog,
+)
 from compat.matrix import Outcome
 from compat.remote import ProgramFailed, RemoteDriver, outcome_of
+from tests.clients.broker import TidelogCluster
 from tests.clients.driver import ProducerOptions, Record, Refused
+from tools.apache_kafka import KafkaFailed, NotAvailable
 
 FINE = """\
 Dumping /data/t-0/00000000000000000000.log
@@ -102,6 +114,46 @@ Topic: orders	TopicId: ibNVuHo_QACLvAvjS7dj7w	PartitionCount: 2	ReplicationFacto
 
 def test_a_topic_described_by_the_tool_is_read() -> None:
     assert command_line.described(DESCRIBED) == {0: (3, [3, 2, 1], [3, 1]), 1: (-1, [1, 3], [1])}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "2               (0,13)",
+        "2               orders:0,13",
+        "2               4               orders:0,13     5               orders:7",
+    ],
+)
+def test_partitions_of_a_member_are_read_as_each_version_prints_them(told: str) -> None:
+    assert group_tools.partitions_of_member(f"group-of-orders rdkafka-1 /127.0.0.1 rdkafka {told}", "orders") == [0, 13]
+
+
+def test_a_member_without_partitions_has_none() -> None:
+    assert group_tools.partitions_of_member("group-of-orders rdkafka-1 /127.0.0.1 rdkafka 0 -", "orders") == []
+
+
+def test_whatever_goes_wrong_with_a_tool_is_its_fault() -> None:
+    def refuse(box: command_line.ToolBox, cluster: TidelogCluster) -> None:
+        raise Refused(16, "not the coordinator")
+
+    fault = command_line.fault_of(command_line.Tool("it", refuse), cast("Any", None), cast("Any", None))
+    assert fault == "Refused: error 16: not the coordinator"
+
+
+def test_a_check_that_goes_wrong_is_a_complaint_and_the_others_are_made() -> None:
+    def fail() -> list[str]:
+        raise KafkaFailed("it did not stop")
+
+    found = run.run_file_checks({"one": fail, "other": list})
+    assert found == {"one": ["KafkaFailed: it did not stop"], "other": []}
+
+
+def test_a_check_that_cannot_be_made_on_this_machine_ends_the_run() -> None:
+    def miss() -> list[str]:
+        raise NotAvailable("install Java")
+
+    with pytest.raises(NotAvailable):
+        run.run_file_checks({"one": miss})
 
 
 def test_a_version_without_the_tool_is_no_failure() -> None:
