@@ -175,6 +175,7 @@ class NodeClient(ForeignClient):
         return ["node", str(self.directory / "driver.js")]
 
 
+ONE_COORDINATOR = "it looks for its coordinator once, and stays with that broker when another takes over, in Kafka too"
 JAVA_LACKS = frozenset({Capability.DESCRIBE_TOPIC_PARTITIONS})
 
 FOREIGN_CLIENTS: Sequence[ForeignClient] = (
@@ -209,10 +210,13 @@ FOREIGN_CLIENTS: Sequence[ForeignClient] = (
         frozenset({Capability.JOIN_COOPERATIVELY}),
         {
             "group-static": "it leaves the group when it is closed, though it is a static member",
+            "group-through-coordinator-kill": ONE_COORDINATOR,
             "consumer-group-describe": "it describes classic groups only",
+            "consumer-group-through-coordinator-kill": ONE_COORDINATOR,
             "transaction-abort": "it does not leave out what was aborted",
             "transaction-fencing": "it begins as producer 0 of epoch 0, which Kafka refuses too while another goes on",
             "transaction-offsets": "it commits only offsets of messages that a consumer of its own has read",
+            "transaction-through-coordinator-kill": ONE_COORDINATOR,
         },
         only=("group-", "consumer-group-", "transaction-"),
         folder="platformatic",

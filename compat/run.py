@@ -48,6 +48,11 @@ that version of the tool) does not offer it. "**NO**": it fails. "?": the client
 empty cell: the suite does not try that with this client.
 """
 
+HELPED_BY_THE_DRIVER = (
+    "kafkajs has no consumer without a group: its own connection layer below the consumer fetches here",
+    "@platformatic/kafka also hands over records of partitions that a member has just lost: they are left out here",
+)
+
 
 def all_clients() -> list[AnyClient]:
     return [*CLIENTS.values(), *FOREIGN_CLIENTS]
@@ -157,7 +162,7 @@ def limits_of(clients: Sequence[ForeignClient]) -> str:
     own = "".join(
         f"- {client.name}, {feature}: {reason}\n" for client in clients for feature, reason in client.limits.items()
     )
-    return own + "- kafkajs has no consumer without a group: its own connection layer below the consumer fetches here\n"
+    return own + "".join(f"- {remark}\n" for remark in HELPED_BY_THE_DRIVER)
 
 
 def parse_arguments() -> argparse.Namespace:

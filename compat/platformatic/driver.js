@@ -40,8 +40,10 @@ class Member {
     this.stream.on('error', error => (this.error = error))
   }
 
+  // A fetch that is under way when partitions move still brings their records: these are the next owner's.
   take() {
-    const taken = this.waiting
+    const own = new Set(this.assignment())
+    const taken = this.waiting.filter(message => own.has(message.partition))
     this.waiting = []
     for (const { partition, offset } of taken) this.next.set(partition, offset + 1n)
     return taken
@@ -172,10 +174,10 @@ const actions = {
   },
 }
 
-// It wraps errors in errors; the innermost one with a code is the broker's.
+// It wraps errors in errors, those of all attempts in their order; the last one with a code is the broker's.
 function brokerError(error) {
   if (error instanceof ProtocolError || typeof error?.apiCode === 'number') return error
-  for (const inner of [...(error?.errors ?? []), error?.cause].filter(Boolean)) {
+  for (const inner of [...(error?.errors ?? []).toReversed(), error?.cause].filter(Boolean)) {
     const found = brokerError(inner)
     if (found) return found
   }
