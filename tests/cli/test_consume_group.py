@@ -1,10 +1,11 @@
 """`tidelog consume --group`: members share a topic, commit what they have printed, and leave in order."""
 
-import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Producer
@@ -12,12 +13,30 @@ from confluent_kafka import Producer
 from tests.cli.process import TIME_LIMIT_SECONDS, RunningBroker, running_broker, settings
 from tests.cli.test_topic_commands import good, refusal
 
+SESSION_SECONDS = 3
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     directory = tmp_path_factory.mktemp("broker")
-    with running_broker(directory / "log", *settings(directory / "data", broker_id="1")) as running:
+    values = {
+        "group_consumer_min_session_timeout_ms": f"{SESSION_SECONDS * 1000}",
+        "group_consumer_session_timeout_ms": f"{SESSION_SECONDS * 1000}",
+        "group_consumer_min_heartbeat_interval_ms": "500",
+        "group_consumer_heartbeat_interval_ms": "500",
+    }
+    with running_broker(directory / "log", *settings(directory / "data", broker_id="1", **values)) as running:
         yield running
+
+
+@contextmanager
+def consuming(broker: RunningBroker, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tidelog", "consume", *arguments, "--bootstrap", broker.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_group_goes_on_after_what_was_printed(broker: RunningBroker) -> None:
@@ -33,9 +52,7 @@ def test_a_group_goes_on_after_what_was_printed(broker: RunningBroker) -> None:
 def test_an_interrupt_commits_and_leaves(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "waves", "--partitions", "1")
     good(broker, "produce", "waves", given="one\ntwo\n")
-    command = [sys.executable, "-m", "tidelog", "consume", "waves", "--group", "watchers", "--from-beginning"]
-    environment = os.environ | {"TIDELOG_BOOTSTRAP": broker.address}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with consuming(broker, "waves", "--group", "watchers", "--from-beginning") as process:
         assert process.stdout is not None
         assert [process.stdout.readline(), process.stdout.readline()] == ["one\n", "two\n"]
         process.send_signal(signal.SIGINT)
@@ -43,6 +60,33 @@ def test_an_interrupt_commits_and_leaves(broker: RunningBroker) -> None:
     assert "Empty" in good(broker, "group", "describe", "watchers")
     good(broker, "produce", "waves", given="three\n")
     assert good(broker, "consume", "waves", "--group", "watchers", "--max-messages", "1") == "three\n"
+
+
+def test_whoever_reads_slowly_stays_a_member_and_can_be_interrupted(broker: RunningBroker) -> None:
+    """As with a pager that shows the first page."""
+    good(broker, "topic", "create", "floods", "--partitions", "1")
+    good(broker, "produce", "floods", given=f"{'x' * 1000}\n" * 1000)
+    with consuming(broker, "floods", "--group", "pagers", "--from-beginning") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        time.sleep(2 * SESSION_SECONDS)
+        assert "Stable, 1 member" in good(broker, "group", "describe", "pagers")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIME_LIMIT_SECONDS) == 0
+        assert "Empty" in good(broker, "group", "describe", "pagers")
+
+
+def test_a_member_with_an_instance_id_is_waited_for(broker: RunningBroker) -> None:
+    good(broker, "topic", "create", "swells", "--partitions", "1")
+    good(broker, "produce", "swells", given="one\ntwo\n")
+    read = ["consume", "swells", "--group", "regulars", "--instance-id", "left", "--from-beginning"]
+    assert good(broker, *read, "--max-messages", "1") == "one\n"
+    assert ", 1 member" in good(broker, "group", "describe", "regulars")
+    with consuming(broker, *read[1:]) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "two\n"
+        assert "instance id left is in use" in refusal(broker, *read)
+    assert "--instance-id goes with --group" in refusal(broker, "consume", "swells", "--instance-id", "left")
 
 
 def write_transactions(broker: RunningBroker, topic: str, *transactions: tuple[list[str], bool]) -> None:

@@ -19,7 +19,7 @@ from tidelog.client.group_consumer import GroupConsumer, GroupConsumerSettings
 from tidelog.client.offsets import END, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.client.transactional_producer import TransactionalProducer
-from tidelog.errors import KafkaError
+from tidelog.errors import FencedInstanceId, KafkaError, UnreleasedInstanceId
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import run_virtually
@@ -169,6 +169,79 @@ async def change_ones_mind(cluster: Cluster, clock: Clock, settings: GroupConsum
 
 def test_a_poll_that_is_cancelled_loses_nothing(settings: GroupConsumerSettings) -> None:
     with_broker(change_ones_mind, settings._replace(reading=ConsumerSettings(partition_max_bytes=100)))
+
+
+# -- members that come back, and members that stay away
+
+
+def test_a_static_member_that_comes_back_has_its_partitions_and_moves_nobody(settings: GroupConsumerSettings) -> None:
+    async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+        async with GroupConsumer(cluster, "group", [TOPIC], settings._replace(instance_id="a")) as first:
+            second = GroupConsumer(cluster, "group", [TOPIC], settings._replace(instance_id="b"))
+            async with second:
+
+                def are_shared() -> bool:
+                    return len(first.partitions) == len(second.partitions) == 2
+
+                await asyncio.gather(work(first, are_shared), work(second, are_shared))
+                theirs, generation = second.partitions, first.member.generation
+                await second.commit()
+            third = GroupConsumer(cluster, "group", [TOPIC], settings._replace(instance_id="b"))
+            async with third:
+                await asyncio.gather(
+                    work(first, lambda: bool(third.partitions)), work(third, lambda: bool(third.partitions))
+                )
+                await third.commit()
+                await first.commit()
+                assert third.partitions == theirs
+                assert third.member.member_id != second.member.member_id
+                assert first.member.generation == generation
+            await asyncio.sleep(1.0)
+            group = await GroupAdmin(cluster).describe("group")
+            assert {member.instance_id for member in group.members} == {"a", "b"}
+
+    with_broker(scenario, settings)
+
+
+def test_of_two_with_the_same_instance_id_one_is_told(settings: GroupConsumerSettings) -> None:
+    """In a consumer group whoever comes, in a classic group whoever was there."""
+
+    async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+        static = settings._replace(instance_id="a")
+        async with GroupConsumer(cluster, "group", [TOPIC], static) as first:
+            await work(first, lambda: len(first.partitions) == 4)
+            async with GroupConsumer(cluster, "group", [TOPIC], static) as second:
+                left, stays = (first, second) if settings.is_classic else (second, first)
+                with pytest.raises(FencedInstanceId if settings.is_classic else UnreleasedInstanceId):
+                    await asyncio.gather(work(stays, lambda: False), work(left, lambda: False))
+                await work(stays, lambda: len(stays.partitions) == 4)
+
+    with_broker(scenario, settings)
+
+
+def test_whoever_does_not_poll_for_too_long_gives_its_partitions_up_until_it_does(
+    settings: GroupConsumerSettings,
+) -> None:
+    async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+        async with (
+            GroupConsumer(cluster, "group", [TOPIC], settings) as first,
+            GroupConsumer(cluster, "group", [TOPIC], settings) as second,
+        ):
+
+            def are_shared() -> bool:
+                return len(first.partitions) == len(second.partitions) == 2
+
+            await asyncio.gather(work(first, are_shared), work(second, are_shared))
+            began = asyncio.get_running_loop().time()
+            await work(second, lambda: len(second.partitions) == 4)
+            assert 20.0 < asyncio.get_running_loop().time() - began < 30.0
+            with pytest.raises(KafkaError):
+                await first.commit()
+            await asyncio.gather(work(first, are_shared), work(second, are_shared))
+            await first.poll(60.0)  # whoever waits for records is not away
+            assert are_shared()
+
+    with_broker(scenario, settings._replace(max_poll_interval_ms=20_000))
 
 
 # -- transactions

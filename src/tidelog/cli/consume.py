@@ -11,10 +11,12 @@ from tidelog.cli.client_session import (
     cancel_on_interrupt,
     carry_out,
     count_option,
+    name_option,
     no_such_partition,
     note,
     seconds_option,
 )
+from tidelog.cli.output import write_output
 from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
@@ -41,8 +43,16 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--group",
         metavar="NAME",
+        type=name_option,
         help="share the partitions with others of this group, and go on where the group has come to;"
         " --from-beginning is for a group that is new",
+    )
+    parser.add_argument(
+        "--instance-id",
+        metavar="NAME",
+        type=name_option,
+        help="with --group, a name that no other member has (group.instance.id): when this command ends, its partitions"
+        " wait for the next of this name, until its session ends",
     )
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--from-beginning", action="store_true", help="start with the oldest record there is")
@@ -85,6 +95,8 @@ async def _consume(cluster: "Cluster", options: argparse.Namespace) -> None:
         raise Refused(
             "--group decides which partitions are read, and from where on; leave --partition and --offset out"
         )
+    if options.group is None and options.instance_id is not None:
+        raise Refused("--instance-id goes with --group; without a group nobody waits for this reader")
     partitions = await _partitions(cluster, options)
     printer = _Printer(options)
     try:
@@ -112,10 +124,24 @@ async def _read_alone(
 
 async def _read_in_group(cluster: "Cluster", printer: "_Printer", options: argparse.Namespace) -> None:
     from tidelog.cli.group_reading import GroupReading
+    from tidelog.errors import FencedInstanceId, UnreleasedInstanceId
 
-    async with GroupReading(cluster, options.group, options.topic, from_beginning=options.from_beginning) as reading:
-        printer.on_printed = reading.done
-        await printer.print_all(reading)
+    reading = GroupReading(
+        cluster,
+        options.group,
+        options.topic,
+        from_beginning=options.from_beginning,
+        instance_id=options.instance_id,
+    )
+    try:
+        async with reading:
+            printer.on_printed = reading.done
+            await printer.print_all(reading)
+    except (FencedInstanceId, UnreleasedInstanceId):
+        raise Refused(
+            f"instance id {options.instance_id} is in use by another member of group {options.group}; choose another"
+            " one, or stop that member (one that was killed is given up when its session ends)"
+        ) from None
 
 
 async def _partitions(cluster: "Cluster", options: argparse.Namespace) -> "list[TopicPartition]":
@@ -167,16 +193,13 @@ class _Printer:
 
     async def print_all(self, consumer: "Consumer | GroupReading") -> None:
         """Until there are enough, or nothing comes any more."""
-        output = sys.stdout.buffer
         while self._max_records is None or self.printed < self._max_records:
             records = await consumer.poll(self._timeout_s)
             if not records:
                 return
             if self._max_records is not None:
                 del records[self._max_records - self.printed :]
-            for record in records:
-                output.write(self._format(record))
-            output.flush()
+            await write_output(sys.stdout.fileno(), b"".join(map(self._format, records)))
             self.printed += len(records)
             if self.on_printed is not None:
                 self.on_printed(records)

@@ -55,7 +55,12 @@ class ClassicMember(Membership):
             self._want(NOTHING)
 
     async def _tell_that_we_live(self) -> None:
-        request = HeartbeatRequest(group_id=self.group_id, generation_id=self.generation, member_id=self.member_id)
+        request = HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.settings.instance_id,
+        )
         response = await self._ask(request, HeartbeatResponse)
         raise_error(response.error_code, f"group {self.group_id}")
 
@@ -72,6 +77,7 @@ class ClassicMember(Membership):
             group_id=self.group_id,
             generation_id=self.generation,
             member_id=self.member_id,
+            group_instance_id=self.settings.instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=RANGE,
             assignments=[
@@ -96,6 +102,7 @@ class ClassicMember(Membership):
             session_timeout_ms=self.settings.session_timeout_ms,
             rebalance_timeout_ms=self.settings.rebalance_timeout_ms,
             member_id=member_id,
+            group_instance_id=self.settings.instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
                 JoinGroupRequestProtocol(name=RANGE, metadata=encode_versioned(subscription, FORMAT_VERSION)),
@@ -118,10 +125,14 @@ class ClassicMember(Membership):
         """Heartbeats and joins say all there is to say, every time."""
 
     async def _leave(self) -> None:
-        if self._is_known:
+        """A static member is waited for until its session ends."""
+        if self._is_known and self.settings.instance_id is None:
             members = [MemberIdentity(member_id=self.member_id)]
             request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=members)
             await self._ask(request, LeaveGroupResponse)
+
+    def _on_left(self) -> None:
+        self._is_known, self._must_join = False, True
 
 
 def assign_ranges(

@@ -15,6 +15,8 @@ from tidelog.types import TopicPartition, Uuid, indexes_by_topic, uuid_text
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
+STATIC_LEAVE_EPOCH = -2
+"""Partitions wait for the next of the same instance."""
 UNTIL_LET_GO_S = 60.0
 
 
@@ -50,6 +52,7 @@ class ConsumerMember(Membership):
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=self.generation if self._is_joined else JOIN_EPOCH,
+            instance_id=self.settings.instance_id,
             rebalance_timeout_ms=self.settings.rebalance_timeout_ms if tells_all else -1,
             subscribed_topic_names=self.topics if tells_all else None,
             topic_partitions=self._identified(owned) if tells_all or owned != self._reported else None,
@@ -83,7 +86,14 @@ class ConsumerMember(Membership):
 
     async def _leave(self) -> None:
         if self._is_joined:
+            instance_id = self.settings.instance_id
             request = ConsumerGroupHeartbeatRequest(
-                group_id=self.group_id, member_id=self.member_id, member_epoch=LEAVE_EPOCH
+                group_id=self.group_id,
+                member_id=self.member_id,
+                member_epoch=LEAVE_EPOCH if instance_id is None else STATIC_LEAVE_EPOCH,
+                instance_id=instance_id,
             )
             await self._ask(request, ConsumerGroupHeartbeatResponse)
+
+    def _on_left(self) -> None:
+        self._is_joined = False

@@ -31,8 +31,8 @@ class GroupConsumer:
     """`async with GroupConsumer(cluster, "group", ["topic"]) as consumer`; for one task.
 
     Partitions come and go within `poll` only: whoever has worked off what it returned last does not lose a partition in
-    the midst of it, unless the member was given up for dead; then its commits are refused. `on_revoked` is the last
-    chance to commit for partitions that go to somebody else. A member that lives and never polls keeps its partitions.
+    the midst of it, unless the member was given up for dead, or has not polled for `max_poll_interval_ms`; then its
+    commits are refused. `on_revoked` is the last chance to commit for partitions that go to somebody else.
     """
 
     def __init__(
@@ -81,6 +81,10 @@ class GroupConsumer:
 
     async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
         """All records that came together next; none if nothing comes in time."""
+        with self._membership.polling():
+            return await self._poll(timeout_s)
+
+    async def _poll(self, timeout_s: float | None) -> list[ConsumedRecord]:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
         membership = self._membership

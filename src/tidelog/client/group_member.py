@@ -7,8 +7,9 @@ is no longer wanted counts as given up, for the coordinator and for the next own
 import asyncio
 import contextlib
 import logging
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from tidelog.client.cluster import Cluster
@@ -39,6 +40,10 @@ class GroupConsumerSettings(NamedTuple):
     """Both for classic groups: others are told by their coordinator."""
     rebalance_timeout_ms: int = 60_000
     """How long the group waits for a member to let go of partitions, or to join again."""
+    max_poll_interval_ms: int = 300_000
+    """Whoever does not poll for so long leaves the group, and joins again when it does."""
+    instance_id: str | None = None
+    """A static member: when it is closed its partitions wait for the next of this name until its session ends."""
     start_at: int = END
     """BEGINNING or END, where the group has not committed anything."""
     timeout_s: float = 30.0
@@ -62,13 +67,16 @@ class Membership(ABC):
         self.changed = asyncio.Event()
         """Set when there is something new in `wanted` or `failure`."""
         self._told = asyncio.Event()
+        self._polled = asyncio.Event()
+        self._idle_since: float | None = None
+        """When the last poll ended; None while one is under way."""
         self._connections = cluster.new_connections()
         self._coordinators = Coordinators(cluster, self._connections)
         self._task: asyncio.Task[None] | None = None
 
     @property
     def member(self) -> GroupMember:
-        return GroupMember(self.group_id, self.generation, self.member_id)
+        return GroupMember(self.group_id, self.generation, self.member_id, self.settings.instance_id)
 
     def own(self, partitions: frozenset[TopicPartition]) -> None:
         """So much is read from now on, and nothing else."""
@@ -79,7 +87,18 @@ class Membership(ABC):
         """Ask the coordinator now."""
         self._told.set()
 
+    @contextlib.contextmanager
+    def polling(self) -> Iterator[None]:
+        """Whoever reads waits for records, or for what the group wants."""
+        self._idle_since = None
+        self._polled.set()
+        try:
+            yield
+        finally:
+            self._idle_since = asyncio.get_running_loop().time()
+
     def start(self) -> None:
+        self._idle_since = asyncio.get_running_loop().time()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
@@ -88,18 +107,23 @@ class Membership(ABC):
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         try:
-            with contextlib.suppress(KafkaError, ConnectionLost, TimeoutError):
-                async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                    await self._leave()
+            await self._try_to_leave()
         finally:
             self._connections.close()
+
+    async def _try_to_leave(self) -> None:
+        with contextlib.suppress(KafkaError, ConnectionLost, TimeoutError):
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self._leave()
 
     async def _run(self) -> None:
         backoff = Backoff(self.cluster.randomness)
         while self.failure is None:
             self._told.clear()
+            if self._remaining_idle_s() <= 0:
+                await self._stay_away()
             try:
-                pause_s = await self._beat()
+                pause_s = min(await self._beat(), self._remaining_idle_s())
                 backoff.reset()
             except Exception as error:  # noqa: BLE001 - whoever reads is told
                 self._coordinators.forget(KeyType.GROUP, self.group_id)
@@ -112,6 +136,20 @@ class Membership(ABC):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._told.wait()
+
+    def _remaining_idle_s(self) -> float:
+        if self._idle_since is None:
+            return math.inf
+        return self._idle_since + self.settings.max_poll_interval_ms / 1000 - asyncio.get_running_loop().time()
+
+    async def _stay_away(self) -> None:
+        """Others read our partitions until somebody polls here."""
+        log.warning("not polled for too long: group=%s limit_ms=%d", self.group_id, self.settings.max_poll_interval_ms)
+        self._polled.clear()
+        await self._try_to_leave()
+        self._on_left()
+        self._want(NOTHING)
+        await self._polled.wait()
 
     def _want(self, partitions: frozenset[TopicPartition]) -> None:
         self.wanted = partitions
@@ -132,3 +170,7 @@ class Membership(ABC):
 
     @abstractmethod
     async def _leave(self) -> None: ...
+
+    @abstractmethod
+    def _on_left(self) -> None:
+        """The next beat joins, as soon as we have let go of all."""
