@@ -8,6 +8,7 @@ from tidelog.errors import (
     InvalidRequest,
     KafkaError,
     UnknownLeaderEpoch,
+    UnknownServerError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -195,6 +196,15 @@ def test_a_topic_without_partitions_is_left_out() -> None:
     async def scenario(world: World, client: Client) -> None:
         response = await client.ask(asking(), 7, ListOffsetsResponse)
         assert response.topics == []
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("isolation", [2, -1])
+def test_an_isolation_that_does_not_exist_is_refused(isolation: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await fill(client)
+        assert await look_up(client, LATEST, isolation=isolation) == (UnknownServerError.code, -1, -1, -1)
 
     with_broker(scenario)
 

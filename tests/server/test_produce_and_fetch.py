@@ -13,6 +13,7 @@ from tidelog.errors import (
     MessageTooLarge,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
+    UnknownServerError,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
@@ -174,6 +175,21 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
         assert (await client.fetch("t", 2)).error_code == OffsetOutOfRange.code
         assert (await client.fetch("t", -5)).error_code == OffsetOutOfRange.code
         assert (await client.fetch("t", 1, max_wait_ms=0)).error_code == 0
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("version", [4, 7, 12])
+@pytest.mark.parametrize("isolation", [2, -1])
+def test_an_isolation_that_does_not_exist_is_refused(version: int, isolation: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        await client.produce("t", b"a")
+        response = await client.ask(fetch_request("t", 0, isolation_level=isolation), version, FetchResponse)
+        assert response.error_code == (UnknownServerError.code if version >= 7 else 0)
+        (partition,) = response.responses[0].partitions
+        assert (partition.error_code, partition.high_watermark) == (UnknownServerError.code, -1)
+        assert not bytes(partition.records or b"")  # type: ignore[arg-type]
 
     with_broker(scenario)
 

@@ -22,7 +22,7 @@ from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId, Buffer, TopicPar
 
 logger = logging.getLogger(__name__)
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = ISOLATION_LEVELS = 0, 1
 ACKS_ALL = -1
 
 

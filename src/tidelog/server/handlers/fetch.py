@@ -4,13 +4,14 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from tidelog.errors import KafkaError
-from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse
+from tidelog.errors import KafkaError, UnknownServerError
+from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
+from tidelog.replication.partition import ISOLATION_LEVELS
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.dispatch import Call
 from tidelog.server.fetch_sessions import FINAL_EPOCH
-from tidelog.server.fetching import NO_SESSION, Fetch, Reader, SessionlessFetch
+from tidelog.server.fetching import NO_SESSION, Fetch, Reader, SessionlessFetch, failed
 from tidelog.server.leader_hints import add_leaders_to_fetch
 from tidelog.server.outcome import Deferred
 from tidelog.server.services import Services
@@ -23,6 +24,8 @@ FetchOutcome = FetchResponse | Deferred[FetchResponse] | Coroutine[Any, Any, Fet
 
 def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
     reader = Reader(request, call)
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _refused(request, reader, UnknownServerError.code)
     try:
         fetch = _begin(request, reader, call.services)
     except KafkaError as error:
@@ -37,6 +40,20 @@ def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
     if _is_answerable(request, fetch):
         return _answer(fetch)
     return _wait(request, fetch)
+
+
+def _refused(request: FetchRequest, reader: Reader, error_code: int) -> FetchResponse:
+    """All of it. Each partition is told as well, as long as topics have names."""
+    topics = [] if reader.uses_topic_ids else request.topics
+    return FetchResponse(
+        error_code=error_code,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic, partitions=[failed(each.partition, error_code) for each in topic.partitions]
+            )
+            for topic in topics
+        ],
+    )
 
 
 def _begin(request: FetchRequest, reader: Reader, services: Services) -> Fetch:

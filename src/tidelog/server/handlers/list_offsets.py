@@ -12,6 +12,7 @@ from tidelog.errors import (
     KafkaError,
     LeaderNotAvailable,
     OffsetNotAvailable,
+    UnknownServerError,
     UnsupportedVersion,
 )
 from tidelog.protocol.messages.list_offsets import (
@@ -21,7 +22,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tidelog.replication.partition import Partition
+from tidelog.replication.partition import ISOLATION_LEVELS, Partition
 from tidelog.server.dispatch import Call
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 
@@ -98,6 +99,8 @@ def _begin(
     request: ListOffsetsRequest, call: Call, topic: str, wanted: ListOffsetsPartition, *, is_repeated: bool
 ) -> Answer:
     try:
+        if request.isolation_level not in ISOLATION_LEVELS:
+            raise UnknownServerError(f"isolation level {request.isolation_level} does not exist")
         if is_repeated:
             raise InvalidRequest("a partition may be named once in a request")
         if wanted.timestamp < 0 and call.version < SUPPORTED_FROM_VERSION.get(wanted.timestamp, NEVER):
