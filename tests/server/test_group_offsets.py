@@ -238,6 +238,19 @@ class TestRefusals:
 
         with_broker(scenario)
 
+    def test_a_topic_that_is_refused_twice_is_told_once(self) -> None:
+        async def scenario(world: World, client: Client) -> None:
+            await prepare(client)
+            request = commit_request((0, 5), topic_id=NOBODY)
+            request.topics.append(commit_request((1, 5), topic_id=NOBODY).topics[0])
+            (topic,) = (await client.ask(request, 10, OffsetCommitResponse)).topics
+            assert [(each.partition_index, each.error_code) for each in topic.partitions] == [
+                (0, UnknownTopicId.code),
+                (1, UnknownTopicId.code),
+            ]
+
+        with_broker(scenario)
+
     def test_bad_commits_get_kafkas_errors(self) -> None:
         async def scenario(world: World, client: Client) -> None:
             await prepare(client)
@@ -263,6 +276,21 @@ class TestDeleting:
             await commit(client, (0, 5), (1, 6))
             assert await self.delete(client, 0, 7) == (0, {0: 0, 7: UnknownTopicOrPartition.code})
             assert await fetch(client) == (0, {1: 6})
+
+        with_broker(scenario)
+
+    @pytest.mark.parametrize("others", [(), (7,)])
+    def test_a_topic_that_is_named_twice_is_answered_whole(self, others: tuple[int, ...]) -> None:
+        async def scenario(world: World, client: Client) -> None:
+            await prepare(client)
+            await commit(client, (0, 5), (1, 6))
+            wanted = [
+                OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(each) for each in indexes])
+                for indexes in ((0,), (1, *others))
+            ]
+            response = await client.ask(OffsetDeleteRequest(GROUP, wanted), 0, OffsetDeleteResponse)
+            answered = [each.partition_index for topic in response.topics for each in topic.partitions]
+            assert sorted(answered) == [0, 1, *others]
 
         with_broker(scenario)
 

@@ -37,13 +37,15 @@ def divide(topic: _Requested, image: ClusterImage) -> tuple[list[Any], list[int]
     return known, unknown
 
 
-def merged(topics: list[A], others: list[A]) -> list[A]:
-    """Each topic once."""
-    by_topic = {_identity(topic): topic for topic in topics}
-    for other in others:
-        same = by_topic.setdefault(_identity(other), other)
-        if same is not other:
-            same.partitions.extend(other.partitions)
+def merged(topics: list[A], refused: list[A]) -> list[A]:
+    """Each topic once, unless the group alone has answered."""
+    if not refused:
+        return topics
+    by_topic: dict[tuple[str, object], A] = {}
+    for topic in (*topics, *refused):
+        same = by_topic.setdefault(_identity(topic), topic)
+        if same is not topic:
+            same.partitions.extend(topic.partitions)
     return list(by_topic.values())
 
 

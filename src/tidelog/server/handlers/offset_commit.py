@@ -36,7 +36,7 @@ def handle_offset_commit(
             is_id_unknown = uses_ids and not topic.name
             refused.append(_answered(topic, unknown, UnknownTopicId if is_id_unknown else UnknownTopicOrPartition))
     if not known:
-        return OffsetCommitResponse(topics=refused)
+        return OffsetCommitResponse(topics=merged([], refused))
     request.topics = known
     reply: DeferredReply[OffsetCommitResponse]
     if refused:

@@ -40,7 +40,7 @@ async def handle_txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) 
         if unknown:
             refused.append(_answered(topic.name, unknown, UnknownTopicOrPartition.code))
     if not known:
-        return TxnOffsetCommitResponse(topics=refused)
+        return TxnOffsetCommitResponse(topics=merged([], refused))
     request.topics = known
     try:
         topics = (await _commit(request, call)).topics
