@@ -224,6 +224,21 @@ def test_a_partition_that_does_not_exist_keeps_the_others_out() -> None:
     with_broker(scenario)
 
 
+def test_what_is_named_twice_is_answered_twice() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await ready(client)
+        identity = await producer_of(client)
+        named = [(TOPIC, [0, 0]), (TOPIC, [1]), (TOPIC, [])]
+        topics = [AddPartitionsToTxnTopic(topic, indexes) for topic, indexes in named]
+        answer = await client.ask(AddPartitionsToTxnRequest([], ID, *identity, topics), 3, AddPartitionsToTxnResponse)
+        assert [
+            (topic.name, [each.partition_index for each in topic.results_by_partition])
+            for topic in answer.results_by_topic_v3_and_below
+        ] == named
+
+    with_broker(scenario)
+
+
 def test_brokers_ask_about_many_transactions_at_once() -> None:
     async def scenario(world: World, client: Client) -> None:
         await ready(client)

@@ -4,7 +4,7 @@ Clients send one transaction, up to version 3. Brokers send many, from version 4
 to a partition for the first time in a transaction (KIP-890).
 """
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from tidelog.cluster.topic_names import is_internal
@@ -31,7 +31,7 @@ from tidelog.server.outcome import Deferred
 from tidelog.server.replies import DeferredReply
 from tidelog.transactions.coordinator import TRANSACTION_TOPIC
 from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity
-from tidelog.types import TopicPartition, indexes_by_topic
+from tidelog.types import TopicPartition
 
 KNOWS_FENCING_FROM_VERSION = 2
 FROM_BROKERS_FROM_VERSION = 4
@@ -66,14 +66,18 @@ def _only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnT
 
 def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Answered:
     """Everything about one transaction, in one step: the answer is all that is waited for."""
-    partitions = _partitions(transaction.topics)
-    transactional_id = transaction.transactional_id
-    reply = DeferredReply(lambda error: _all(transactional_id, partitions, _code(error, call.version)))
+    transactional_id, topics = transaction.transactional_id, transaction.topics
+    partitions = _partitions(topics)
+
+    def answer(codes: Mapping[TopicPartition, int]) -> AddPartitionsToTxnResponse:
+        return _response(transactional_id, topics, codes)
+
+    version = call.version
+    reply = DeferredReply(lambda error: answer(dict.fromkeys(partitions, _code(error, version))))
     refused = _refusals(partitions, call)
     if refused:
         # One that cannot be part of it keeps the others out as well.
-        codes = dict.fromkeys(partitions, OperationNotAttempted.code) | refused
-        reply.answer(_response(transactional_id, codes))
+        reply.answer(answer(dict.fromkeys(partitions, OperationNotAttempted.code) | refused))
         return reply.deferred
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
@@ -83,8 +87,8 @@ def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Answered:
         transactional_id,
         identity,
         partitions,
-        FIRST_TRANSACTIONS if call.version < FROM_BROKERS_FROM_VERSION else EPOCH_PER_TRANSACTION,
-        _all(transactional_id, partitions, NO_ERROR),
+        FIRST_TRANSACTIONS if version < FROM_BROKERS_FROM_VERSION else EPOCH_PER_TRANSACTION,
+        answer(dict.fromkeys(partitions, NO_ERROR)),
         reply,
     )
     return reply.deferred
@@ -111,17 +115,18 @@ def _refusals(partitions: Iterable[TopicPartition], call: Call) -> dict[TopicPar
     return codes
 
 
-def _all(transactional_id: str, partitions: Sequence[TopicPartition], code: int) -> AddPartitionsToTxnResponse:
-    return _response(transactional_id, dict.fromkeys(partitions, code))
-
-
-def _response(transactional_id: str, codes: dict[TopicPartition, int]) -> AddPartitionsToTxnResponse:
-    """About one transaction, whichever version the answer has in the end."""
-    topics = [
+def _response(
+    transactional_id: str, topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, int]
+) -> AddPartitionsToTxnResponse:
+    """About one transaction, whichever version the answer has in the end; as the request names its partitions."""
+    results = [
         AddPartitionsToTxnTopicResult(
-            topic,
-            [AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic, index)]) for index in indexes],
+            topic.name,
+            [
+                AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, index)])
+                for index in topic.partitions
+            ],
         )
-        for topic, indexes in indexes_by_topic(codes).items()
+        for topic in topics
     ]
-    return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult(transactional_id, topics)])
+    return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult(transactional_id, results)])
