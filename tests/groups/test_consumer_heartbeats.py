@@ -214,6 +214,7 @@ JOIN: dict[str, Any] = {
         ({"instance_id": ""}, "InstanceId can't be empty."),
         ({"rack_id": ""}, "RackId can't be empty."),
         ({"instance_id": " "}, "InstanceId can't be empty."),
+        ({"instance_id": "\0\x1f "}, "InstanceId can't be empty."),
         ({"rack_id": "  "}, "RackId can't be empty."),
         ({"member_id": " "}, "MemberId can't be empty."),
         ({"member_id": ""}, "MemberId can't be empty."),

@@ -3,8 +3,12 @@
 import pytest
 
 from tests.server.harness import Client, World, with_broker
-from tests.server.test_group_offsets import prepare, wait_for_coordinator
+from tests.server.test_group_offsets import TOPIC, prepare, wait_for_coordinator
 from tidelog.errors import NO_ERROR, InvalidGroupId, InvalidSessionTimeout, MemberIdRequired, UnknownMemberId
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -90,6 +94,39 @@ def test_refusals_are_told_in_every_version(version: int) -> None:
         left = await client.ask(leaving("nobody"), min(version, 5), LeaveGroupResponse)
         codes = [left.error_code, *(each.error_code for each in left.members)]
         assert codes == ([NO_ERROR, UnknownMemberId.code] if version >= 3 else [UnknownMemberId.code])
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("version", [6, 7, 9])
+def test_an_empty_name_of_a_protocol_is_told_as_none_where_that_can_be_told(version: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await prepare(client)
+        request = joining()
+        request.group_instance_id = "static"
+        request.protocols = [JoinGroupRequestProtocol("", b"")]
+        response = await client.ask(request, version, JoinGroupResponse)
+        assert (response.error_code, response.protocol_name) == (NO_ERROR, None if version >= 7 else "")
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("version", [4, 6, 7, 9])
+def test_a_consumer_group_gives_ids_as_a_classic_one_does(version: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await prepare(client)
+        member = ConsumerGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id="new",
+            member_epoch=0,
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[],
+        )
+        assert (await client.ask(member, 1, ConsumerGroupHeartbeatResponse)).error_code == NO_ERROR
+        response = await client.ask(joining(), version, JoinGroupResponse)
+        assert response.error_code == MemberIdRequired.code
+        assert response.protocol_name == (None if version >= 7 else "")
 
     with_broker(scenario)
 

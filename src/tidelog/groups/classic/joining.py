@@ -35,7 +35,6 @@ MAX_PREFIX_LENGTH = 1_000
 """Of a member's id: with what follows it still has to fit into a text of the protocol."""
 NO_REBALANCE_TIMEOUT_BEFORE = 1
 MEMBER_ID_REQUIRED_FROM = 4
-NULLABLE_PROTOCOL_FROM = 7
 SKIPS_ASSIGNMENT_FROM = 9
 """The versions of JoinGroup from which on things are so."""
 
@@ -140,7 +139,7 @@ class Joining:
         elif request.group_instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_FROM:
             group.pending_members.add(member_id)
             effects.set_timer(session_key(group.group_id, member_id), request.session_timeout_ms)
-            effects.answer(reply, _id_given(member_id, caller))
+            effects.answer(reply, _id_given(member_id))
         else:
             self._add(group, member_id, request, caller, reply, effects)
 
@@ -258,9 +257,8 @@ def _random_uuid(randomness: Randomness) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _id_given(member_id: str, caller: Caller) -> JoinGroupResponse:
-    protocol_name = None if caller.api_version >= NULLABLE_PROTOCOL_FROM else ""
-    return JoinGroupResponse(error_code=MemberIdRequired.code, protocol_name=protocol_name, member_id=member_id)
+def _id_given(member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=MemberIdRequired.code, member_id=member_id)
 
 
 def _taken_over(

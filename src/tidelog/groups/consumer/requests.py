@@ -54,7 +54,8 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def _is_blank(text: str | None) -> bool:
-    return text is not None and not text.strip()
+    """As Java trims: nothing is left but blanks and control characters."""
+    return text is not None and all(character <= " " for character in text)
 
 
 def _refuse(is_wrong: bool, message: str) -> None:

@@ -5,22 +5,23 @@ from tidelog.groups.classic.append_errors import answer_for
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
+from tidelog.server.known_partitions import CompletedReply
 from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
 
 NULLABLE_PROTOCOL_FROM_VERSION = 7
 
 
 def handle_join_group(request: JoinGroupRequest, call: Call) -> Deferred[JoinGroupResponse]:
-    protocol_name = None if call.version >= NULLABLE_PROTOCOL_FROM_VERSION else ""
-    member_id = request.member_id
+    member_id, no_protocol = request.member_id, None if call.version >= NULLABLE_PROTOCOL_FROM_VERSION else ""
 
     def refused(error: KafkaError) -> JoinGroupResponse:
         is_out = isinstance(error, GroupMaxSizeReached)
-        return JoinGroupResponse(
-            error_code=answer_for(error).code, protocol_name=protocol_name, member_id="" if is_out else member_id
-        )
+        return JoinGroupResponse(error_code=answer_for(error).code, member_id="" if is_out else member_id)
 
-    reply = DeferredReply(refused)
+    def worded(response: JoinGroupResponse) -> JoinGroupResponse:
+        response.protocol_name = response.protocol_name or no_protocol
+        return response
+
+    reply = CompletedReply(refused, worded)
     call.services.groups.join(request, caller_of(call), reply)
     return reply.deferred
