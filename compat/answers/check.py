@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compat.answers import classic_groups, consumer_groups, coordinators, offsets, transactions
+from compat.answers import classic_groups, consumer_groups, coordinators, extremes, offsets, readers, transactions
 from compat.answers.conversation import CHAPTERS, Conversation, differences
 from tests.clients.broker import TidelogProcess
 from tools.apache_kafka import KAFKA_4, ApacheKafka
 
-CHAPTER_MODULES = (coordinators, classic_groups, offsets, consumer_groups, transactions)
+CHAPTER_MODULES = (coordinators, classic_groups, offsets, consumer_groups, transactions, readers, extremes)
 """Importing them fills the table of chapters."""
 
 SETTINGS = {
