@@ -102,7 +102,7 @@ def offsets(talk: Conversation) -> None:
     for version in FETCH_VERSIONS:
         wanted = [(topic, [0, *INT32]), (topic, [0, 1]), (other, [])]
         talk.ask(f"fetch twice from a topic, v{version}", fetch(group, wanted, version), version)
-    places = ((topic.name, [0, *INT32]), (topic.name, [0, 1]), ("", [0]), (other.name, []))
+    places: list[tuple[str, list[int]]] = [(topic.name, [0, *INT32]), (topic.name, [0, 1]), ("", [0]), (other.name, [])]
     talk.ask("delete twice from a topic, and what is not there", delete(group, *places), 0)
     talk.ask("commit again", offset_commit(group, {(topic.name, 0): 1, (topic.name, 1): 1}), 9)
     talk.ask("delete twice from a topic", delete(group, (topic.name, [0]), (topic.name, [0, 1])), 0)
@@ -133,6 +133,19 @@ def consumer_groups(talk: Conversation) -> None:
 def transactions(talk: Conversation) -> None:
     prepare(talk)
     topic, _ = create_topic(talk, "topic")
+    beginnings(talk)
+    partitions(talk, topic)
+    partitions_of_brokers(talk, topic)
+    writer = Writer(talk, "writer")
+    for version in range(6):
+        for producer_id, epoch in ((-1, -1), (-1, 0), (writer.producer_id, -1), (writer.producer_id, 32_767)):
+            who = "it" if producer_id >= 0 else producer_id
+            request = EndTxnRequest(writer.transactional_id, producer_id, epoch, True)
+            talk.ask(f"end as {who} in epoch {epoch}, v{version}", request, version)
+        offsets_in_transaction(talk, topic, version)
+
+
+def beginnings(talk: Conversation) -> None:
     for version in INIT_VERSIONS:
         for name in ODD_NAMES:
             found = talk.ask_quietly(
@@ -144,6 +157,9 @@ def transactions(talk: Conversation) -> None:
         for producer_id, epoch in ((-5, -5), (-5, 0), (5, -5), (5, 32_767)):
             request = InitProducerIdRequest(talk.fresh("id"), TIMEOUT_MS, producer_id, epoch)
             talk.ask(f"go on as {producer_id} in epoch {epoch}, v{version}", request, version)
+
+
+def partitions(talk: Conversation, topic: str) -> None:
     for version in range(4):
         writer = Writer(talk, f"writer of v{version}")
         for what, added in {
@@ -157,6 +173,9 @@ def transactions(talk: Conversation) -> None:
         }.items():
             talk.ask(f"add {what}, v{version}", added, version)
         talk.ask(f"what it has in v{version}", described(writer.transactional_id), 0)
+
+
+def partitions_of_brokers(talk: Conversation, topic: str) -> None:
     one, other = Writer(talk, "one"), Writer(talk, "other")
     for version in (4, 5):
         for what, asked in {
@@ -169,12 +188,6 @@ def transactions(talk: Conversation) -> None:
             request = AddPartitionsToTxnRequest(transactions=asked)
             talk.ask(f"brokers add {what}, v{version}", request, version)
     talk.ask("what they have", described(one.transactional_id, other.transactional_id), 0)
-    for version in range(6):
-        for producer_id, epoch in ((-1, -1), (-1, 0), (one.producer_id, -1), (one.producer_id, 32_767)):
-            ending = EndTxnRequest(one.transactional_id, producer_id, epoch, True)
-            who = "it" if producer_id >= 0 else producer_id
-            talk.ask(f"end as {who} in epoch {epoch}, v{version}", ending, version)
-        offsets_in_transaction(talk, topic, version)
 
 
 def offsets_in_transaction(talk: Conversation, topic: str, version: int) -> None:
