@@ -154,6 +154,29 @@ def test_columns_that_a_declared_schema_does_not_have(file: Path, old: str, new:
     assert found.startswith(said)
 
 
+def test_columns_of_sinks_are_known(file: Path) -> None:
+    table = (
+        '[sinks.table]\nfrom = "orders"\ndelta = "table"\npartition_by = ["custmer", "day = date(at)", "customer"]\n'
+    )
+    assert findings(file, HEAD + table) == [
+        "f:8: sinks.table.partition_by: view 'orders' has no column 'custmer'; did you mean 'customer'?"
+    ]
+    assert findings(file, HEAD + COPY + 'key = "custmer"\n') == [
+        "f:8: sinks.copy.key: view 'orders' has no column 'custmer'; did you mean 'customer'?"
+    ]
+    for known in ("customer", "upper(customer)", "_key", "current_user", "null"):
+        assert findings(file, HEAD + COPY + f'key = "{known}"\n') == []
+
+
+def test_watermark_needs_a_column_of_times(file: Path) -> None:
+    text = HEAD + WATERMARK.replace('"at"', '"customer"') + COPY
+    assert findings(file, text) == [
+        "f:5: sources.orders.watermark.column: 'customer' is a string, and a watermark needs a timestamp"
+    ]
+    for column in ("at", "_timestamp"):
+        assert findings(file, HEAD + WATERMARK.replace('"at"', f'"{column}"') + COPY) == []
+
+
 def test_columns_of_where_a_record_came_from_are_known(file: Path) -> None:
     assert findings(file, HEAD + WATERMARK.replace('"at"', '"_timestamp"') + MINUTES) == []
 
@@ -178,10 +201,10 @@ def test_dead_letter_topics_are_topics(file: Path) -> None:
 
 
 def test_pattern_without_a_topic_is_a_warning(file: Path) -> None:
-    text = HEAD.replace('topic = "orders"', 'pattern = "ord.*"') + COPY
+    text = HEAD.replace('topic = "orders"', 'pattern = "^ord"') + COPY
     assert findings(file, text, cluster("orders")) == []
     assert findings(file, text, cluster("my-orders")) == [
-        "f:2: warning: sources.orders.pattern: no topic matches 'ord.*' yet; the source waits for one"
+        "f:2: warning: sources.orders.pattern: no topic matches '^ord' yet; the source waits for one"
     ]
 
 
@@ -234,6 +257,27 @@ def test_offline_asks_nobody(file: Path) -> None:
 
     file.write_text(HEAD + COPY)
     assert check_file(file, is_offline=True, state_directory=str(file.parent), ask=forbidden).findings == []
+
+
+@pytest.mark.parametrize("pattern", ["orders", "ders", "^orders"])
+def test_pattern_means_what_it_means_to_the_source(file: Path, pattern: str) -> None:
+    """Which reads every topic in whose name it is found."""
+    text = HEAD.replace('topic = "orders"', f'pattern = "{pattern}"')
+    assert findings(file, text + COPY, cluster("new.orders", "orders.eu")) == []
+    (said,) = findings(file, text + 'dead_letters = "orders.dead"\n' + COPY)
+    assert said.startswith("f:5: sources.orders.dead_letters: 'orders.dead' is read by this source")
+
+
+def test_topic_in_a_list_is_told_on_its_line(file: Path) -> None:
+    for topics in ('["ordres"]', '["orders", "ordres"]'):
+        text = HEAD.replace('topic = "orders"', f"topics = {topics}")
+        (said,) = findings(file, text + COPY, cluster("orders"))
+        assert said.startswith("f:2: sources.orders.topics: topic 'ordres' does not exist")
+
+
+def test_topic_that_is_missing_is_told_beside_other_mistakes_of_its_source(file: Path) -> None:
+    text = HEAD.replace('"orders"', '"ordres"').replace("bigint", "bigit")
+    assert [line.partition(": ")[0] for line in findings(file, text + COPY, cluster("orders"))] == ["f:2", "f:4"]
 
 
 # -- the machine
@@ -328,6 +372,68 @@ def test_options_of_the_source_and_the_sink(file: Path) -> None:
     assert "kafka.compression.type" in said
     (said,) = findings(file, HEAD + 'options = { subscribe = "x" }\n' + COPY)
     assert said == "f:5: sources.orders.options.subscribe: this is what 'topic' is for; leave the option out"
+
+
+def test_every_wrong_option_is_told_on_its_own_line(file: Path) -> None:
+    options = """\
+[sources.orders.options]
+maxOffsetPerTrigger = 5
+failOnDataLoss = "perhaps"
+minPartitions = 4
+kafka.isolation.levl = "read_committed"
+"kafka.fetch.max.wait.ms" = "soon"
+startingOffsets = "latest"
+"""
+    assert [line.partition(": Option")[0] for line in findings(file, HEAD + options + COPY)] == [
+        "f:6: sources.orders.options.maxOffsetPerTrigger",
+        "f:7: sources.orders.options.failOnDataLoss",
+        "f:9: sources.orders.options.kafka.isolation.levl",
+        "f:10: sources.orders.options.kafka.fetch.max.wait.ms",
+        "f:11: sources.orders.options.startingOffsets: this is what 'starting' is for; leave the option out",
+    ]
+
+
+def test_options_that_contradict_each_other_are_told_together(file: Path) -> None:
+    options = "options = { minOffsetsPerTrigger = 9, maxOffsetsPerTrigger = 5 }\n"
+    (said,) = findings(file, HEAD + options + COPY)
+    assert said.startswith("f:5: sources.orders.options: Option 'minOffsetsPerTrigger' is 9, more than")
+
+
+def test_module_that_needs_spark_to_be_imported_is_left_until_it_runs(file: Path) -> None:
+    """Such as one with `@udf("int")` before a function, which PySpark makes only where Spark runs."""
+    for name, line in (("needing_udf", 'udf("int")(len)'), ("needing_column", 'col("x")')):
+        (file.parent / f"{name}.py").write_text(
+            f"from pyspark.sql.functions import col, udf\nX = {line}\ndef flag(frame): ...\n"
+        )
+        step = f'[[steps]]\nview = "x"\nfrom = "orders"\npython = "{name}:flag"\n'
+        found = _checked_elsewhere(file, HEAD + step + COPY.replace('"orders"', '"x"'))
+        assert found == [
+            f"f:8: warning: steps.1.python: module {name} needs a running Spark in line 2,"
+            " so that its function is only looked for when the pipeline starts"
+        ]
+
+
+def _checked_elsewhere(file: Path, text: str) -> list[str]:
+    """In a process in which no Spark runs, whatever ran in this one."""
+    file.write_text(text)
+    code = (
+        "from pathlib import Path; from tidelog.pipelines.checking import check_file;"
+        f"found = check_file(Path({str(file)!r}), is_offline=True, state_directory={str(file.parent / 'state')!r});"
+        "print(*(each.text('f') for each in found.findings), sep='\\n'); assert found.pipeline"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return ended.stdout.splitlines()
+
+
+def test_pipeline_in_python_that_needs_spark_outside_of_build_is_told_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "job_needing_spark.py"
+    file.write_text("from pyspark.sql.functions import udf\nX = udf('int')(len)\ndef build(spark): ...\n")
+    code = (
+        "from pathlib import Path; from tidelog.pipelines.checking import check_file;"
+        f"print(*(each.text('f') for each in check_file(Path({str(file)!r})).findings))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "f:2: this needs a running Spark; do it within build(spark)\n"
 
 
 def test_packages_that_are_not_installed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

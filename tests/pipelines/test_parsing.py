@@ -337,6 +337,16 @@ from = "per_minute"
         ('view = "once"', 'view = "on-ce"', "f:54: steps.4.view: 'on-ce' cannot be a view: SQL names have letters"),
         ('python = "steps:flag"', 'python = "steps.flag"', "f:46: steps.2.python: expected MODULE:FUNCTION such as"),
         ('size = "1 minute"', 'size = "1 minut"', "f:39: steps.1.window.size: expected a duration such as"),
+        (
+            'size = "1 minute"',
+            'size = "0 minutes"',
+            "f:39: steps.1.window.size: expected a duration of more than nothing",
+        ),
+        (
+            'size = "1 minute"',
+            'size = "5 s"',
+            "f:39: steps.1.window.slide: windows that begin every 30 seconds and last",
+        ),
         ('size = "1 minute", ', "", "f:39: steps.1.window: a window needs 'size', as in size = '1 minute'"),
         ('aggregate = { orders = "count(*)", revenue = "sum(amount)" }\n', "", "f:36: steps.1: a window needs what to"),
         ('from = "orders"\ndedup', "dedup", "f:53: steps.4: a step needs 'from', as in from = 'orders'"),
@@ -359,12 +369,49 @@ from = "per_minute"
         ),
         ('output_mode = "update"', 'output_mode = "upsert"', "f:77: sinks.totals.output_mode: expected append, update"),
         ('output_mode = "update"', "compact = false", "f:77: sinks.totals.compact: a sink to a topic has no 'compact'"),
+        ('output_mode = "update"', 'schema = "id int"', "f:77: sinks.totals.schema: a sink to a topic has no 'schema'"),
+        (
+            'output_mode = "update"',
+            "confluent_prefix = true",
+            "f:77: sinks.totals.confluent_prefix: format = 'json' has no 'confluent_prefix'",
+        ),
+        (
+            "confluent_prefix = true",
+            "format_options = { schema_id = 5 }",
+            "f:27: sources.payments.format_options: format = 'protobuf' has no option 'schema_id' for reading",
+        ),
         ('name = "orders-to-table"', 'name = "a/b"', "f:2: pipeline.name: 'a/b' cannot be a pipeline's name: "),
         ("[spark]", "spark = 5\n[pipeline.more]", "f:8: pipeline.more: unknown key; known are "),
     ],
 )
 def test_each_mistake_names_its_line_and_field(file: Path, old: str, new: str, said: str) -> None:
     assert any(line.startswith(said) for line in mistakes_of(file, changed(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            "confluent_prefix = true",
+            "f:9: sinks.copy.confluent_prefix: the prefix has the schema's id: format_options = {",
+        ),
+        ("format_options = { schema_id = 'x' }", "f:9: sinks.copy.format_options: schema_id is the schema's number in"),
+        (
+            "format_options = { shema_id = 5 }",
+            "f:9: sinks.copy.format_options: format = 'avro' has no option 'shema_id'",
+        ),
+        (
+            "format_options = { schema_id = 5 }\nconfluent_prefix = false",
+            "f:10: sinks.copy.confluent_prefix: without the prefix there is no place for schema_id",
+        ),
+    ],
+)
+def test_prefix_of_a_registry_is_declared_with_its_id(file: Path, keys: str, said: str) -> None:
+    text = MINIMAL + 'format = "avro"\nschema_file = "order.avsc"\n'
+    (found,) = mistakes_of(file, text + keys)
+    assert found.startswith(said)
+    file.write_text(text + "confluent_prefix = true\nformat_options = { schema_id = 5 }")
+    assert load(file)
 
 
 @pytest.mark.parametrize(

@@ -58,14 +58,14 @@ def check(pipeline: AnyPipeline, *, is_offline: bool = False, state_directory: s
 
 
 def _check_world(draft: Draft, state_directory: str, ask: AskCluster | None) -> None:
-    """Parts with mistakes in the file itself are left out: they would only cause more."""
+    """Parts with mistakes in the file itself are left out, but for their topics: they would only cause more."""
     pipeline, notes = draft.pipeline, draft.notes
     whole = _without_broken(draft)
     checks = MachineChecks(whole, notes, draft.step_positions)
     checks.check()
     check_place(pipeline, notes, state_directory)
     if ask is not None:
-        check_topics(whole, notes, ask)
+        check_topics(pipeline, notes, ask)
 
 
 def _without_broken(draft: Draft) -> Pipeline:

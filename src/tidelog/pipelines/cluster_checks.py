@@ -1,7 +1,6 @@
 """Whether the topics of a pipeline exist, and anybody answers who knows."""
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -10,6 +9,7 @@ from tidelog.pipelines.definition import Pipeline, TableSink, TopicSink, TopicSo
 from tidelog.pipelines.fields import Notes
 from tidelog.pipelines.lines import KeyPath
 from tidelog.pipelines.mistakes import nearest
+from tidelog.pipelines.parse_formats import is_legal_topic
 
 TIMEOUT_S = 5.0
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -39,14 +39,14 @@ class _Use(NamedTuple):
 
 def check_topics(pipeline: Pipeline, notes: Notes, ask: AskCluster) -> None:
     answers = _answers(pipeline, notes, ask)
-    for use in _topics_used(pipeline):
+    for use in _topics_used(pipeline, notes):
         answer = answers.get(use.bootstrap)
         if answer is not None and use.topic not in answer.topics and (use.is_read or not answer.creates_topics):
             hint = nearest(use.topic, answer.topics) or f"; `tidelog topic create {use.topic}` makes it"
             notes.complain(use.path, f"topic '{use.topic}' does not exist{hint}")
     for source in pipeline.sources:
         if isinstance(source, TopicSource) and source.pattern is not None:
-            _check_pattern(source, source.pattern, answers.get(source.bootstrap), notes)
+            _check_pattern(source, answers.get(source.bootstrap), notes)
 
 
 def _answers(pipeline: Pipeline, notes: Notes, ask: AskCluster) -> dict[str, ClusterAnswer]:
@@ -85,12 +85,17 @@ def _is_address(bootstrap: str) -> bool:
         return False
 
 
-def _topics_used(pipeline: Pipeline) -> Iterator[_Use]:
+def _topics_used(pipeline: Pipeline, notes: Notes) -> Iterator[_Use]:
+    """Names that no topic can have have been complained about."""
+    return (use for use in _all_topics_used(pipeline, notes) if is_legal_topic(use.topic))
+
+
+def _all_topics_used(pipeline: Pipeline, notes: Notes) -> Iterator[_Use]:
     for source in pipeline.sources:
         if isinstance(source, TopicSource):
             path = ("sources", source.name)
+            key = "topics" if notes.lines.has((*path, "topics")) else "topic"
             for topic in source.topics:
-                key = "topic" if len(source.topics) == 1 else "topics"
                 yield _Use((*path, key), source.bootstrap, topic, is_read=True)
             if source.dead_letter_topic:
                 yield _Use((*path, "dead_letters"), source.bootstrap, source.dead_letter_topic, is_read=False)
@@ -102,9 +107,9 @@ def _topics_used(pipeline: Pipeline) -> Iterator[_Use]:
             yield _Use(where, sink.dead_letter_bootstrap, sink.dead_letter_topic, is_read=False)
 
 
-def _check_pattern(source: TopicSource, pattern: str, answer: ClusterAnswer | None, notes: Notes) -> None:
-    if answer is not None and not any(re.fullmatch(pattern, topic) for topic in answer.topics):
-        sentence = f"no topic matches '{pattern}' yet; the source waits for one"
+def _check_pattern(source: TopicSource, answer: ClusterAnswer | None, notes: Notes) -> None:
+    if answer is not None and not any(map(source.reads, answer.topics)):
+        sentence = f"no topic matches '{source.pattern}' yet; the source waits for one"
         notes.complain(("sources", source.name, "pattern"), sentence, is_warning=True)
 
 

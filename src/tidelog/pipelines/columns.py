@@ -24,6 +24,15 @@ def columns_of_source(source: Source) -> list[str] | None:
     return columns + list(POSITION_COLUMNS) if isinstance(source, TopicSource) else columns
 
 
+def type_in_schema(source: Source, name: str) -> str | None:
+    """As it is declared; None: only Spark can tell."""
+    try:
+        columns = read_schema(source.format.schema) if source.format.schema else []
+    except BadSchema:
+        return None
+    return next((column.type for column in columns if column.name.lower() == name.lower()), None)
+
+
 def columns_of_step(step: Step) -> list[str] | None:
     if isinstance(step, WindowStep):
         return [*WINDOW_COLUMNS, *step.group, *step.aggregates]

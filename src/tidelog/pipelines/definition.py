@@ -1,10 +1,14 @@
 """What a pipeline is: sources, steps and sinks as its file declares them. Plain data that knows nothing of Spark."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
+
+SCHEMA_ID_OPTION = "schema_id"
+"""Of Avro and Protobuf that is written: the number in the prefix of Confluent's registry."""
 
 
 class FormatKind(StrEnum):
@@ -77,6 +81,10 @@ class TopicSource:
     watermark: Watermark | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of `format("tidelog")`, such as maxOffsetsPerTrigger."""
+
+    def reads(self, topic: str) -> bool:
+        """A pattern may be found anywhere in the name."""
+        return topic in self.topics if self.pattern is None else re.search(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,13 @@ def interval(text: str) -> str:
     return " ".join(f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in _parts(text))
 
 
+def some_time(text: str) -> str:
+    """The same, of more than nothing."""
+    if not duration_ms(text):
+        raise BadQuantity(f"expected a duration of more than nothing, found '{text}'")
+    return interval(text)
+
+
 def size_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     if match is None or match[2].lower() not in _SIZE_UNITS:

@@ -31,6 +31,18 @@ class Lines:
     def has(self, path: KeyPath) -> bool:
         return path in self._keys
 
+    def of_setting(self, table: KeyPath, name: str) -> KeyPath:
+        """Where a name with dots stands, which may be written with or without quotes; the table, if it does not."""
+        if (*table, name) in self._keys:
+            return (*table, name)
+        for dot in (index for index, character in enumerate(name) if character == "."):
+            outer = (*table, name[:dot])
+            if outer in self._keys:
+                inner = self.of_setting(outer, name[dot + 1 :])
+                if inner != outer:
+                    return inner
+        return table
+
     def within(self, path: KeyPath, newlines: int) -> int:
         """The line inside a string value, after so many line ends of the value."""
         return self._texts[path] + newlines if path in self._texts else self.of(path)

@@ -21,12 +21,16 @@ from tidelog.pipelines.definition import (
 from tidelog.pipelines.fields import Notes
 from tidelog.pipelines.formats.schema_files import problem_of_schema_file
 from tidelog.pipelines.lines import KeyPath
-from tidelog.pipelines.modules import BadFunction, load_function, refuse_arguments
+from tidelog.pipelines.modules import BadFunction, NeedsSpark, load_function, refuse_arguments
 from tidelog.pipelines.parse_formats import is_local
 from tidelog.pipelines.state import PipelineState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import TypeAlias
+
+    ReadOptions: TypeAlias = Callable[[Mapping[str, str]], object]
+    """Raises OptionError."""
 
 NEEDS_SPARK = "Pipelines need Spark: pip install 'tidelog[spark]'"
 SPARK_PACKAGES = ("pyspark", "pyarrow", "numba")
@@ -120,6 +124,8 @@ class MachineChecks:
         try:
             function = load_function(step.function, self._pipeline.directory)
             refuse_arguments(function, step.function, step.arguments)
+        except NeedsSpark as error:
+            self._notes.complain(path, str(error), is_warning=True)
         except BadFunction as error:
             self._notes.complain(path, str(error))
 
@@ -154,26 +160,41 @@ class MachineChecks:
 
         where = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
         fixed = {**SOMEWHERE, **where}
-        self._check_options(source.options, path, lambda: read_options({**fixed, **source.options}, is_stream=True))
+        self._check_options(source.options, path, lambda options: read_options({**fixed, **options}, is_stream=True))
 
     def _check_write_options(self, sink: TopicSink, path: KeyPath) -> None:
         from tidelog.spark.options import write_options
 
         fixed = {**SOMEWHERE, "topic": sink.topic}
-        self._check_options(sink.options, path, lambda: write_options({**fixed, **sink.options}, is_stream=True))
+        self._check_options(sink.options, path, lambda options: write_options({**fixed, **options}, is_stream=True))
 
-    def _check_options(self, options: "Mapping[str, str]", path: KeyPath, read: "Callable[[], object]") -> None:
-        from tidelog.spark.options import OptionError
+    def _check_options(self, options: "Mapping[str, str]", path: KeyPath, read: "ReadOptions") -> None:
+        """Each that is wrong by itself is told where it stands; only then do they have to go together."""
+        table: KeyPath = (*path, "options")
+        problems = {name: _problem_of_option(name, text, read) for name, text in options.items()}
+        for name, problem in problems.items():
+            if problem is not None:
+                self._notes.complain(self._notes.lines.of_setting(table, name), problem)
+        together = None if any(problems.values()) else _problem_of(options, read)
+        if together is not None:
+            self._notes.complain(table, together)
 
-        for name in options:
-            field = FIELDS_OF_OPTIONS.get(name.lower())
-            if field is not None:
-                self._notes.complain((*path, "options", name), f"this is what '{field}' is for; leave the option out")
-                return
-        try:
-            read()
-        except OptionError as error:
-            self._notes.complain((*path, "options"), str(error))
+
+def _problem_of_option(name: str, text: str, read: "ReadOptions") -> str | None:
+    field = FIELDS_OF_OPTIONS.get(name.lower())
+    if field is not None:
+        return f"this is what '{field}' is for; leave the option out"
+    return _problem_of({name: text}, read)
+
+
+def _problem_of(options: "Mapping[str, str]", read: "ReadOptions") -> str | None:
+    from tidelog.spark.options import OptionError
+
+    try:
+        read(options)
+    except OptionError as error:
+        return str(error)
+    return None
 
 
 def _check_writable(notes: Notes, path: KeyPath, what: str, location: str) -> bool:

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +20,15 @@ from tidelog.pipelines.state import PIPELINE_NAME
 CONSTANTS = ("NAME", "TRIGGER", "CHECKPOINT", "SPARK")
 """What a module may say about its pipeline, besides build(spark)."""
 
+NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"
+
 
 class BadFunction(Exception):
     """The message says what is wrong, in one sentence."""
+
+
+class NeedsSpark(BadFunction):
+    """The module cannot be imported here, and perhaps can where Spark runs."""
 
 
 @contextmanager
@@ -70,7 +77,29 @@ def _import(name: str, directory: Path) -> ModuleType:
                 ) from None
             raise BadFunction(f"module {name} cannot be imported: {error}") from error
         except (Exception, SystemExit) as error:
+            if _asks_for_spark(error):
+                place = f" in line {line}" if (line := _line_in_module(name, error)) else ""
+                raise NeedsSpark(
+                    f"module {name} needs a running Spark{place},"
+                    " so that its function is only looked for when the pipeline starts"
+                ) from error
             raise BadFunction(f"module {name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _asks_for_spark(error: BaseException) -> bool:
+    """PySpark makes columns, and types from their names, only where a session is."""
+    raised_by = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    is_question = isinstance(error, AssertionError) or NO_SESSION in str(error)
+    return is_question and raised_by.startswith("pyspark.") and not _runs_spark()
+
+
+def _runs_spark() -> bool:
+    return getattr(sys.modules["pyspark"].SparkContext, "_active_spark_context", None) is not None
+
+
+def _line_in_module(name: str, error: BaseException) -> int | None:
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == name]
+    return lines[-1] if lines else None
 
 
 # -- pipelines that are modules
@@ -91,6 +120,8 @@ def import_pipeline_module(file: Path) -> ModuleType:
             raise Mistakes(file, [Mistake(error.lineno, "", f"not Python: {error.msg}")]) from None
         except (Exception, SystemExit) as error:
             sentence = f"the module cannot be imported: {type(error).__name__}: {error}"
+            if _asks_for_spark(error):
+                sentence = "this needs a running Spark; do it within build(spark)"
             raise Mistakes(file, [Mistake(_line_in(file, error), "", sentence)]) from error
     return module
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
 from tidelog.pipelines.columns import RESERVED_COLUMNS
 from tidelog.pipelines.ddl import BadSchema, read_schema
-from tidelog.pipelines.definition import Format, FormatKind
+from tidelog.pipelines.definition import SCHEMA_ID_OPTION, Format, FormatKind
 from tidelog.pipelines.fields import Fields
-from tidelog.pipelines.mistakes import listed
+from tidelog.pipelines.mistakes import listed, nearest
 
 TOPIC_FORMATS = (FormatKind.RAW, FormatKind.JSON, FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.CSV)
 FILE_FORMATS = (FormatKind.CSV, FormatKind.JSON, FormatKind.PARQUET)
@@ -63,9 +63,13 @@ def read_topic(fields: Fields, key: str) -> str | None:
     return name
 
 
+def is_legal_topic(name: str) -> bool:
+    return TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
 def refuse_illegal_topics(fields: Fields, key: str, names: tuple[str, ...]) -> None:
     for name in names:
-        if not TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        if not is_legal_topic(name):
             fields.complain(key, f"'{name}' cannot be a topic: letters, digits, '.', '_' and '-' make a name")
 
 
@@ -97,12 +101,42 @@ def read_format_of_files(fields: Fields, surroundings: Surroundings, path: str, 
 
 
 def read_format_of_topic_sink(fields: Fields, surroundings: Surroundings) -> Format:
-    return _with_schema_file(fields, _read(fields, surroundings, FormatKind.JSON, TOPIC_FORMATS))
+    """Without a schema: it writes the columns of its view."""
+    format_ = _read(fields, surroundings, FormatKind.JSON, TOPIC_FORMATS, has_schema=False)
+    _check_schema_id(fields, format_)
+    return _with_schema_file(fields, format_)
 
 
-def _read(fields: Fields, surroundings: Surroundings, default: FormatKind, among: tuple[FormatKind, ...]) -> Format:
+def _check_schema_id(fields: Fields, format_: Format) -> None:
+    if format_.kind not in WITH_SCHEMA_FILE:
+        return
+    schema_id = format_.options.get(SCHEMA_ID_OPTION)
+    if schema_id is None and format_.confluent_prefix:
+        fields.complain(
+            "confluent_prefix", f"the prefix has the schema's id: format_options = {{ {SCHEMA_ID_OPTION} = 1 }}"
+        )
+    if schema_id is not None and not schema_id.isdecimal():
+        fields.complain(
+            "format_options", f"{SCHEMA_ID_OPTION} is the schema's number in the registry, not '{schema_id}'"
+        )
+    if schema_id is not None and format_.confluent_prefix is False:
+        fields.complain(
+            "confluent_prefix", f"without the prefix there is no place for {SCHEMA_ID_OPTION}; leave one out"
+        )
+
+
+def _read(
+    fields: Fields,
+    surroundings: Surroundings,
+    default: FormatKind,
+    among: tuple[FormatKind, ...],
+    *,
+    has_schema: bool = True,
+) -> Format:
     kind = fields.choice("format", FormatKind, default, among)
     for key, kinds in KINDS_WITH.items():
+        if key == "schema" and not has_schema:
+            continue
         if fields.has(key) and kind not in kinds and _is_clear(fields):
             possible = [str(each) for each in among if each in kinds]
             remedy = f"it is for {listed(possible)}" if possible else "it is not for files"
@@ -110,12 +144,26 @@ def _read(fields: Fields, surroundings: Surroundings, default: FormatKind, among
     schema_file = fields.text("schema_file")
     return Format(
         kind=kind,
-        schema=_schema(fields),
+        schema=_schema(fields) if has_schema else None,
         schema_file=Path(located(schema_file, surroundings.directory)) if schema_file else None,
         message=fields.text("message"),
         confluent_prefix=fields.flag("confluent_prefix"),
-        options=fields.settings("format_options"),
+        options=_options(fields, kind, is_sink=not has_schema),
     )
+
+
+def _options(fields: Fields, kind: FormatKind, *, is_sink: bool) -> dict[str, str]:
+    """Those of Spark's own readers and writers are Spark's to know."""
+    options = fields.settings("format_options")
+    if kind in (FormatKind.RAW, *WITH_SCHEMA_FILE) and _is_clear(fields):
+        known = [SCHEMA_ID_OPTION] if is_sink and kind in WITH_SCHEMA_FILE else []
+        for name in options:
+            if name not in known:
+                side = "writing" if is_sink else "reading"
+                fields.complain(
+                    "format_options", f"format = '{kind}' has no option '{name}' for {side}{nearest(name, known)}"
+                )
+    return options
 
 
 def _is_clear(fields: Fields) -> bool:

@@ -50,7 +50,7 @@ def _topic_sink(name: str, of: str, fields: Fields, surroundings: Surroundings) 
         output_mode=_output_mode(fields),
         options=fields.settings("options"),
     )
-    fields.finish(TABLE_ONLY)
+    fields.finish((*TABLE_ONLY, "schema"))
     return sink
 
 

@@ -74,6 +74,7 @@ def _pattern(fields: Fields) -> str | None:
         re.compile(text or "")
     except re.error as error:
         fields.complain("pattern", f"'{text}' is not a regular expression: {error}")
+        return None
     return text
 
 

@@ -3,7 +3,7 @@
 import re
 
 from tidelog.pipelines.definition import DeduplicateStep, PythonStep, SqlStep, Step, WindowStep
-from tidelog.pipelines.durations import interval
+from tidelog.pipelines.durations import duration_ms, some_time
 from tidelog.pipelines.fields import Fields
 
 KINDS = ("sql", "python", "window", "deduplicate")
@@ -59,8 +59,10 @@ def _window(view: str, fields: Fields) -> WindowStep:
 def _window_of(table: Fields) -> tuple[str, str, str | None]:
     column = table.required("column", "'at'")
     table.required("size", "'1 minute'")
-    size = table.quantity("size", interval) or ""
-    slide = table.quantity("slide", interval)
+    size = table.quantity("size", some_time) or ""
+    slide = table.quantity("slide", some_time)
+    if size and slide and duration_ms(slide) > duration_ms(size):
+        table.complain("slide", f"windows that begin every {slide} and last {size} leave out what is between them")
     table.finish()
     return column, size, slide
 

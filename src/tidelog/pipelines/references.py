@@ -1,10 +1,9 @@
 """Whether the parts of a pipeline fit together: views that are read, cycles, watermarks, columns. No I/O."""
 
-import re
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from tidelog.pipelines.columns import columns_of_source, columns_of_step
+from tidelog.pipelines.columns import columns_of_source, columns_of_step, type_in_schema
 from tidelog.pipelines.definition import (
     DeduplicateStep,
     FileSource,
@@ -22,6 +21,13 @@ from tidelog.pipelines.fields import Notes
 from tidelog.pipelines.lines import KeyPath
 from tidelog.pipelines.mistakes import listed, nearest
 from tidelog.pipelines.sql_names import views_read_by
+
+TIME_TYPES = ("timestamp", "timestamp_ltz", "timestamp_ntz")
+SQL_WORDS = frozenset(
+    {"null", "true", "false", "user", "current_user", "session_user", "current_date", "current_time"}
+    | {"current_timestamp", "localtimestamp", "current_catalog", "current_database", "current_schema"}
+)
+"""Names that are expressions by themselves."""
 
 
 def reads(step: Step) -> list[str]:
@@ -183,7 +189,7 @@ class _References:
     def _check_loops(self) -> None:
         for source in self._pipeline.sources:
             letters = source.dead_letter_topic if isinstance(source, TopicSource) else None
-            if letters is not None and _is_read_by(source, letters):
+            if letters is not None and isinstance(source, TopicSource) and source.reads(letters):
                 sentence = "is read by this source, so that its dead letters come back without end; name another topic"
                 self._notes.complain(("sources", source.name, "dead_letters"), f"'{letters}' {sentence}")
         for sink in self._pipeline.sinks:
@@ -193,7 +199,7 @@ class _References:
 
     def _feeds(self, view: str, sink: TopicSink) -> bool:
         source = self._sources.get(view)
-        return getattr(source, "bootstrap", None) == sink.bootstrap and _is_read_by(source, sink.topic)
+        return isinstance(source, TopicSource) and source.bootstrap == sink.bootstrap and source.reads(sink.topic)
 
     # -- columns, as far as they are known without Spark
 
@@ -202,9 +208,12 @@ class _References:
             if source.watermark is not None:
                 path = ("sources", source.name, "watermark", "column")
                 self._check_column(source.watermark.column, columns_of_source(source), path, source.name)
+                self._check_time(source, source.watermark.column, path)
         for step in self._pipeline.steps:
             if isinstance(step, WindowStep | DeduplicateStep):
                 self._check_columns_of_step(step, self._columns(step.of, set()))
+        for sink in self._pipeline.sinks:
+            self._check_columns_of_sink(sink, self._columns(sink.of, set()))
 
     def _check_columns_of_step(self, step: WindowStep | DeduplicateStep, known: list[str] | None) -> None:
         if isinstance(step, DeduplicateStep):
@@ -214,6 +223,20 @@ class _References:
         self._check_column(step.column, known, (*self._path(step, "window"), "column"), step.of)
         for column in step.group:
             self._check_column(column, known, self._path(step, "group"), step.of)
+
+    def _check_columns_of_sink(self, sink: Sink, known: list[str] | None) -> None:
+        if isinstance(sink, TopicSink):
+            if sink.key is not None and sink.key.lower() not in SQL_WORDS:
+                self._check_column(sink.key, known, ("sinks", sink.name, "key"), sink.of)
+            return
+        for part in sink.partition_by:
+            if part.expression is None:
+                self._check_column(part.name, known, ("sinks", sink.name, "partition_by"), sink.of)
+
+    def _check_time(self, source: Source, column: str, path: KeyPath) -> None:
+        found = type_in_schema(source, column)
+        if found is not None and found not in TIME_TYPES:
+            self._notes.complain(path, f"'{column}' is a {found}, and a watermark needs a timestamp")
 
     def _check_column(self, column: str, known: list[str] | None, path: KeyPath, view: str) -> None:
         if known is None or not column.isidentifier() or column.lower() in map(str.lower, known):
@@ -231,17 +254,6 @@ class _References:
         if isinstance(step, DeduplicateStep):
             return self._columns(step.of, seen | {name})
         return None if step is None else columns_of_step(step)
-
-
-def _is_read_by(source: Source | None, topic: str) -> bool:
-    if not isinstance(source, TopicSource):
-        return False
-    if source.pattern is None:
-        return topic in source.topics
-    try:
-        return re.fullmatch(source.pattern, topic) is not None
-    except re.error:
-        return False
 
 
 def _is_appending(sink: Sink) -> bool:

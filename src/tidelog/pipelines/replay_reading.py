@@ -1,7 +1,6 @@
 """Reads topics again for a replay: ranges of offsets, through the pipeline's own steps, as a batch."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -96,12 +95,8 @@ def plan_further(pipeline: Pipeline, after: Positions, until: Positions) -> Rang
 def ends_by_source(pipeline: Pipeline, ends: Mapping[TopicPartition, int]) -> list[tuple[TopicSource, Offsets]]:
     """Each source of which something was read, with its ends."""
     sources = [source for source in pipeline.sources if isinstance(source, TopicSource)]
-    found = [(source, {key: end for key, end in ends.items() if _reads(source, key.topic)}) for source in sources]
+    found = [(source, {key: end for key, end in ends.items() if source.reads(key.topic)}) for source in sources]
     return [(source, own) for source, own in found if own]
-
-
-def _reads(source: TopicSource, topic: str) -> bool:
-    return topic in source.topics if source.pattern is None else re.search(source.pattern, topic) is not None
 
 
 def _ask(source: TopicSource, end: Offsets, until: Positions, start: Start) -> LogFacts:
