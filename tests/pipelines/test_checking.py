@@ -393,6 +393,17 @@ startingOffsets = "latest"
     ]
 
 
+def test_options_without_effect_are_warnings_and_nothing_is_logged(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = HEAD + 'options = { groupIdPrefix = "x" }\n' + COPY + "options = { kafka.linger.ms = 5 }\n"
+    assert findings(file, text) == [
+        "f:5: warning: sources.orders.options.groupIdPrefix: Option 'groupIdPrefix' is known, but has no effect",
+        "f:9: warning: sinks.copy.options.kafka.linger.ms: Option 'kafka.linger.ms' is known, but has no effect",
+    ]
+    assert caplog.records == []
+
+
 def test_options_that_contradict_each_other_are_told_together(file: Path) -> None:
     options = "options = { minOffsetsPerTrigger = 9, maxOffsetsPerTrigger = 5 }\n"
     (said,) = findings(file, HEAD + options + COPY)

@@ -94,6 +94,18 @@ CASES: list[tuple[str, Failure]] = [
         ),
     ),
     (
+        ANALYSIS.replace("line 1 pos 7", "line 12 pos 7"),
+        Failure(
+            "A column, variable, or function parameter with name `amuont` cannot be resolved."
+            " Did you mean one of the following? [`amount`, `at`] (line 12 of the SQL)"
+        ),
+    ),
+    (
+        "ParseException: \n[PARSE_SYNTAX_ERROR] Syntax error at or near 'BY'. SQLSTATE: 42601 (line 4, pos 5)\n\n"
+        "== SQL ==\nSELECT customer,\n  count(*)\nFROM orders\nGRUP BY customer\n-----^^^\n",
+        Failure("Syntax error at or near 'BY' (line 4 of the SQL)"),
+    ),
+    (
         "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function: "
         + IN_FOREACH_BATCH.format(error=f"pyspark.errors.exceptions.captured.{ANALYSIS}"),
         Failure(

@@ -180,6 +180,7 @@ def _python_error(text: str) -> Failure | None:
 
 SPARK_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
 END_OF_MESSAGE = re.compile(r"\.? SQLSTATE|; line \d|\n\n")
+PLACE_IN_SQL = re.compile(r"[(;] ?line (\d+),? pos \d+")
 WRAPPERS = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF"})
 """Classes of errors that only say where another one came from."""
 
@@ -188,8 +189,14 @@ def _spark_error(text: str) -> Failure | None:
     for found in SPARK_CLASS.finditer(text):
         if found[1] not in WRAPPERS:
             message = END_OF_MESSAGE.split(text[found.end() :], maxsplit=1)[0]
-            return Failure(" ".join(message.split()).rstrip(".;"))
+            return Failure(" ".join(message.split()).rstrip(".;") + _line_of_sql(text[found.end() :]))
     return None
+
+
+def _line_of_sql(text: str) -> str:
+    """Worth telling where there are several; the place stands in the line that ends the message."""
+    place = PLACE_IN_SQL.search(text.partition("SQLSTATE")[2].partition("\n")[0])
+    return f" (line {place[1]} of the SQL)" if place and place[1] != "1" else ""
 
 
 JAVA_ERROR = re.compile(r"^: (?:[\w$]+\.)+[\w$]+: (.+)$", re.MULTILINE)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeAlias
 
-    ReadOptions: TypeAlias = Callable[[Mapping[str, str]], object]
-    """Raises OptionError."""
+    ReadOptions: TypeAlias = Callable[[Mapping[str, str]], list[str]]
+    """Tells those without effect; raises OptionError."""
 
 NEEDS_SPARK = "Pipelines need Spark: pip install 'tidelog[spark]'"
 SPARK_PACKAGES = ("pyspark", "pyarrow", "numba")
@@ -156,45 +156,46 @@ class MachineChecks:
     # -- options of format("tidelog")
 
     def _check_read_options(self, source: TopicSource, path: KeyPath) -> None:
-        from tidelog.spark.options import read_options
+        from tidelog.spark.options import without_effect_in_stream
 
         where = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
         fixed = {**SOMEWHERE, **where}
-        self._check_options(source.options, path, lambda options: read_options({**fixed, **options}, is_stream=True))
+        self._check_options(source.options, path, lambda options: without_effect_in_stream({**fixed, **options}))
 
     def _check_write_options(self, sink: TopicSink, path: KeyPath) -> None:
-        from tidelog.spark.options import write_options
+        from tidelog.spark.options import without_effect_in_sink
 
         fixed = {**SOMEWHERE, "topic": sink.topic}
-        self._check_options(sink.options, path, lambda options: write_options({**fixed, **options}, is_stream=True))
+        self._check_options(sink.options, path, lambda options: without_effect_in_sink({**fixed, **options}))
 
     def _check_options(self, options: "Mapping[str, str]", path: KeyPath, read: "ReadOptions") -> None:
-        """Each that is wrong by itself is told where it stands; only then do they have to go together."""
+        """Each that is wrong by itself is told where it stands; if there is none, they have to go together."""
         table: KeyPath = (*path, "options")
-        problems = {name: _problem_of_option(name, text, read) for name, text in options.items()}
-        for name, problem in problems.items():
-            if problem is not None:
-                self._notes.complain(self._notes.lines.of_setting(table, name), problem)
-        together = None if any(problems.values()) else _problem_of(options, read)
-        if together is not None:
-            self._notes.complain(table, together)
+        are_good = [self._is_good_option(name, text, table, read) for name, text in options.items()]
+        if not all(are_good):
+            return
+        from tidelog.spark.options import OptionError
 
+        try:
+            read(options)
+        except OptionError as error:
+            self._notes.complain(table, str(error))
 
-def _problem_of_option(name: str, text: str, read: "ReadOptions") -> str | None:
-    field = FIELDS_OF_OPTIONS.get(name.lower())
-    if field is not None:
-        return f"this is what '{field}' is for; leave the option out"
-    return _problem_of({name: text}, read)
+    def _is_good_option(self, name: str, text: str, table: KeyPath, read: "ReadOptions") -> bool:
+        from tidelog.spark.options import OptionError
 
-
-def _problem_of(options: "Mapping[str, str]", read: "ReadOptions") -> str | None:
-    from tidelog.spark.options import OptionError
-
-    try:
-        read(options)
-    except OptionError as error:
-        return str(error)
-    return None
+        place = self._notes.lines.of_setting(table, name)
+        field = FIELDS_OF_OPTIONS.get(name.lower())
+        try:
+            without_effect = [] if field else read({name: text})
+        except OptionError as error:
+            self._notes.complain(place, str(error))
+            return False
+        if field:
+            self._notes.complain(place, f"this is what '{field}' is for; leave the option out")
+        if without_effect:
+            self._notes.complain(place, f"Option '{name}' is known, but has no effect", is_warning=True)
+        return field is None
 
 
 def _check_writable(notes: Notes, path: KeyPath, what: str, location: str) -> bool:

@@ -23,11 +23,14 @@ class GivenOptions:
         """Settings of Kafka's clients, by name without the prefix."""
         self.checkpoint: str | None = None
         """Where Spark keeps the query's own progress."""
-        self._without_effect: list[str] = []
+        self.without_effect: list[str] = []
+        """Names that are known, and change nothing in such a query."""
         for name, text in options.items():
             self._take(name, text)
-        if self._without_effect:
-            log.warning("options without effect: names=%s query=%s", ",".join(self._without_effect), query.value)
+
+    def warn(self) -> None:
+        if self.without_effect:
+            log.warning("options without effect: names=%s query=%s", ",".join(self.without_effect), self._query.value)
 
     def get(self, name: str, default: Any = None) -> Any:
         """What an option means, by its documented name."""
@@ -55,7 +58,7 @@ class GivenOptions:
         if self._query in option.queries and option.has_effect:
             self._values[option.name] = value
         else:
-            self._without_effect.append(option.name)
+            self.without_effect.append(option.name)
 
     def _take_kafka(self, name: str, text: str) -> None:
         refuse(name, text)
@@ -64,7 +67,7 @@ class GivenOptions:
         if name in known and known[name].is_for(side):
             self.kafka[name] = text
         elif name in known or name in WITHOUT_EFFECT:
-            self._without_effect.append(PREFIX + name)
+            self.without_effect.append(PREFIX + name)
         elif name != SECURITY_PROTOCOL:  # what remains of it is PLAINTEXT
             raise _unknown(PREFIX + name, self._query)
 

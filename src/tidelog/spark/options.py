@@ -23,7 +23,16 @@ from tidelog.spark.option_values import (
 from tidelog.spark.planning import Limits
 from tidelog.types import TopicPartition
 
-__all__ = ["OptionError", "ReadOptions", "WriteOptions", "read_options", "wants_headers", "write_options"]
+__all__ = [
+    "OptionError",
+    "ReadOptions",
+    "WriteOptions",
+    "read_options",
+    "wants_headers",
+    "without_effect_in_sink",
+    "without_effect_in_stream",
+    "write_options",
+]
 
 DRIVER_READ_ROWS = 20_000
 
@@ -75,6 +84,19 @@ class WriteOptions:
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     """Raises OptionError. Names may be written in any case."""
     given = GivenOptions(options, Query.STREAM if is_stream else Query.BATCH)
+    found = _read_options(given, is_stream=is_stream)
+    given.warn()
+    return found
+
+
+def without_effect_in_stream(options: Mapping[str, str]) -> list[str]:
+    """Raises OptionError for what a stream cannot be read with."""
+    given = GivenOptions(options, Query.STREAM)
+    _read_options(given, is_stream=True)
+    return given.without_effect
+
+
+def _read_options(given: GivenOptions, *, is_stream: bool) -> ReadOptions:
     found = ReadOptions(
         bootstrap=_bootstrap(given),
         subscription=_subscription(given),
@@ -97,6 +119,19 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
 def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
     """Raises OptionError. Streams and batches are written with the same options."""
     given = GivenOptions(options, Query.WRITE)
+    found = _write_options(given, is_stream=is_stream)
+    given.warn()
+    return found
+
+
+def without_effect_in_sink(options: Mapping[str, str]) -> list[str]:
+    """Raises OptionError for what a stream cannot be written with."""
+    given = GivenOptions(options, Query.WRITE)
+    _write_options(given, is_stream=True)
+    return given.without_effect
+
+
+def _write_options(given: GivenOptions, *, is_stream: bool) -> WriteOptions:
     client = client_settings(given.kafka, Side.WRITE)
     found = WriteOptions(
         bootstrap=_bootstrap(given),
