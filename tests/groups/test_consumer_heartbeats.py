@@ -21,13 +21,18 @@ from tidelog.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
+from tidelog.groups.caller import Caller
 from tidelog.groups.consumer.replaying import GROUP_KEY
 from tidelog.groups.group import Membership
 from tidelog.groups.settings import GroupSettings
 from tidelog.protocol.internal.versioned import version_of
 from tidelog.protocol.messages.consumer_group_heartbeat import TopicPartitions
-from tidelog.protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from tidelog.replicated.memory_shard import Written
+from tidelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tidelog.replicated.memory_shard import MemoryReply, Written
 
 
 @pytest.fixture
@@ -442,6 +447,32 @@ def test_offsets_are_committed_in_the_member_epoch(coordinator: Coordinator) -> 
 def commit_of(topic_id: bytes, partition: int) -> list[OffsetCommitRequestTopic]:
     wanted = OffsetCommitRequestPartition(partition_index=partition, committed_offset=1)
     return [OffsetCommitRequestTopic(name="a", topic_id=topic_id, partitions=[wanted])]
+
+
+def test_offsets_stay_of_what_members_read_by_name_or_by_pattern_and_others_expire(cluster: Cluster) -> None:
+    for name in ("by-pattern", "left"):
+        cluster.create_topic(name, 1)
+    settings = GroupSettings(group_initial_rebalance_delay_ms=0, offsets_retention_minutes=20)
+    coordinator = Coordinator(cluster, settings)
+    places = [
+        OffsetCommitRequestTopic(name=name, partitions=[OffsetCommitRequestPartition(0, committed_offset=1)])
+        for name in ("a", "by-pattern", "left")
+    ]
+    commit = OffsetCommitRequest(
+        group_id=GROUP, generation_id_or_member_epoch=-1, member_id="", topics=places, retention_time_ms=-1
+    )
+    reply = MemoryReply()
+    coordinator.shard.perform(
+        lambda machine, effects: machine.offsets.commit(commit, Caller("client", "/", 9), reply, effects)
+    )
+    coordinator.join("m1", ["a"])
+    epoch = coordinator.join("m2", None, subscribed_topic_regex="by-.*").member_epoch
+    for _ in range(62):
+        coordinator.heartbeat("m1", coordinator.group.members["m1"].epoch)
+        coordinator.heartbeat("m2", epoch)
+        coordinator.shard.advance(30_000)
+    assert set(coordinator.group.members) == {"m1", "m2"}
+    assert set(coordinator.shard.machine.offsets.committed.of_group(GROUP)) == {"a", "by-pattern"}
 
 
 def test_an_earlier_epoch_will_do_for_what_a_member_has_had_since(coordinator: Coordinator, cluster: Cluster) -> None:

@@ -305,9 +305,9 @@ class TestExpiry:
         clients.shard.advance(25 * MINUTE_MS)
         assert clients.fetch_all() == {(TOPIC, 0): 5, ("payments", 0): 6}
         clients.shard.advance(4 * MINUTE_MS)
-        clients.commit(5, member=member, generation=generation)
+        clients.commit(7, partition=1, member=member, generation=generation)  # which keeps its session
         clients.shard.advance(2 * MINUTE_MS)
-        assert clients.fetch_all() == {(TOPIC, 0): 5}
+        assert clients.fetch_all() == {(TOPIC, 0): 5, (TOPIC, 1): 7}
 
     def test_old_consumers_say_how_long_their_offsets_are_to_be_kept(self, clients: Clients) -> None:
         clients.commit(5, retention_ms=30 * MINUTE_MS, version=4)
