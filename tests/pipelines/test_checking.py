@@ -404,6 +404,19 @@ def test_options_without_effect_are_warnings_and_nothing_is_logged(
     assert caplog.records == []
 
 
+def test_options_of_formats_that_spark_would_pass_over_are_warnings(file: Path) -> None:
+    source = HEAD + 'format_options = { allowComents = true, mode = "FAILFAST", DATEFORMAT = "yyyy" }\n'
+    sink = COPY + 'format = "csv"\nformat_options = { seperator = ";", header = true }\n'
+    assert [line.partition(": warning: ")[2] for line in findings(file, source + sink)] == [
+        "sources.orders.format_options.allowComents: Spark does not know 'allowComents' of JSON;"
+        " did you mean 'allowComments'?",
+        "sources.orders.format_options.mode: 'mode' has no effect: bad_records says what becomes of records that do not"
+        " parse",
+        "sinks.copy.format_options.seperator: Spark does not know 'seperator' of CSV",
+        "sinks.copy.format_options.header: 'header' has no effect: a record of a topic has no line of names",
+    ]
+
+
 def test_options_that_contradict_each_other_are_told_together(file: Path) -> None:
     options = "options = { minOffsetsPerTrigger = 9, maxOffsetsPerTrigger = 5 }\n"
     (said,) = findings(file, HEAD + options + COPY)

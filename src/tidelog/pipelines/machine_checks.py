@@ -23,6 +23,7 @@ from tidelog.pipelines.formats.schema_files import problem_of_schema_file
 from tidelog.pipelines.lines import KeyPath
 from tidelog.pipelines.modules import BadFunction, NeedsSpark, load_function, refuse_arguments
 from tidelog.pipelines.parse_formats import is_local
+from tidelog.pipelines.spark_format_options import doubts
 from tidelog.pipelines.state import PipelineState
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class MachineChecks:
         for source in self._pipeline.sources:
             path: KeyPath = ("sources", source.name)
             self._check_format(source.format, path)
+            self._check_format_options(source.format, path, is_of_topic=isinstance(source, TopicSource))
             if isinstance(source, TopicSource):
                 self._check_read_options(source, path)
             else:
@@ -94,6 +96,7 @@ class MachineChecks:
         for sink in self._pipeline.sinks:
             if isinstance(sink, TopicSink):
                 self._check_format(sink.format, ("sinks", sink.name))
+                self._check_format_options(sink.format, ("sinks", sink.name), is_of_topic=True)
                 self._check_write_options(sink, ("sinks", sink.name))
             else:
                 self._check_table(sink, ("sinks", sink.name, sink.kind))
@@ -109,6 +112,11 @@ class MachineChecks:
             problem = problem_of_schema_file(format_, format_.schema_file)
             if problem is not None:
                 self._notes.complain((*path, "schema_file"), problem)
+
+    def _check_format_options(self, format_: Format, path: KeyPath, *, is_of_topic: bool) -> None:
+        for name, doubt in doubts(format_, is_of_topic=is_of_topic):
+            place = self._notes.lines.of_setting((*path, "format_options"), name)
+            self._notes.complain(place, doubt, is_warning=True)
 
     def _check_files(self, source: FileSource, path: KeyPath) -> None:
         if not is_local(source.path) or glob.glob(source.path):
