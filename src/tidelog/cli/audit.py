@@ -98,6 +98,7 @@ def _spark_runner(master: str | None) -> "Iterator[Runner]":
     from tidelog.audit.directories import CannotAudit
     from tidelog.audit.job import SparkRunner
     from tidelog.spark import session
+    from tidelog.spark.java import WrongJava
 
     try:
         spark = session("tidelog audit", master, SPARK_SETTINGS)
@@ -108,6 +109,8 @@ def _spark_runner(master: str | None) -> "Iterator[Runner]":
             spark.stop()
     except (PySparkException, Py4JError) as error:
         raise CannotAudit(f"Spark failed: {_reason(str(error))}") from error
+    except WrongJava as error:
+        raise CannotAudit(str(error)) from error
 
 
 def _reason(text: str) -> str:

@@ -25,6 +25,7 @@ from tidelog.pipelines.modules import BadFunction, NeedsSpark, load_function, re
 from tidelog.pipelines.parse_formats import is_local
 from tidelog.pipelines.spark_format_options import doubts
 from tidelog.pipelines.state import PipelineState
+from tidelog.spark.java import problem_of_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,6 +66,9 @@ def has_spark() -> bool:
 def check_spark(notes: Notes) -> None:
     if not has_spark():
         notes.complain((), NEEDS_SPARK)
+    problem = problem_of_java()
+    if problem is not None:
+        notes.complain((), problem)
 
 
 def check_place(pipeline: AnyPipeline, notes: Notes, state_directory: str) -> None:

