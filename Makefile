@@ -12,6 +12,7 @@ CLUSTER ?=
 SPARK ?=
 GROUPS ?=
 KILLS ?= 20
+ROUNDS ?= 1
 DISTURBANCES ?= 12
 SEED ?=
 
@@ -55,8 +56,8 @@ bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three
 compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka
 	@$(BIN)/python -m compat.run
 
-kills: $(DEV) ## Kill drivers, executors, workers and brokers of queries under load (KILLS=20 SEED=7); each record must be there once
-	@$(BIN)/python -m tests.kills.run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+kills: $(DEV) ## Kill drivers, executors, workers and brokers of queries under load (KILLS=20 SEED=7; ROUNDS=3: at each step thrice); each record must be there once
+	@$(BIN)/python -m tests.kills.run --rounds $(ROUNDS) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 churn: $(DEV) ## Kill and stop members of groups, transactional workers and brokers at random (DISTURBANCES=12 SEED=7)
 	@$(BIN)/python -m tests.churn.run --disturbances $(DISTURBANCES) $(if $(SEED),--seed $(SEED))
