@@ -121,8 +121,9 @@ async function consume({ topic, partition, offset, count, isolation }) {
   return taken.map(fromMessage)
 }
 
+// It stays with a leader that does not answer, and asks for another one only when that broker is back and refuses.
 async function openTransactions({ writer, transactional_id: transactionalId }) {
-  const producer = new Producer({ ...common, idempotent: true, transactionalId })
+  const producer = new Producer({ ...common, retries: 100, idempotent: true, transactionalId })
   writers.set(writer, { producer })
   return null
 }
