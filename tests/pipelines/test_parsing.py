@@ -251,6 +251,15 @@ def test_addresses_of_stores_are_not_paths(file: Path) -> None:
 # -- mistakes
 
 
+def test_home_directories_are_known_and_other_tildes_are_names(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    for written, meant in (("~/orders", "/home/me/orders"), ("~nobody-knows/x", f"{file.parent}/~nobody-knows/x")):
+        file.write_text(MINIMAL.replace('topic = "copy"', f'delta = "{written}"'))
+        (sink,) = load(file).sinks
+        assert isinstance(sink, TableSink)
+        assert sink.location == meant
+
+
 def test_all_mistakes_are_told_at_once_by_line(file: Path) -> None:
     text = """\
 [pipeline]

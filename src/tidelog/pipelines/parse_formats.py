@@ -40,7 +40,7 @@ def located(text: str, directory: Path) -> str:
     """Relative paths begin at the pipeline's file; addresses of stores (s3://...) stay as they are."""
     if _ADDRESS_OF_STORE.match(text):
         return text
-    return os.path.normpath(directory / Path(text).expanduser())
+    return os.path.normpath(directory / os.path.expanduser(text))
 
 
 def is_local(location: str) -> bool:
