@@ -14,6 +14,7 @@ from tests.audit.written_logs import WrittenBroker, batches, flip
 from tests.cli.process import tidelog
 from tidelog.audit.auditing import LocalRunner, Runner
 from tidelog.cli.audit import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, add_command, run_on
+from tidelog.types import TopicPartition
 
 
 @contextmanager
@@ -53,7 +54,19 @@ def test_findings_end_with_2_and_are_printed(data: Path, capsys: pytest.CaptureF
         f"  {file} byte 0",
         "1 finding in 1 of 1 partition on broker 2",
     ]
+    WrittenBroker(data, 4).write(batches(12), partition=TopicPartition("payments", 0))
     assert run(str(data), "--topic", "pay*") == EXIT_CLEAN
+
+
+def test_topics_that_are_not_there_are_no_clean_topics(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for patterns, wrong, hint in (
+        (["oders"], "oders", "; did you mean 'orders'?"),
+        (["orders", "pay*"], "pay*", ""),
+    ):
+        arguments = [part for pattern in patterns for part in ("--topic", pattern)]
+        assert run(str(data), *arguments) == EXIT_FAILED
+        said = capsys.readouterr()
+        assert (said.out, said.err) == ("", f"tidelog audit: --topic {wrong}: there is no such topic{hint}\n")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import io
 import urllib.request
+from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -36,7 +37,7 @@ def progress(rows: int = 12_345, uptime_s: float = 65.0, partitions: int = 2) ->
 
 
 def test_the_picture_shows_queries_and_partitions() -> None:
-    assert picture(progress(), rows=40) == [
+    assert picture(progress(), rows=40, columns=120) == [
         "shop  running for 65 s, 2 dead letters",
         "",
         "QUERY                STATE     IN/S  OUT/S    READ  WRITTEN  BATCHES  LAST BATCH  LAG  STATE ROWS",
@@ -50,9 +51,22 @@ def test_the_picture_shows_queries_and_partitions() -> None:
 
 
 def test_the_partitions_furthest_behind_are_shown_where_there_is_little_room() -> None:
-    lines = picture(progress(partitions=50), rows=12)
+    lines = picture(progress(partitions=50), rows=12, columns=120)
     assert lines[-1].startswith("... and ")
     assert lines[-2].startswith("orders-49")
+
+
+def test_what_matters_less_is_left_out_of_a_narrow_picture() -> None:
+    assert picture(progress(), rows=40, columns=90)[2:5] == [
+        "QUERY                STATE     IN/S  OUT/S  LAST BATCH  LAG  STATE ROWS",
+        "table                running  1,234    2.5      213 ms   10  3 (2.0 kB)",
+        "orders.dead-letters  waiting      0      0           -    -           -  1 restart",
+    ]
+    stateless = replace(progress(), queries=progress().queries[1:])
+    assert picture(stateless, rows=40, columns=100)[2:4] == [
+        "QUERY                STATE    IN/S  OUT/S  READ  WRITTEN  BATCHES  LAST BATCH  LAG",
+        "orders.dead-letters  waiting     0      0     0        2        0           -    -  1 restart",
+    ]
 
 
 def test_a_terminal_is_drawn_over() -> None:

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from tidelog.audit.comparing import Side, by_topic_id, cuts_of, differences, judge_difference
-from tidelog.audit.directories import find_log_dirs, reread_checkpoints, survey, topic_filter
+from tidelog.audit.directories import (
+    Survey,
+    find_log_dirs,
+    refuse_unknown_topics,
+    reread_checkpoints,
+    survey,
+    topic_filter,
+)
 from tidelog.audit.facts import LARGEST_OFFSET, LogDir, OffsetRange, PlacedBatch, Replica, SegmentFacts
 from tidelog.audit.finding import Finding, Kind, finding_of
 from tidelog.audit.findings import judge_replica
@@ -64,13 +71,15 @@ class Audit:
 
 def audit(options: AuditOptions, runner: Runner, pause: Callable[[float], None] = time.sleep) -> Audit:
     log_dirs = find_log_dirs(options.paths)
-    found = _look(log_dirs, options, runner, topic_filter(options.topics))
+    surveyed = survey(log_dirs, topic_filter(options.topics))
+    refuse_unknown_topics(options.topics, surveyed, log_dirs)
+    found = _look(surveyed, options, runner)
     for _ in range(LOOKS - 1):
         doubtful = _doubtful(found)
         if not doubtful:
             break
         pause(PAUSE_S)
-        again = _look(log_dirs, replace(options, counts_keys=False), runner, doubtful.__contains__)
+        again = _look(survey(log_dirs, doubtful.__contains__), replace(options, counts_keys=False), runner)
         found = _corrected(found, again, doubtful)
     return found
 
@@ -89,10 +98,7 @@ def _corrected(found: Audit, again: Audit, doubtful: set[TopicPartition]) -> Aud
     return Audit(found.log_dirs, found.replicas, kept + new)
 
 
-def _look(
-    log_dirs: Sequence[str], options: AuditOptions, runner: Runner, wanted: Callable[[TopicPartition], bool]
-) -> Audit:
-    found = survey(log_dirs, wanted)
+def _look(found: Survey, options: AuditOptions, runner: Runner) -> Audit:
     read = _read(found.replicas, options, runner)
     replicas = reread_checkpoints(read, found)
     findings = list(found.findings)

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 
 from tidelog.audit.facts import LogDir, Replica, SegmentFile
 from tidelog.audit.finding import Finding, Kind, finding_of
+from tidelog.config.nearest import nearest_name
 from tidelog.runtime.disk import DirectoryEntry, SystemDisk
 from tidelog.storage.checkpoints import (
     CLEANER_OFFSETS,
@@ -43,6 +44,12 @@ class Survey:
     log_dirs: list[LogDir] = field(default_factory=list)
     replicas: list[Replica] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+
+    def topics(self) -> set[str]:
+        """Of which there is a replica, or should be one."""
+        places = [replica.topic_partition for replica in self.replicas]
+        places += [finding.topic_partition for finding in self.findings if finding.topic_partition is not None]
+        return {place.topic for place in places}
 
 
 def find_log_dirs(paths: Sequence[str]) -> list[str]:
@@ -90,6 +97,15 @@ def survey(paths: Iterable[str], wanted: Callable[[TopicPartition], bool]) -> Su
             raise CannotAudit(f"cannot read {path}: {error.strerror}") from error
     _find_missing_replicas(found, wanted)
     return found
+
+
+def refuse_unknown_topics(patterns: Sequence[str], found: Survey, log_dirs: Sequence[str]) -> None:
+    """Where nothing was looked at, nothing is known to be clean."""
+    for pattern in patterns:
+        if not any(fnmatchcase(topic, pattern) for topic in found.topics()):
+            near = nearest_name(pattern, survey(log_dirs, topic_filter(())).topics())
+            hint = f"; did you mean '{near}'?" if near else ""
+            raise CannotAudit(f"--topic {pattern}: there is no such topic{hint}")
 
 
 def topic_filter(patterns: Sequence[str]) -> Callable[[TopicPartition], bool]:

@@ -54,8 +54,8 @@ class TerminalScreen:
         self._footer = footer
 
     def show(self, progress: PipelineProgress) -> None:
-        rows = shutil.get_terminal_size().lines
-        self._drawing.show(["", *picture(progress, rows - 4), "", self._footer])
+        columns, rows = shutil.get_terminal_size()
+        self._drawing.show(["", *picture(progress, rows - 4, columns - 1), "", self._footer])
 
     def say(self, line: str) -> None:
         self._drawing.say(line)
@@ -96,10 +96,10 @@ def _query_text(query: QueryProgress) -> str:
     return f"{query.name}: {rates}, {plural(query.rows_out, 'row')} written, {rest}"
 
 
-def picture(progress: PipelineProgress, rows: int) -> list[str]:
+def picture(progress: PipelineProgress, rows: int, columns: int) -> list[str]:
     """As much as fits: queries always; of the partitions first those that are furthest behind."""
     head = [f"{progress.name}  running for {duration(progress.uptime_s)}{_losses(progress)}", ""]
-    head += table(QUERY_TITLES, [_query_row(query) for query in progress.queries])
+    head += _queries(progress, columns)
     lags = worst_lags(progress)
     room = max(FEWEST_PARTITION_LINES, rows - len(head) - 3)
     shown = sorted(lags, key=lambda lag: -(lag.lag or 0))[:room]
@@ -111,6 +111,22 @@ def picture(progress: PipelineProgress, rows: int) -> list[str]:
 
 
 QUERY_TITLES = ("QUERY", "STATE", "IN/S", "OUT/S", "READ", "WRITTEN", "BATCHES", "LAST BATCH", "LAG", "STATE ROWS", "")
+
+LESS_IMPORTANT = ("READ", "BATCHES", "WRITTEN")
+"""What is left out first where a terminal is too narrow."""
+
+
+def _queries(progress: PipelineProgress, columns: int) -> list[str]:
+    titles, rows = list(QUERY_TITLES), [_query_row(query) for query in progress.queries]
+    remembers = any(query.state_rows for query in progress.queries)
+    for title in LESS_IMPORTANT if remembers else ("STATE ROWS", *LESS_IMPORTANT):
+        lines = table(titles, rows)
+        if max(map(len, lines)) <= columns:
+            return lines
+        index = titles.index(title)
+        for cells in (titles, *rows):
+            del cells[index]
+    return table(titles, rows)
 
 
 def _query_row(query: QueryProgress) -> list[str]:
