@@ -255,6 +255,23 @@ def test_a_group_stays_classic_where_settings_say_so(cluster: Cluster, settings:
     assert client.heartbeat() == 0
 
 
+def test_a_group_that_is_not_of_consumers_stays_classic(coordinator: Coordinator) -> None:
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=20_000,
+        member_id="",
+        protocol_type="connect",
+        protocols=[JoinGroupRequestProtocol(name="sessioned", metadata=b"")],
+    )
+    joined: Any = coordinator.ask("join", request, 3)
+    sync = SyncGroupRequest(group_id=GROUP, generation_id=1, member_id=joined.member_id)
+    coordinator.ask("sync", sync, 3)
+    outcome = coordinator.join("m2")
+    assert isinstance(outcome, GroupIdNotFound)
+    assert outcome.message.endswith("the group does not use the consumer embedded protocol.")
+
+
 def test_a_group_with_an_assignor_of_its_own_stays_classic(coordinator: Coordinator) -> None:
     client = ClassicClient(coordinator, "")
     client.join()
@@ -290,10 +307,11 @@ def test_when_the_last_new_member_leaves_the_group_is_classic_again(coordinator:
     assert client.heartbeat() == 0
 
 
-def test_the_group_stays_new_where_settings_say_so(cluster: Cluster) -> None:
-    settings = GroupSettings(group_initial_rebalance_delay_ms=0, group_consumer_migration_policy="upgrade")
-    coordinator = Coordinator(cluster, settings)
+@pytest.mark.parametrize("settings", [{"group_consumer_migration_policy": "upgrade"}, {"group_max_size": 0}])
+def test_the_group_stays_new_where_settings_say_so(cluster: Cluster, settings: dict[str, Any]) -> None:
+    coordinator = Coordinator(cluster)
     client = migrated(coordinator)
+    coordinator.settings = GroupSettings(group_initial_rebalance_delay_ms=0, **settings)
     coordinator.leave("m2")
     client.catch_up()
     assert sorted(client.owned["a"]) == [0, 1, 2, 3]
