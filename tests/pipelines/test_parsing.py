@@ -361,6 +361,11 @@ from = "per_minute"
         ('from = "orders"\ndedup', "dedup", "f:53: steps.4: a step needs 'from', as in from = 'orders'"),
         ('"day = date(at)"', '"day == date(at)"', "f:61: sinks.table.partition_by: expected a column or 'NAME = "),
         (
+            '"country"]',
+            '"Day"]',
+            "f:61: sinks.table.partition_by: the table is divided by 'Day' twice",
+        ),
+        (
             'target = "64 MB"',
             'target = "64 mice"',
             "f:63: sinks.table.compact.target: expected a size such as '128 MB'",
@@ -388,6 +393,11 @@ from = "per_minute"
             "confluent_prefix = true",
             "format_options = { schema_id = 5 }",
             "f:27: sources.payments.format_options: format = 'protobuf' has no option 'schema_id' for reading",
+        ),
+        (
+            'delta = "tables/orders"',
+            'parquet = "s3://bucket/orders"',
+            "f:60: sinks.table.parquet: a Parquet table is a directory that this machine sees",
         ),
         ('name = "orders-to-table"', 'name = "a/b"', "f:2: pipeline.name: 'a/b' cannot be a pipeline's name: "),
         ("[spark]", "spark = 5\n[pipeline.more]", "f:8: pipeline.more: unknown key; known are "),

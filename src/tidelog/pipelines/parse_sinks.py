@@ -17,6 +17,7 @@ from tidelog.pipelines.mistakes import listed, nearest
 from tidelog.pipelines.parse_formats import (
     FORMAT_KEYS,
     Surroundings,
+    is_local,
     located,
     read_bootstrap,
     read_format_of_topic_sink,
@@ -82,6 +83,9 @@ def _table_sink(name: str, of: str, kind: TableKind, fields: Fields, surrounding
 
 def _location(kind: TableKind, fields: Fields, surroundings: Surroundings) -> str:
     text = fields.text(kind) or ""
+    if kind is TableKind.PARQUET and not is_local(text) and not text.startswith("file://"):
+        sentence = "a Parquet table is a directory that this machine sees; a Delta table may be in an object store"
+        fields.complain(kind, sentence)
     if kind is not TableKind.ICEBERG:
         return located(text, surroundings.directory) if text else ""
     if text and not re.fullmatch(r"\w+(\.\w+)+", text):
@@ -102,10 +106,12 @@ def _schema_changes(fields: Fields) -> tuple[SchemaChanges, str | None]:
 
 
 def _partition_by(fields: Fields) -> tuple[PartitionField, ...]:
-    parts = []
+    parts: list[PartitionField] = []
     for text in fields.texts("partition_by"):
         match = _PARTITION.fullmatch(text)
-        if match is None:
+        if match is not None and match["name"].lower() in [part.name.lower() for part in parts]:
+            fields.complain("partition_by", f"the table is divided by '{match['name']}' twice; name it once")
+        elif match is None:
             fields.complain(
                 "partition_by", f"expected a column or 'NAME = EXPRESSION' as in 'day = date(at)', found '{text}'"
             )
