@@ -404,6 +404,14 @@ def test_options_without_effect_are_warnings_and_nothing_is_logged(
     assert caplog.records == []
 
 
+def test_headers_belong_to_raw_records_only(file: Path) -> None:
+    options = "options = { includeHeaders = true }\n"
+    assert findings(file, HEAD + options + COPY) == [
+        "f:5: warning: sources.orders.options.includeHeaders: only rows of format = 'raw' have headers"
+    ]
+    assert findings(file, '[sources.orders]\ntopic = "orders"\n' + options + COPY) == []
+
+
 def test_options_of_formats_that_spark_would_pass_over_are_warnings(file: Path) -> None:
     source = HEAD + 'format_options = { allowComents = true, mode = "FAILFAST", DATEFORMAT = "yyyy" }\n'
     sink = COPY + 'format = "csv"\nformat_options = { seperator = ";", header = true }\n'

@@ -48,6 +48,7 @@ FIELDS_OF_OPTIONS = {
     "topic": "topic",
 }
 """Options of `format("tidelog")` that a field of the file sets."""
+INCLUDE_HEADERS = "includeheaders"
 SOMEWHERE = {"kafka.bootstrap.servers": "localhost:9092"}
 """The field's own mistakes have been told."""
 
@@ -173,6 +174,10 @@ class MachineChecks:
         where = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
         fixed = {**SOMEWHERE, **where}
         self._check_options(source.options, path, lambda options: without_effect_in_stream({**fixed, **options}))
+        headers = next((name for name in source.options if name.lower() == INCLUDE_HEADERS), None)
+        if headers is not None and source.format.kind is not FormatKind.RAW:
+            place = self._notes.lines.of_setting((*path, "options"), headers)
+            self._notes.complain(place, "only rows of format = 'raw' have headers", is_warning=True)
 
     def _check_write_options(self, sink: TopicSink, path: KeyPath) -> None:
         from tidelog.spark.options import without_effect_in_sink
