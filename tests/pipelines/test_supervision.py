@@ -1,5 +1,6 @@
 """How queries are followed and ended when they are many, busy or stuck; with fakes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tidelog.pipelines.failures import PipelineFailed
 from tidelog.pipelines.modules import load_function
 from tidelog.pipelines.run_options import RunOptions
 from tidelog.pipelines.runner import _planned_writers
-from tidelog.pipelines.running import INTERRUPTED, Run
+from tidelog.pipelines.running import INTERRUPTED, Run, session_settings
 from tidelog.pipelines.state import PipelineState
 from tidelog.pipelines.views import with_step_named
 
@@ -104,6 +105,13 @@ def test_an_error_in_the_function_of_a_step_is_told_with_its_place(tmp_path: Pat
     with pytest.raises(PipelineFailed) as failed:
         with_step_named("step prices", lambda: price(None))
     assert str(failed.value) == f"step prices: ZeroDivisionError: division by zero ({file}, line 2, in price)"
+
+
+def test_spark_leaves_nothing_in_the_current_directory_unless_it_is_told_to(tmp_path: Path) -> None:
+    state, name = PipelineState(tmp_path, "job"), "spark.sql.warehouse.dir"
+    job = ModulePipeline("job", tmp_path / "job.py")
+    assert session_settings(job, state)[name] == f"file://{tmp_path}/job/warehouse"
+    assert session_settings(replace(job, spark={name: "/warehouse"}), state)[name] == "/warehouse"
 
 
 def test_a_log_that_has_grown_long_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

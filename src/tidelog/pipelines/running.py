@@ -187,13 +187,19 @@ def start_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineSta
     from tidelog.spark import session
     from tidelog.spark.spark_session import make_source_known
 
-    settings = {**STOP_SETTINGS, **without_pandas(), **pipeline.spark}
+    settings = session_settings(pipeline, state)
     start_java(options.master, settings, state.log_file)
     spark = session(f"tidelog pipeline {pipeline.name}", options.master, settings)
     spark.sparkContext.setLogLevel("WARN")
     keep_off_the_terminal(spark.sparkContext)
     make_source_known(spark)
     return spark
+
+
+def session_settings(pipeline: AnyPipeline, state: PipelineState) -> dict[str, str]:
+    """Spark would make its warehouse in the current directory as soon as it looks for a name that it does not know."""
+    warehouse = {"spark.sql.warehouse.dir": (state.directory / "warehouse").absolute().as_uri()}
+    return {**STOP_SETTINGS, **warehouse, **without_pandas(), **pipeline.spark}
 
 
 def keep_off_the_terminal(context: "SparkContext") -> None:
