@@ -107,6 +107,16 @@ def test_new_coordinator_knows_the_generation_and_watches_its_members() -> None:
     assert other.group.state is GroupState.EMPTY
 
 
+def test_new_coordinator_notices_members_that_it_never_heard() -> None:
+    coordinator = Coordinator()
+    coordinator.stable(2)
+    other = coordinator.reloaded()
+    other.shard.advance(SESSION_MS - 1)
+    assert len(other.group.members) == 2
+    other.shard.advance(1)
+    assert other.group.state is GroupState.EMPTY
+
+
 def test_generation_that_had_no_assignment_yet_is_forgotten() -> None:
     coordinator = Coordinator()
     first, second = coordinator.stable(2)
