@@ -107,7 +107,7 @@ class NotCoordinator(RetriableError, code=16):
 
 
 class InvalidTopic(KafkaError, code=17):
-    """The topic name is not allowed."""
+    """The topic name is not allowed: up to 249 letters, digits, dots, underscores and hyphens."""
 
 
 class RecordListTooLarge(KafkaError, code=18):

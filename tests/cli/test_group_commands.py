@@ -105,7 +105,8 @@ def test_offsets_are_shown_and_then_reset(broker: RunningBroker) -> None:
     write(broker, "moved", 1, 2)
     reset = ["group", "reset-offsets", "movers"]
     assert refusal(broker, *reset, "--to-latest") == (
-        "tidelog group reset-offsets: group movers has committed nothing: name topics with --topic"
+        "tidelog group reset-offsets: there is no group movers; `tidelog group list` shows those that exist; a new one"
+        " needs --topic"
     )
     done = good(broker, *reset, "--topic", "moved", "--to-offset", "3", "--execute")
     assert cells(done) == [
@@ -120,6 +121,7 @@ def test_offsets_are_shown_and_then_reset(broker: RunningBroker) -> None:
         (["--shift-by", "-1"], ["2", "1"]),
         (["--shift-by", "100"], ["5", "2"]),
         (["--to-time", "2020-01-31T12:00"], ["0", "0"]),
+        (["--to-time", "1950-01-31"], ["0", "0"]),
         (["--to-time", "2120-01-31T12:00:00Z"], ["5", "2"]),
         (["--to-offset", "1", "--topic", "moved:1"], ["1"]),
     ):
@@ -134,7 +136,13 @@ def test_what_cannot_be_done_to_a_group_is_told_in_one_sentence(broker: RunningB
     unknown = "there is no group nobody; `tidelog group list` shows those that exist"
     for action in ("describe", "delete"):
         assert refusal(broker, "group", action, "nobody") == f"tidelog group {action}: {unknown}"
+    assert refusal(broker, "group", "reset-offsets", "nobody", "--to-latest") == (
+        f"tidelog group reset-offsets: {unknown}; a new one needs --topic"
+    )
     reset = ["group", "reset-offsets", "nobody", "--to-latest", "--topic"]
+    assert good(broker, *reset, "known").splitlines()[-1] == (
+        "nothing was changed; group nobody does not exist yet: add --execute to make it"
+    )
     assert refusal(broker, *reset, "nowhere") == (
         "tidelog group reset-offsets: topic nowhere does not exist; `tidelog topic list` shows those that do"
     )
@@ -188,6 +196,15 @@ def test_open_transaction_is_found_and_aborted(broker: RunningBroker) -> None:
     assert described[4:] == ["open since        -", "partitions        -"]
 
 
+def test_transaction_that_has_ended_is_not_shown_as_open(broker: RunningBroker) -> None:
+    good(broker, "topic", "create", "refunds", "--partitions", "1")
+    with open_transaction(broker, "refunder", "refunds") as producer:
+        producer.commit_transaction(WAIT_SECONDS)
+    described = good(broker, "transaction", "describe", "refunder").splitlines()
+    assert described[1] == "state             CompleteCommit"
+    assert described[4:] == ["open since        -", "partitions        -"]
+
+
 def leave_hanging_transaction(broker: RunningBroker, topic: str) -> None:
     """A record of a transaction that no coordinator has ever heard of."""
     batch = wire.transactional(wire.record_batch([b"lost"], int(time.time() * 1000)), MADE_UP_PRODUCER_ID, 0, 0)
@@ -207,7 +224,8 @@ def test_hanging_transaction_is_ended_by_hand(broker: RunningBroker) -> None:
         f" {MADE_UP_PRODUCER_ID}"
     )
     assert refusal(broker, *abort, "--producer-id", "7") == (
-        "tidelog transaction abort: producer 7 has no transaction open on stuck-0"
+        "tidelog transaction abort: producer 7 has no transaction open on stuck-0;"
+        f" --producer-id must be one of these: {MADE_UP_PRODUCER_ID}"
     )
     ended = good(broker, *abort, "--producer-id", str(MADE_UP_PRODUCER_ID))
     assert ended == f"aborted the transaction of producer {MADE_UP_PRODUCER_ID} on stuck-0\n"

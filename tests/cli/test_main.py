@@ -1,5 +1,6 @@
 """The command line itself: help, version, mistakes in the flags."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,11 +46,19 @@ def test_installed_command_is_the_same_as_the_module() -> None:
 
 
 def test_unknown_command_or_flag_is_refused_without_a_traceback() -> None:
-    for arguments in (["frob"], ["broker", "--frob"]):
+    for arguments in (["frob"], ["broker", "--frob"], ["group", "list", "--frob"], ["transaction", "list", "frob"]):
         ended = tidelog(*arguments)
         assert ended.returncode == 2
         assert "frob" in ended.stderr
         assert "Traceback" not in ended.stderr
+        command = [] if arguments[0] == "frob" else arguments[:-1]
+        assert ended.stderr.startswith(f"usage: {' '.join(['tidelog', *command])} [-h]")
+
+
+def test_argument_that_is_no_text_is_refused_without_a_traceback() -> None:
+    ended = tidelog("group", "describe", os.fsdecode(b"a\xffb"))
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == "tidelog: error: expected text in UTF-8, found b'a\\xffb'"
 
 
 def test_a_broker_does_not_wait_for_what_others_need() -> None:

@@ -93,6 +93,9 @@ def test_reading_starts_at_an_offset_or_near_the_end(broker: RunningBroker) -> N
     assert good(broker, "consume", "numbers", "--offset", "7", "--max-messages", "3") == "7\n8\n9\n"
     assert good(broker, "consume", "numbers", "--offset", "-2", "--timeout", "1") == "8\n9\n"
     assert good(broker, "consume", "numbers", "--timeout", "0.2") == ""
+    beyond = run(broker, "consume", "numbers", "--offset", "50", "--timeout", "1")
+    assert (beyond.returncode, beyond.stdout) == (0, "")
+    assert beyond.stderr.splitlines()[0] == "numbers-0 has the offsets from 0 to 9: reading starts at 10"
 
 
 def test_consume_follows_until_interrupted(broker: RunningBroker) -> None:
@@ -142,6 +145,43 @@ def test_reader_that_leaves_is_met_with_silence(broker: RunningBroker) -> None:
     assert ended.stderr == ""
 
 
+@pytest.mark.parametrize("command", ["topic list", "consume full --from-beginning", "produce full"])
+@pytest.mark.parametrize("where", [">/dev/full", ">&-", "<&-"])
+def test_standard_output_or_input_that_cannot_be_used_is_told_of(
+    broker: RunningBroker, command: str, where: str
+) -> None:
+    good(broker, "produce", "full", given="something\n")
+    ended = subprocess.run(
+        f"{sys.executable} -m tidelog {command} --bootstrap {broker.address} {where}",
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_SECONDS,
+        check=False,
+    )
+    if (command, where) == ("produce full", ">/dev/full"):
+        assert ended.returncode == 0
+    else:
+        assert ended.returncode == 1
+        (said,) = ended.stderr.splitlines()
+        assert ("No space left on device" if where == ">/dev/full" else "/dev/null") in said
+
+
+def test_names_are_shown_also_where_the_terminal_lacks_their_letters(broker: RunningBroker) -> None:
+    good(broker, "group", "reset-offsets", "größe", "--topic", "numbers", "--to-latest", "--execute")
+    listed = subprocess.run(
+        [sys.executable, "-m", "tidelog", "group", "list", "--bootstrap", broker.address],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_SECONDS,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "gr\\xf6\\xdfe" in listed.stdout
+
+
 def test_what_cannot_be_done_is_told_in_one_sentence(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "taken", "--partitions", "2")
     assert "already exists" in refusal(broker, "topic", "create", "taken")
@@ -153,6 +193,7 @@ def test_what_cannot_be_done_is_told_in_one_sentence(broker: RunningBroker) -> N
     said = "topic taken has 2 partitions, counted from 0; there is no partition 2"
     assert refusal(broker, "consume", "taken", "--partition", "2") == f"tidelog consume: {said}"
     assert "there is no partition 2" in refusal(broker, "produce", "taken", "--partition", "2", given="x\n")
+    assert "letters, digits, dots, underscores and hyphens" in refusal(broker, "consume", "a topic")
     assert "expected HOST:PORT" in refusal(broker, "topic", "list", "--bootstrap", "nonsense")
     assert refusal(broker, "topic", "list", "--bootstrap", NOBODY) == (
         f"tidelog topic list: no broker answers at {NOBODY} (Connection refused);"
@@ -172,6 +213,10 @@ def test_line_without_key_ends_the_writing_after_those_before_it(broker: Running
         ["consume", "t", "--format", "%q"],
         ["consume", "t", "--max-messages", "0"],
         ["consume", "t", "--timeout", "soon"],
+        ["consume", "t", "--partition", "x"],
+        ["consume", ""],
+        ["produce", "t", "--partition", "-1"],
+        ["produce", "t", "--key-separator", ""],
         ["produce", "t", "--header", "nothing"],
         ["produce", "t", "--acks", "2"],
         ["topic", "create", "t", "--partitions", "many"],
@@ -183,3 +228,4 @@ def test_mistake_in_a_flag_is_refused_before_anybody_is_asked(arguments: list[st
     ended = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
+    assert "invalid int value" not in ended.stderr

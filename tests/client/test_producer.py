@@ -243,7 +243,7 @@ def test_records_that_cannot_be_delivered_fail_in_time_and_later_ones_go_on() ->
         await producer.send(TOPIC, b"before")
         fakes.partitions[0].move(99)
         started = asyncio.get_running_loop().time()
-        with pytest.raises(GaveUp, match=r"1 records for t-0: gave up after 10 s: t-0 has no leader"):
+        with pytest.raises(GaveUp, match=r"1 record for t-0: gave up after 10 s: t-0 has no leader"):
             await producer.send(TOPIC, b"lost")
         assert 9 < asyncio.get_running_loop().time() - started < 11
         fakes.partitions[0].move(2)

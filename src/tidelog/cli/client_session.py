@@ -56,6 +56,12 @@ def count_option(text: str) -> int:
     return int(text)
 
 
+def number_option(text: str) -> int:
+    if not text.isascii() or not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, found {text!r}")
+    return int(text)
+
+
 def name_option(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("expected a name, found ''")
@@ -77,17 +83,28 @@ Work = Callable[["Cluster", argparse.Namespace], Awaitable[None]]
 
 def carry_out(command: str, work: Work, options: argparse.Namespace) -> int:
     """Runs a command against its cluster; every failure ends in one sentence and exit code 1."""
+    if sys.stdin is None or sys.stdout is None:  # closed by whoever started us
+        return _complain(command, "standard input and output must be open; name /dev/null where one is not needed")
     logging.basicConfig(
         stream=sys.stderr, level="INFO" if options.verbose else "WARNING", format=f"tidelog {command}: %(message)s"
     )
     try:
-        return asyncio.run(_carry_out(command, work, options))
+        exit_code = asyncio.run(_carry_out(command, work, options))
+        sys.stdout.flush()
+        return exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
     except BrokenPipeError:
-        # Nobody reads any more. Python would complain once more when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()  # nobody reads any more
         return 0
+    except OSError as error:  # connections have their own
+        _write_no_more()
+        return _complain(command, f"standard input or output fails: {error.strerror or error}")
+
+
+def _write_no_more() -> None:
+    """Or Python would complain once more when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 async def _carry_out(command: str, work: Work, options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from tidelog.cli.client_session import (
     name_option,
     no_such_partition,
     note,
+    number_option,
     seconds_option,
 )
 from tidelog.cli.output import write_output
@@ -39,7 +40,7 @@ what to print of each record: %%t topic, %%p partition, %%o offset, %%T timestam
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("consume", help="print the records of a topic", description=DESCRIPTION)
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", metavar="TOPIC", type=name_option)
     parser.add_argument(
         "--group",
         metavar="NAME",
@@ -63,7 +64,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="start at this offset; -N starts N records before the end of each partition",
     )
     parser.add_argument(
-        "--partition", metavar="N", type=int, action="append", help="read this partition only; may be repeated"
+        "--partition",
+        metavar="N",
+        type=number_option,
+        action="append",
+        help="read this partition only; may be repeated",
     )
     parser.add_argument("--max-messages", metavar="N", type=count_option, help="end after so many records")
     parser.add_argument("--timeout", metavar="SECONDS", type=seconds_option, help="end when nothing came for so long")
@@ -167,10 +172,16 @@ async def _starts(
 
     if options.offset is None:
         return dict.fromkeys(partitions, BEGINNING if options.from_beginning else END)
-    if options.offset >= 0:
-        return dict.fromkeys(partitions, options.offset)
     starts, ends = [await list_offsets(cluster, dict.fromkeys(partitions, where)) for where in (BEGINNING, END)]
-    return {key: max(starts[key].offset, ends[key].offset + options.offset) for key in partitions}
+    found = {}
+    for key in partitions:
+        start, end = starts[key].offset, ends[key].offset
+        wanted = options.offset if options.offset >= 0 else max(start, end + options.offset)
+        found[key] = min(max(wanted, start), end)
+        if found[key] != wanted:
+            there = f"the offsets from {start} to {end - 1}" if start < end else "no records"
+            note(f"{key} has {there}: reading starts at {found[key]}")
+    return found
 
 
 def _greeting(options: argparse.Namespace, count: int) -> str:

@@ -131,7 +131,7 @@ def _time_option(text: str) -> int:
     from datetime import datetime
 
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        return max(int(datetime.fromisoformat(text).timestamp() * 1000), 0)
     except (ValueError, OverflowError, OSError):
         raise argparse.ArgumentTypeError(
             f"expected a time such as 2026-01-31T12:00 or 2026-01-31T12:00:00Z, found {text!r}"
@@ -220,6 +220,8 @@ async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> Non
 
     admin = GroupAdmin(cluster)
     members = await _count_members(admin, options.group)
+    if members is None and options.topics is None:
+        raise Refused(f"{_no_such_group(options.group)}; a new one needs --topic")
     if members and options.execute:
         raise _has_members(options.group)
     committed = {key: value.offset for key, value in (await admin.offsets(options.group)).items()}
@@ -228,14 +230,20 @@ async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> Non
     rows = [(*key, committed.get(key, "-"), offset) for key, offset in sorted(targets.items())]
     print("\n".join(table(["TOPIC", "PARTITION", "COMMITTED", "NEW"], rows)))
     if not options.execute:
-        first = f"stop the consumers of the group (it has {plural(members, 'member')}), then " if members else ""
-        print(f"nothing was changed; {first}add --execute to do it")
+        print(f"nothing was changed; {_how_to_do_it(options.group, members)}")
         return
     try:
         await admin.commit(options.group, targets)
     except UnknownMemberId:
         raise _has_members(options.group) from None
     print(f"group {options.group} goes on from there")
+
+
+def _how_to_do_it(group_id: str, members: int | None) -> str:
+    if members is None:
+        return f"group {group_id} does not exist yet: add --execute to make it"
+    first = f"stop the consumers of the group (it has {plural(members, 'member')}), then " if members else ""
+    return f"{first}add --execute to do it"
 
 
 async def _chosen_partitions(
@@ -295,13 +303,14 @@ async def _find_group(admin: "GroupAdmin", group_id: str) -> "GroupDescription":
         raise _no_such_group(group_id) from None
 
 
-async def _count_members(admin: "GroupAdmin", group_id: str) -> int:
+async def _count_members(admin: "GroupAdmin", group_id: str) -> int | None:
+    """None if there is no such group."""
     from tidelog.errors import GroupIdNotFound
 
     try:
         return len((await admin.describe(group_id)).members)
     except GroupIdNotFound:
-        return 0
+        return None
 
 
 def _no_such_group(group_id: str) -> Refused:

@@ -1,9 +1,12 @@
 """The command line: `tidelog COMMAND`. A mistake of the user ends in one clear sentence and exit code 1."""
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from tidelog import __version__
 
@@ -28,7 +31,10 @@ COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     parser = _parser(arguments)
+    arguments = [_text(argument, parser) for argument in arguments]
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
@@ -37,8 +43,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code
 
 
+def _text(argument: str, parser: argparse.ArgumentParser) -> str:
+    """Python takes bytes that are no text in the encoding of the terminal for something else."""
+    data = os.fsencode(argument)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        parser.error(f"expected text in UTF-8, found {data!r}")
+
+
+class _Parser(argparse.ArgumentParser):
+    """What it does not know is told by the command that was asked for, with its own usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tidelog",
         description="A replicated event log that installs with pip and speaks Kafka.",
         epilog="`tidelog COMMAND --help` tells more about a command.",

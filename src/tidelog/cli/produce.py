@@ -10,7 +10,9 @@ from tidelog.cli.client_session import (
     add_client_options,
     cancel_on_interrupt,
     carry_out,
+    name_option,
     note,
+    number_option,
     settings_option,
 )
 from tidelog.terminal.texts import plural
@@ -32,9 +34,11 @@ REQUEST_TIMEOUT_S = 10.0
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("produce", help="write lines to a topic", description=DESCRIPTION)
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--key-separator", metavar="TEXT", help="what stands between key and value in each line")
-    parser.add_argument("--partition", metavar="N", type=int, help="write to this partition only")
+    parser.add_argument("topic", metavar="TOPIC", type=name_option)
+    parser.add_argument(
+        "--key-separator", metavar="TEXT", type=_separator_option, help="what stands between key and value in each line"
+    )
+    parser.add_argument("--partition", metavar="N", type=number_option, help="write to this partition only")
     parser.add_argument(
         "--header",
         metavar="KEY=VALUE",
@@ -48,6 +52,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--compression", choices=COMPRESSIONS, default="none", help="of batches (none)")
     add_client_options(parser)
     parser.set_defaults(run=lambda options: carry_out("produce", _produce, options))
+
+
+def _separator_option(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected some text; without this option lines are values only")
+    return text
 
 
 async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from tidelog.cli.client_session import (
     name_option,
     no_such_partition,
     no_such_topic,
+    number_option,
 )
 from tidelog.types import TopicPartition
 
@@ -76,7 +77,7 @@ def _add_abort(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     what.add_argument(
         "--partition", metavar="TOPIC:N", type=_partition_option, help="where a transaction hangs; with --producer-id"
     )
-    parser.add_argument("--producer-id", metavar="N", type=int, help="whose transaction hangs there")
+    parser.add_argument("--producer-id", metavar="N", type=number_option, help="whose transaction hangs there")
     add_client_options(parser)
     parser.set_defaults(run=lambda options: carry_out("transaction abort", _abort, options))
 
@@ -120,7 +121,8 @@ async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
     print(f"state             {found.state}")
     print(f"producer          id {found.producer_id}, epoch {found.producer_epoch}")
     print(f"timeout           {found.timeout_ms / 1000:g} s")
-    print(f"open since        {_time_text(found.start_ms) if found.start_ms >= 0 else '-'}")
+    is_open = found.state in (OPEN, *DECIDED)
+    print(f"open since        {_time_text(found.start_ms) if is_open and found.start_ms >= 0 else '-'}")
     print(f"partitions        {', '.join(map(str, found.partitions)) or '-'}")
 
 
@@ -165,12 +167,14 @@ async def _abort_hanging(admin: "TransactionAdmin", where: TopicPartition, produ
     producers = [each for each in await admin.producers(where) if each.current_txn_start_offset >= 0]
     if not producers:
         raise Refused(f"no producer has a transaction open on {where}")
+    ids = ", ".join(str(each.producer_id) for each in producers)
     if producer_id is None:
-        ids = ", ".join(str(each.producer_id) for each in producers)
         raise Refused(f"say whose transaction with --producer-id; on {where} there is one of each of these: {ids}")
     hanging = [each for each in producers if each.producer_id == producer_id]
     if not hanging:
-        raise Refused(f"producer {producer_id} has no transaction open on {where}")
+        raise Refused(
+            f"producer {producer_id} has no transaction open on {where}; --producer-id must be one of these: {ids}"
+        )
     await _refuse_known(admin, where, producer_id)
     await admin.abort_hanging(where, hanging[0])
     print(f"aborted the transaction of producer {producer_id} on {where}")

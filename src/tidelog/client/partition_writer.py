@@ -28,6 +28,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.record_batch import add_sequence
 from tidelog.protocol.records import Record
+from tidelog.terminal.texts import plural
 from tidelog.types import ZERO_UUID, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class PartitionWriter:
             await self._look_for_leader(seen_version, attempts)
 
     def _attempts(self, batch: Batch) -> Attempts:
-        what = f"{batch.record_count} records for {self._topic_partition}"
+        what = f"{plural(batch.record_count, 'record')} for {self._topic_partition}"
         timeout_s = self._settings.delivery_timeout_s
         attempts = Attempts(what, timeout_s, self._cluster.randomness, started_at=batch.created_at)
         if attempts.remaining_s <= 0:

@@ -48,7 +48,7 @@ class TransactionDescription(NamedTuple):
     state: str
     timeout_ms: int
     start_ms: int
-    """-1 while none is open."""
+    """Of the open transaction, or of the last one; -1 if there was none."""
     partitions: tuple[TopicPartition, ...]
 
 
