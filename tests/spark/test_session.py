@@ -46,11 +46,13 @@ def test_few_tasks_per_shuffle_are_for_one_machine_only() -> None:
     assert "spark.sql.shuffle.partitions" not in missing_settings("spark://127.0.0.1:7077", {})
 
 
-def test_executors_of_a_cluster_run_the_python_that_the_settings_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_of_a_cluster_run_the_python_that_the_settings_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "SPARK_CONF_DIR", "SPARK_HOME"):
         monkeypatch.setenv(name, "undone at the end of the test")
         monkeypatch.delenv(name)
-    monkeypatch.setenv("JAVA_HOME", "/their/java")
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", None)))
     master, _ = prepare_environment(None, {"spark.master": "yarn", "spark.pyspark.python": "/opt/python"})
     assert master == "yarn"
     assert (os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"]) == ("/opt/python", "/opt/python")
