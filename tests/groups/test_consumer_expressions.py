@@ -71,12 +71,35 @@ def test_it_matches_what_python_writes_differently() -> None:
     assert matching("o(?i)RDERS") == {"orders"}
     assert matching("(?i:O)rders") == {"orders"}
     assert matching(r"a\x{2d}1") == {"a-1"}
+    assert matching(r"a\0551") == matching(r"a[\55]1") == {"a-1"}
+
+
+def test_it_knows_the_unicode_classes_of_what_names_are_made_of() -> None:
+    assert (
+        matching(r"\pL+") == matching(r"\p{Latin}+") == matching(r"[\p{L}]+") == {"orders", "ORDERS", "o", "payments"}
+    )
+    assert matching(r"\p{Lu}+") == {"ORDERS"}
+    assert matching(r"\p{Nd}+") == matching(r"[^\pL_.-]+") == {"10"}
+    assert matching(r"\PN+") == matching(r"\p{^N}+") == set(NAMES) - {"orders_1", "a-1", "10"}
+    assert matching(r"a\p{Pd}[\P{L}]") == {"a-1"}
+    assert matching(r"(?i)\p{Lu}+") == matching(r"\pL+")
+    assert matching(r"\p{Any}*") == set(NAMES)
+    assert matching(r"\p{Lo}+") == set()
+
+
+def test_a_repetition_is_of_the_last_character_before_it_whatever_stands_between() -> None:
+    names = ["a", "ab", "abb", "abab"]
+    assert matching(r"\Qab\E+", names) == matching("ab(?i)+", names) == {"ab", "abb"}
+    assert matching(r"\Qab\E{2}", names) == matching("ab(?s){2}", names) == {"abb"}
+    assert matching("ab?(?i)+", names) == {"a", "ab", "abb"}
 
 
 @pytest.mark.parametrize(
     "expression",
-    ["(", ")", "a)", "[", "[a", "[z-a]", "*", "a**", "a|*", r"\1", "(?=a)", "(?!a)", "(?<=a)", "(?<!a)", r"\pL", "\\",
-     "a{2,1}", "a{1001}", "(?P<>a)", "[[:nope:]]", r"\x", "(?z)a", "(?#a)", "((a{1000}){1000}){1000}", "(" * 200],
+    ["(", ")", "a)", "[", "[a", "[z-a]", "*", "a**", "a|*", r"\1", "(?=a)", "(?!a)", "(?<=a)", "(?<!a)", "\\",
+     r"\p", r"\p{L", r"\p{Foo}", r"\p{}", r"[\pX]",
+     "a{2,1}", "a{1001}", "(?P<>a)", "[[:nope:]]", r"\x", "(?z)a", "(?#a)", "(?i)+a", r"\Q\E*",
+     r"\8", r"\1a", "(?P<n>a)(?P<n>b)", "(?P<n>a)|(?<n>b)", r"\Qa\E{2,1}", "((a{1000}){1000}){1000}", "(" * 200],
 )  # fmt: skip
 def test_what_re2_has_not_is_refused(expression: str) -> None:
     with pytest.raises(InvalidExpression):

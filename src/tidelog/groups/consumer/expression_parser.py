@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 MAX_REPETITIONS = 1_000
 """As in RE2."""
 MAX_DEPTH = 100
+MAX_OCTAL_DIGITS = 3
 
 
 class InvalidExpression(ValueError):
@@ -61,6 +62,33 @@ POSIX_CLASSES = {
     "word": WORD,
     "xdigit": frozenset(string.hexdigits),
 }
+ASCII_BY_CATEGORY = {
+    "Cc": "".join(map(chr, [*range(32), 127])),
+    "Ll": string.ascii_lowercase,
+    "Lu": string.ascii_uppercase,
+    "Nd": string.digits,
+    "Pc": "_",
+    "Pd": "-",
+    "Pe": ")]}",
+    "Po": "!\"#%&'*,./:;?@\\",
+    "Ps": "([{",
+    "Sc": "$",
+    "Sk": "^`",
+    "Sm": "+<=>|~",
+    "Zs": " ",
+}
+OTHER_CATEGORIES = ("Cf", "Co", "Cs", "Lm", "Lo", "Lt", "Mc", "Me", "Mn", "Nl", "No", "Pf", "Pi", "So", "Zl", "Zp")
+UNICODE_CLASSES = {
+    **{
+        name: frozenset("".join(found for category, found in ASCII_BY_CATEGORY.items() if category.startswith(name)))
+        for name in (*ASCII_BY_CATEGORY, *OTHER_CATEGORIES, *"CLMNPSZ")
+    },
+    "Any": POSIX_CLASSES["ascii"],
+    "Latin": POSIX_CLASSES["alpha"],
+    "Common": POSIX_CLASSES["ascii"] - POSIX_CLASSES["alpha"],
+}
+"""What names can have of them; other scripts are refused."""
+OCTAL_DIGITS = frozenset(string.octdigits)
 CONTROLS = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 ANCHOR_ESCAPES = {"A": Anchor.START, "z": Anchor.END, "b": Anchor.WORD_EDGE, "B": Anchor.NO_WORD_EDGE}
 
@@ -77,6 +105,8 @@ class _Parser:
         self._depth = 0
         self._ignores_case = False
         self._dot_is_all = False
+        self._names: set[str] = set()
+        """Of groups."""
 
     # -- reading
 
@@ -112,13 +142,19 @@ class _Parser:
 
     def _sequence(self) -> Node:
         parts: list[Node] = []
+        is_repeated = False
         while self._peek() not in ("", "|", ")"):
             if self._takes("\\Q"):
                 parts.extend(self._quoted())
+            elif (bounds := self._bounds()) is not None:
+                if is_repeated:
+                    raise InvalidExpression("invalid nested repetition operator")
+                self._repeat_last(parts, bounds)
+                is_repeated = True
                 continue
-            atom = self._atom()
-            if atom is not None:
-                parts.append(self._repeated(atom))
+            elif (atom := self._atom()) is not None:
+                parts.append(atom)
+            is_repeated = False
         return Sequence(parts)
 
     def _quoted(self) -> list[Node]:
@@ -143,8 +179,6 @@ class _Parser:
                 return Anchor.END
             case "\\":
                 return self._escape()
-            case "*" | "+" | "?":
-                raise InvalidExpression(f"missing argument to repetition operator: `{character}`")
         return self._literal(character)
 
     def _literal(self, character: str) -> Characters:
@@ -157,14 +191,12 @@ class _Parser:
 
     # -- repetition
 
-    def _repeated(self, atom: Node) -> Node:
-        is_repeated = False
-        while (bounds := self._bounds()) is not None:
-            if is_repeated:
-                raise InvalidExpression("invalid nested repetition operator")
-            atom, is_repeated = Repetition(atom, *bounds), True
-            self._takes("?")
-        return atom
+    def _repeat_last(self, parts: list[Node], bounds: tuple[int, int | None]) -> None:
+        """Also behind `\\E`, and behind flags."""
+        self._takes("?")
+        if not parts:
+            raise InvalidExpression("missing argument to repetition operator")
+        parts[-1] = Repetition(parts[-1], *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
         for operator, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -212,6 +244,9 @@ class _Parser:
                 name += character
             if not name or not set(name) <= WORD:
                 raise InvalidExpression("invalid named capture")
+            if name in self._names:
+                raise InvalidExpression(f"duplicate capture group name: `{name}`")
+            self._names.add(name)
             return True
         return self._flags()
 
@@ -242,18 +277,35 @@ class _Parser:
             return ANCHOR_ESCAPES[character]
         if character.lower() in PERL_CLASSES:
             return Characters(PERL_CLASSES[character.lower()], is_negated=character.isupper())
+        if character in "pP":
+            return self._unicode_class(character)
         return self._literal(self._escaped(character))
+
+    def _unicode_class(self, letter: str) -> Characters:
+        name, closing = self._next("invalid character class range: `\\p`"), "}"
+        if name == "{":
+            name, closing, _ = self._text[self._at :].partition("}")
+            self._at += len(name) + len(closing)
+        found = UNICODE_CLASSES.get(name.removeprefix("^"))
+        if found is None or not closing:
+            raise InvalidExpression(f"invalid character class range: `\\{letter}{{{name}}}`")
+        return Characters(self._folded(found), is_negated=(letter == "P") != name.startswith("^"))
 
     def _escaped(self, character: str) -> str:
         if character == "x":
             return self._hexadecimal()
         if character in CONTROLS:
             return CONTROLS[character]
-        if character == "0":
-            return "\0"
+        if character == "0" or (character in OCTAL_DIGITS and self._peek() in OCTAL_DIGITS):
+            return self._octal(character)
         if character.isascii() and character.isalnum():
             raise InvalidExpression(f"invalid escape sequence: `\\{character}`")
         return character
+
+    def _octal(self, digits: str) -> str:
+        while len(digits) < MAX_OCTAL_DIGITS and self._peek() in OCTAL_DIGITS:
+            digits += self._next()
+        return chr(int(digits, 8))
 
     def _hexadecimal(self) -> str:
         if self._takes("{"):
@@ -285,6 +337,9 @@ class _Parser:
             if first.lower() in PERL_CLASSES:
                 found = PERL_CLASSES[first.lower()]
                 return found if first.islower() else POSIX_CLASSES["ascii"] - found
+            if first in "pP":
+                found, is_negated = self._unicode_class(first)
+                return POSIX_CLASSES["ascii"] - found if is_negated else found
             first = self._escaped(first)
         if self._peek() != "-" or self._text[self._at + 1 : self._at + 2] in ("]", ""):
             return frozenset(first)

@@ -4,7 +4,8 @@ The syntax is RE2's, which Kafka uses, where it matters for names of topics (ASC
 literals, `.`, classes with ranges, negation and `[:alpha:]`, `\\d \\D \\w \\W \\s \\S`, escapes (`\\.`, `\\x2d`,
 `\\Q...\\E`), groups of all kinds, `|`, `* + ? {n} {n,} {n,m}` greedy or not, `^ $ \\A \\z \\b \\B`, and the flags `i`,
 `s`, `m`, `U`. As in RE2 there are no back references and no looking ahead or behind: no expression can take
-exponential time. Unicode classes (`\\pL`) are refused: RE2 has them, names of topics do not.
+exponential time. Of Unicode's classes there are the categories (`\\pL`, `\\p{Nd}`), `Any`, `Latin` and `Common`; other
+scripts are refused: RE2 has them, names of topics do not.
 
 An expression becomes an automaton that is in many states at once (Thompson). The sets of states it gets into are
 remembered, so that most names cost one look-up for each character; how much else one may cost has a limit.
