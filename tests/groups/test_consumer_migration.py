@@ -238,6 +238,25 @@ def test_classic_requests_are_checked(coordinator: Coordinator) -> None:
     assert stranger.leave() == UnknownMemberId.code
 
 
+@pytest.mark.parametrize(("kind", "name"), [("consumer", "range"), ("connect", "cooperative")])
+def test_a_classic_sync_names_what_the_join_agreed_on(coordinator: Coordinator, kind: str, name: str) -> None:
+    client = migrated(coordinator)
+    request = SyncGroupRequest(
+        group_id=GROUP,
+        generation_id=client.generation,
+        member_id=client.member_id,
+        protocol_type=kind,
+        protocol_name=name,
+    )
+    assert isinstance(coordinator.ask("sync", request, 5), InconsistentGroupProtocol)
+
+
+def test_a_classic_member_whose_group_has_moved_on_is_told_so_by_its_sync(coordinator: Coordinator) -> None:
+    client = migrated(coordinator)
+    coordinator.join("m3")
+    assert isinstance(client.sync(), RebalanceInProgress)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
