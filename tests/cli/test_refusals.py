@@ -98,7 +98,8 @@ def test_log_dir_of_another_broker(tmp_path: Path) -> None:
 
 def test_log_dir_in_use(tmp_path: Path) -> None:
     log_dir = tmp_path / "data"
-    with running_broker(tmp_path / "log", *settings(log_dir)) as broker:
+    undisturbed = {"replica_high_watermark_checkpoint_interval_ms": "600000"}
+    with running_broker(tmp_path / "log", *settings(log_dir, **undisturbed)) as broker:
         before = without_store(contents(log_dir))
         assert refusal(*settings(log_dir)) == [f"log dir {log_dir} is in use by another process"]
         assert without_store(contents(log_dir)) == before
