@@ -28,7 +28,9 @@ BROKER_INTRODUCTION = """\
 ## Broker
 
 *Change*: `read-only` settings need a restart; `cluster-wide` ones can be changed while brokers run, for one broker or
-for all, with AlterConfigs and IncrementalAlterConfigs.
+for all, with AlterConfigs and IncrementalAlterConfigs. A setting that Tidelog does not use is refused there, since
+nobody would see a warning: `num.io.threads` for instance, throttles, and what belongs to TLS or SASL. So is a name
+that nobody knows, which Kafka would keep for its plugins.
 """
 
 TOPIC_INTRODUCTION = """\
