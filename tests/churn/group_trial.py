@@ -123,7 +123,9 @@ class Churn:
         return [slot for slot in self._slots if slot.program is not None]
 
     def _absent(self) -> list[Slot]:
-        return [slot for slot in self._slots if slot.program is None]
+        """First who is away for longest: one that was killed just now still counts as a member."""
+        absent = [slot for slot in self._slots if slot.program is None]
+        return sorted(absent, key=lambda slot: slot.programs[-1][0].ended_at_s if slot.programs else 0.0)
 
     def _kill_all(self) -> None:
         for slot in self._present():

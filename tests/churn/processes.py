@@ -16,6 +16,7 @@ class Program:
     def __init__(self, name: str, module: str, arguments: list[str], directory: Path) -> None:
         self.name = name
         self._output_file = directory / f"{name}.log"
+        self.ended_at_s = 0.0
         self.killed_at_s: float | None = None
         self.stopped_at_s: list[float] = []
         self._is_asked_to_end = False
@@ -47,7 +48,7 @@ class Program:
         if self.is_running:
             self._process.kill()
             self._process.wait()
-            self.killed_at_s = time.monotonic()
+            self.ended_at_s = self.killed_at_s = time.monotonic()
 
     def ask_to_end(self) -> None:
         self._is_asked_to_end = True
@@ -60,4 +61,5 @@ class Program:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"{self.name} does not end:\n{self.output[-5000:]}") from None
+        self.ended_at_s = time.monotonic()
         assert code == 0, f"{self.name} ended with {code}:\n{self.output[-5000:]}"
