@@ -116,6 +116,20 @@ def test_a_group_that_has_read_all_transactions_has_no_lag(broker: RunningBroker
     assert committed_and_lag(broker, "auditors") == ("6", "0")
 
 
+@pytest.mark.parametrize("group", [[], ["--group", "believers"]], ids=["alone", "group"])
+def test_aborted_records_are_left_out_where_only_committed_ones_are_asked_for(
+    broker: RunningBroker, group: list[str]
+) -> None:
+    topic = f"gusts-{len(group)}"
+    good(broker, "topic", "create", topic, "--partitions", "1")
+    write_transactions(broker, topic, (["one"], True), (["never"], False), (["two"], True), (["nor this"], False))
+    read = ["consume", topic, "--from-beginning", "--timeout", "3"]
+    assert good(broker, *read) == "one\nnever\ntwo\nnor this\n"
+    assert good(broker, *read, *group, "--committed") == "one\ntwo\n"
+    if group:
+        assert committed_and_lag(broker, "believers") == ("8", "0")
+
+
 def test_a_group_that_began_at_the_end_goes_on_there(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "ebbs", "--partitions", "1")
     good(broker, "produce", "ebbs", given="old\n")

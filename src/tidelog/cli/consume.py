@@ -70,6 +70,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         action="append",
         help="read this partition only; may be repeated",
     )
+    parser.add_argument(
+        "--committed",
+        action="store_true",
+        help="leave out records of transactions that were aborted, and wait for those that are open",
+    )
     parser.add_argument("--max-messages", metavar="N", type=count_option, help="end after so many records")
     parser.add_argument("--timeout", metavar="SECONDS", type=seconds_option, help="end when nothing came for so long")
     look = parser.add_mutually_exclusive_group()
@@ -122,7 +127,8 @@ async def _read_alone(
 ) -> None:
     from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
 
-    async with Consumer(cluster, ConsumerSettings(reset_to=BEGINNING)) as consumer:
+    settings = ConsumerSettings(isolation_level=_isolation_level(options), reset_to=BEGINNING)
+    async with Consumer(cluster, settings) as consumer:
         await consumer.assign(await _starts(cluster, partitions, options))
         await printer.print_all(consumer)
 
@@ -136,6 +142,7 @@ async def _read_in_group(cluster: "Cluster", printer: "_Printer", options: argpa
         options.group,
         options.topic,
         from_beginning=options.from_beginning,
+        isolation_level=_isolation_level(options),
         instance_id=options.instance_id,
     )
     try:
@@ -172,7 +179,10 @@ async def _starts(
 
     if options.offset is None:
         return dict.fromkeys(partitions, BEGINNING if options.from_beginning else END)
-    starts, ends = [await list_offsets(cluster, dict.fromkeys(partitions, where)) for where in (BEGINNING, END)]
+    starts, ends = [
+        await list_offsets(cluster, dict.fromkeys(partitions, where), isolation_level=_isolation_level(options))
+        for where in (BEGINNING, END)
+    ]
     found = {}
     for key in partitions:
         start, end = starts[key].offset, ends[key].offset
@@ -182,6 +192,12 @@ async def _starts(
             there = f"the offsets from {start} to {end - 1}" if start < end else "no records"
             note(f"{key} has {there}: reading starts at {found[key]}")
     return found
+
+
+def _isolation_level(options: argparse.Namespace) -> int:
+    from tidelog.client.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
+
+    return READ_COMMITTED if options.committed else READ_UNCOMMITTED
 
 
 def _greeting(options: argparse.Namespace, count: int) -> str:

@@ -18,10 +18,17 @@ class GroupReading:
     """As a Consumer; it must be told with `done` what was printed."""
 
     def __init__(
-        self, cluster: Cluster, group_id: str, topic: str, *, from_beginning: bool, instance_id: str | None
+        self,
+        cluster: Cluster,
+        group_id: str,
+        topic: str,
+        *,
+        from_beginning: bool,
+        isolation_level: int,
+        instance_id: str | None,
     ) -> None:
         start_at = BEGINNING if from_beginning else END
-        reading = ConsumerSettings(reset_to=start_at)
+        reading = ConsumerSettings(isolation_level, reset_to=start_at)
         settings = GroupConsumerSettings(instance_id=instance_id, start_at=start_at, reading=reading)
         self._consumer = GroupConsumer(cluster, group_id, [topic], settings, on_revoked=self._hand_over)
         self._unprinted: list[ConsumedRecord] = []
