@@ -70,7 +70,7 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
 def _json_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=_without_repeats)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadOffsets(f"not valid JSON: {error}") from None
     if not isinstance(found, dict):
         raise BadOffsets("expected a JSON object")
