@@ -5,12 +5,14 @@ negative position, so that a hostile batch becomes an error and never a crash.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 from numba.core import cgutils, types
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -67,10 +69,18 @@ def inlined(function: Function) -> Function:
 
 def _compiled(function: Function, **options: Any) -> Function:
     """Compiled once per machine; where no directory can be written, once per process."""
-    try:
-        return cast("Function", njit(function, cache=True, **options))
-    except RuntimeError:
-        return cast("Function", njit(function, **options))
+    dispatcher = njit(function, **options)
+    with suppress(RuntimeError):
+        dispatcher._cache = _CompiledBefore(function)
+    return cast("Function", dispatcher)
+
+
+class _CompiledBefore(FunctionCache):
+    """What numba has compiled, loaded without all that it compiles with: that takes a quarter of a second in every
+    process, ten times as long as the rest. Where a kernel has to be compiled, numba loads it by itself."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        return self._load_overload(sig, target_context)
 
 
 @intrinsic
