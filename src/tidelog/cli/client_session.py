@@ -98,8 +98,10 @@ def carry_out(command: str, work: Work, options: argparse.Namespace) -> int:
         _write_no_more()  # nobody reads any more
         return 0
     except OSError as error:  # connections have their own
+        if error.errno is None:  # a TimeoutError of asyncio: our mistake
+            raise
         _write_no_more()
-        return _complain(command, f"standard input or output fails: {error.strerror or error}")
+        return _complain(command, f"standard input or output fails: {error.strerror}")
 
 
 def _write_no_more() -> None:
