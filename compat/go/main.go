@@ -179,17 +179,16 @@ func (self *driver) perform(ctx context.Context, wanted *command) (any, error) {
 	case "member_close":
 		return nil, self.leave(wanted)
 	case "committed_offset":
-		return self.committedOffset(ctx, wanted)
+		return askCoordinator(ctx, wanted, self.committedOffset)
 	case "commit_offset":
 		return nil, self.commitOffset(ctx, wanted)
 	case "list_groups":
 		groups, err := self.admin.ListGroups(ctx)
 		return groups.Groups(), err
 	case "describe_group":
-		return self.describeGroup(ctx, wanted)
+		return askCoordinator(ctx, wanted, self.describeGroup)
 	case "delete_group":
-		response, err := self.admin.DeleteGroup(ctx, wanted.Group)
-		return nil, errors.Join(err, response.Err)
+		return askCoordinator(ctx, wanted, self.deleteGroup)
 	case "open_transactions":
 		return nil, self.openTransactions(wanted)
 	case "transaction_begin":

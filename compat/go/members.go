@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -96,6 +97,18 @@ func (self *driver) leave(wanted *command) error {
 	return nil
 }
 
+// askCoordinator asks again where franz-go gives up: it retries these requests, but not the FindCoordinator before them,
+// which may take a connection that died with its broker.
+func askCoordinator(ctx context.Context, wanted *command, ask func(context.Context, *command) (any, error)) (any, error) {
+	for {
+		result, err := ask(ctx, wanted)
+		if !kgo.IsRetryableBrokerErr(err) || ctx.Err() != nil {
+			return result, err
+		}
+		time.Sleep(pollTime)
+	}
+}
+
 func (self *driver) committedOffset(ctx context.Context, wanted *command) (any, error) {
 	offsets, err := self.admin.FetchOffsets(ctx, wanted.Group)
 	if err != nil {
@@ -130,4 +143,9 @@ func (self *driver) describeGroup(ctx context.Context, wanted *command) (any, er
 	}
 	found := described[wanted.Group]
 	return map[string]any{"state": found.State, "member_count": len(found.Members)}, found.Err
+}
+
+func (self *driver) deleteGroup(ctx context.Context, wanted *command) (any, error) {
+	response, err := self.admin.DeleteGroup(ctx, wanted.Group)
+	return nil, errors.Join(err, response.Err)
 }
