@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.spark.java import choose_java
+from tidelog.spark.local_files import prepare_local_files
 from tidelog.spark.python_command import python_command
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ DEFAULT_MASTER = "local[*]"
 SETTINGS: Mapping[str, str] = {
     # Python workers over TCP wait for delayed acknowledgements: 40 ms in every micro-batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    # `chmod` is forked once for each checkpoint file, not twice, for it and its checksum.
+    # No second file with checksums beside each file of a checkpoint; see also `tidelog.spark.local_files`.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -52,13 +53,17 @@ def session(
 
     given = dict(settings or {})
     builder = SparkSession.builder.appName(app_name)
-    if SparkSession.getActiveSession() is None:
+    is_new = SparkSession.getActiveSession() is None
+    if is_new:
         master, by_user = prepare_environment(master, given)
         builder = builder.master(master)
         given = missing_settings(master, by_user) | given
     for name, value in given.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if is_new:
+        prepare_local_files(spark)
+    return spark
 
 
 def make_source_known(spark: "SparkSession") -> None:

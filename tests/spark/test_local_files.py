@@ -1,0 +1,42 @@
+"""Files that Spark makes on this machine have the permissions that Hadoop gives them, without a process for each."""
+
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tidelog.spark.local_files import HADOOPS_OWN, WITHOUT_PROCESSES, prepare_local_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+def test_hadoop_sets_permissions_as_ever_but_without_processes(spark: "SparkSession", tmp_path: Path) -> None:
+    prepare_local_files(spark).join()
+    java: Any = spark._jvm
+    settings: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    root = java.java.net.URI("file:///")
+    file_systems = java.org.apache.hadoop.fs.FileSystem
+    ours, hadoops = file_systems.get(root, settings), file_systems.newInstance(root, settings)
+    assert (ours.getClass().getName(), hadoops.getClass().getName()) == (WITHOUT_PROCESSES, HADOOPS_OWN)
+
+    for number, mode in enumerate((0o640, 0o755, 0o1777, 0o400)):
+        found = []
+        for name, files in (("ours", ours), ("hadoops", hadoops)):
+            path = java.org.apache.hadoop.fs.Path(str(tmp_path / f"{name}-{number}"))
+            permission = java.org.apache.hadoop.fs.permission.FsPermission(f"{mode:04o}")
+            files.create(path, True).close()
+            found.append((tmp_path / f"{name}-{number}").stat().st_mode)
+            files.setPermission(path, permission)
+            found.append((tmp_path / f"{name}-{number}").stat().st_mode)
+            files.delete(path, False)
+            files.mkdirs(path, permission)
+            found.append((tmp_path / f"{name}-{number}").stat().st_mode)
+        assert found[:3] == found[3:]
+        assert stat.S_IMODE(found[1]) == mode
+
+
+def test_a_session_that_has_ended_is_left_alone() -> None:
+    prepare_local_files(None).join()  # type: ignore[arg-type]
