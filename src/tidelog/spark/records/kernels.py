@@ -5,7 +5,6 @@ negative position, so that a hostile batch becomes an error and never a crash.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -69,18 +68,24 @@ def inlined(function: Function) -> Function:
 
 def _compiled(function: Function, **options: Any) -> Function:
     """Compiled once per machine; where no directory can be written, once per process."""
-    dispatcher = njit(function, **options)
-    with suppress(RuntimeError):
-        dispatcher._cache = _CompiledBefore(function)
+    try:
+        dispatcher = njit(function, cache=True, **options)
+    except RuntimeError:
+        return cast("Function", njit(function, **options))
+    dispatcher._cache = _CompiledBefore(function)
     return cast("Function", dispatcher)
 
 
 class _CompiledBefore(FunctionCache):
     """What numba has compiled, loaded without all that it compiles with: that takes a quarter of a second in every
-    process, ten times as long as the rest. Where a kernel has to be compiled, numba loads it by itself."""
+    process, ten times as long as the rest. Where a kernel has to be compiled, numba loads it by itself.
+
+    This is private to numba: where a version does it in another way, it loads as it always does.
+    """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        return self._load_overload(sig, target_context)
+        load = getattr(self, "_load_overload", super().load_overload)
+        return load(sig, target_context)
 
 
 @intrinsic
