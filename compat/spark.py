@@ -84,6 +84,7 @@ def _written(
         yield _timed(
             where, "write", spark_writing.title_of(pair), partial(spark_writing.stream_differences, peers, pair)
         )
+    yield _timed(where, "write", spark_writing.AGAIN, partial(spark_writing.again_differences, peers))
     for question in spark_writing.questions():
         yield _read(where, peers, question)
 

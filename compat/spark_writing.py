@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compat import spark_topics
@@ -146,8 +147,16 @@ def stream_differences(peers: Peers, pair: Pair) -> list[str]:
     topic = f"copied-by-{'-'.join(pair)}"
     spark_topics.create(peers.bootstrap, [topic], PARTITIONS)
     reader, writer = pair
+    copy(peers, original(peers, reader), writer, topic, peers.new_directory())
+    return copy_differences(peers, topic)
+
+
+def original(peers: Peers, reader: str) -> "DataFrame":
     options = {"subscribe": SOURCE, "startingOffsets": "earliest", "includeHeaders": "true"}
-    copy(peers, peers.stream(reader, options).select("key", "value", "headers"), writer, topic)
+    return peers.stream(reader, options).select("key", "value", "headers")
+
+
+def copy_differences(peers: Peers, topic: str) -> list[str]:
     sent = spark_topics.records_of(peers.bootstrap, SOURCE, range(spark_topics.DEFAULT_PARTITIONS))
     expected: Written = Counter(
         (partition_of(record.key()), record.key(), record.value(), _headers(record)) for record in sent
@@ -159,13 +168,28 @@ def partition_of(key: bytes | None) -> int | None:
     return None if key is None else partition_of_key(key, PARTITIONS)
 
 
-def copy(peers: Peers, frame: "DataFrame", form: str, topic: str) -> None:
+def copy(peers: Peers, frame: "DataFrame", form: str, topic: str, checkpoint: Path) -> None:
     writer = frame.writeStream.format(form).option("kafka.bootstrap.servers", peers.bootstrap).option("topic", topic)
-    query = writer.option("checkpointLocation", str(peers.new_directory())).trigger(availableNow=True).start()
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(PATIENCE_SECONDS), f"the stream did not end: {query.lastProgress}"
     finally:
         query.stop()
+
+
+AGAIN = "a micro-batch that is carried out again is there once"
+
+
+def again_differences(peers: Peers) -> list[str]:
+    """As if the driver had died after the rows were committed, and before Spark took note of it."""
+    topic, checkpoint = "copied-again", peers.new_directory()
+    spark_topics.create(peers.bootstrap, [topic], PARTITIONS)
+    frame = original(peers, OURS).coalesce(1)  # Apache Kafka needs one task for each partition that is written
+    copy(peers, frame, OURS, topic, checkpoint)
+    noted = [file for file in (checkpoint / "commits").iterdir() if file.name.isdecimal()]
+    max(noted, key=lambda file: int(file.name)).unlink()
+    copy(peers, frame, OURS, topic, checkpoint)
+    return copy_differences(peers, topic)
 
 
 def questions() -> Iterator[Question]:
