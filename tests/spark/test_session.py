@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidelog.spark import session
-from tidelog.spark.java import WrongJava, bundled_java_home, choose_java, problem_of_java, share_classes
+from tidelog.spark.java import (
+    LAY_DOWN_VARIABLE,
+    WrongJava,
+    bundled_java_home,
+    choose_java,
+    laid_down_classes,
+    problem_of_java,
+    share_classes,
+)
 from tidelog.spark.python_command import launcher, pyspark_home, python_command
 from tidelog.spark.source import DefaultSource
 from tidelog.spark.spark_session import (
@@ -140,6 +148,52 @@ def test_java_starts_where_its_classes_could_not_be_laid_down(tmp_path: Path) ->
         archive.unlink()
     ended = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "")
+
+
+def spark_class_path() -> str:
+    """As Spark's launcher gives it to a driver."""
+    (first_jar,) = Path(pyspark_home(), "jars").glob("slf4j-api-*.jar")
+    return f"{pyspark_home()}/conf:{first_jar}:{pyspark_home()}/jars/*"
+
+
+def run_a_driver(java: Path, *flags: str, class_path: str, lays_down: bool = False) -> None:
+    """Not a real one: Spark's launcher, which is much smaller and has the same jars."""
+    environment = os.environ | {"SPARK_HOME": pyspark_home(), "SPARK_SCALA_VERSION": "2.13"}
+    environment |= {LAY_DOWN_VARIABLE: "yes"} if lays_down else {}
+    command = [str(java), "-cp", class_path, *flags, "org.apache.spark.launcher.Main"]
+    command += ["org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "warning" not in ended.stdout
+
+
+def test_classes_of_spark_that_were_laid_down_are_taken_by_the_next_driver(tmp_path: Path) -> None:
+    java = bundled_java_home(tmp_path) / "bin" / "java"
+    run_a_driver(java, class_path=spark_class_path())
+    assert laid_down_classes(tmp_path) is None, "nobody asked for it"
+    run_a_driver(java, class_path=spark_class_path(), lays_down=True)
+    archive = laid_down_classes(tmp_path)
+    assert archive is not None
+    run_a_driver(java, "-Xshare:on", class_path=spark_class_path())
+
+    written_at_ns = archive.stat().st_mtime_ns
+    run_a_driver(java, class_path=f"/no/such.jar:{spark_class_path()}", lays_down=True)
+    assert archive.stat().st_mtime_ns == written_at_ns, "another class path has no part in it"
+
+
+def test_classes_that_were_laid_down_in_part_or_for_other_jars_are_forgotten(tmp_path: Path) -> None:
+    java = bundled_java_home(tmp_path) / "bin" / "java"
+    run_a_driver(java, class_path=spark_class_path(), lays_down=True)
+    archive = laid_down_classes(tmp_path)
+    assert archive is not None
+    of_old_jars = archive.with_name("spark-of-old-jars.jsa")
+    of_old_jars.write_bytes(b"whole")
+    assert laid_down_classes(tmp_path) == archive
+    assert not of_old_jars.exists()
+
+    archive.unlink()
+    archive.write_bytes(bytes(1000))
+    assert laid_down_classes(tmp_path) is None
 
 
 def test_python_processes_of_spark_import_what_is_compiled(tmp_path: Path) -> None:

