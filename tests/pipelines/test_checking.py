@@ -412,6 +412,16 @@ def test_headers_belong_to_raw_records_only(file: Path) -> None:
     assert findings(file, '[sources.orders]\ntopic = "orders"\n' + options + COPY) == []
 
 
+def test_times_of_partitions_do_not_go_with_a_time_for_all(file: Path) -> None:
+    options = """options = { startingOffsetsByTimestamp = '{"orders":{"0":1767225600000}}' }\n"""
+    said = "starting = '2026-01-31T12:00:00Z' wins over this option; leave one of them out"
+    assert findings(file, HEAD + "starting = 2026-01-31T12:00:00Z\n" + options + COPY) == [
+        f"f:6: sources.orders.options.startingOffsetsByTimestamp: {said}"
+    ]
+    assert findings(file, HEAD + options + COPY) == []
+    assert findings(file, HEAD + "starting = 'latest'\n" + options + COPY) == []
+
+
 def test_options_of_formats_that_spark_would_pass_over_are_warnings(file: Path) -> None:
     source = HEAD + 'format_options = { allowComents = true, mode = "FAILFAST", DATEFORMAT = "yyyy" }\n'
     sink = COPY + 'format = "csv"\nformat_options = { seperator = ";", header = true }\n'

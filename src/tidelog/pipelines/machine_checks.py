@@ -23,6 +23,7 @@ from tidelog.pipelines.formats.schema_files import problem_of_schema_file
 from tidelog.pipelines.lines import KeyPath
 from tidelog.pipelines.modules import BadFunction, NeedsSpark, load_function, refuse_arguments
 from tidelog.pipelines.parse_formats import is_local
+from tidelog.pipelines.parse_sources import STARTS
 from tidelog.pipelines.spark_format_options import doubts
 from tidelog.pipelines.state import PipelineState
 from tidelog.spark.java import problem_of_java
@@ -49,6 +50,7 @@ FIELDS_OF_OPTIONS = {
 }
 """Options of `format("tidelog")` that a field of the file sets."""
 INCLUDE_HEADERS = "includeheaders"
+STARTING_TIMES = "startingoffsetsbytimestamp"
 SOMEWHERE = {"kafka.bootstrap.servers": "localhost:9092"}
 """The field's own mistakes have been told."""
 
@@ -174,10 +176,12 @@ class MachineChecks:
         where = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
         fixed = {**SOMEWHERE, **where}
         self._check_options(source.options, path, lambda options: without_effect_in_stream({**fixed, **options}))
-        headers = next((name for name in source.options if name.lower() == INCLUDE_HEADERS), None)
-        if headers is not None and source.format.kind is not FormatKind.RAW:
-            place = self._notes.lines.of_setting((*path, "options"), headers)
-            self._notes.complain(place, "only rows of format = 'raw' have headers", is_warning=True)
+        places = {name.lower(): self._notes.lines.of_setting((*path, "options"), name) for name in source.options}
+        if INCLUDE_HEADERS in places and source.format.kind is not FormatKind.RAW:
+            self._notes.complain(places[INCLUDE_HEADERS], "only rows of format = 'raw' have headers", is_warning=True)
+        if STARTING_TIMES in places and source.starting not in STARTS:
+            sentence = f"starting = '{source.starting}' wins over this option; leave one of them out"
+            self._notes.complain(places[STARTING_TIMES], sentence)
 
     def _check_write_options(self, sink: TopicSink, path: KeyPath) -> None:
         from tidelog.spark.options import without_effect_in_sink
