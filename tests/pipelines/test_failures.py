@@ -74,6 +74,18 @@ CASES: list[tuple[str, Failure]] = [
     ),
     (task_failing_with("tidelog.no.such.module.Error: something"), Failure("something")),
     (
+        "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception:"
+        " [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source performs latestOffset:"
+        " tidelog.spark.source_errors.BrokersAway: no broker answers at localhost:9\n SQLSTATE: 38000 SQLSTATE: XXKST"
+        + PLAN,
+        Failure("no broker answers at localhost:9", passes=True),
+    ),
+    (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source reader:"
+        " tidelog.spark.option_values.OptionError: Option 'x' is not known\n SQLSTATE: 38000",
+        Failure("Option 'x' is not known"),
+    ),
+    (
         task_failing_with("ConnectionRefusedError: [Errno 111] Connect call failed"),
         Failure("a connection was lost: [Errno 111] Connect call failed", passes=True),
     ),

@@ -105,23 +105,6 @@ def test_a_schema_that_cannot_be_is_one_sentence(
     assert sentence in str(raised.value)
 
 
-def test_an_option_that_is_misspelt_is_one_sentence(
-    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker
-) -> None:
-    with pytest.raises(Exception, match="startingOffset") as raised:
-        Reader(spark, bootstrap, new_topic()).batch(startingOffset="earliest").collect()
-    assert "did you mean 'startingOffsets'?" in str(raised.value)
-
-
-def test_an_option_of_a_stream_that_is_misspelt_is_the_last_thing_its_error_says(
-    spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
-) -> None:
-    with pytest.raises(Exception, match="did you mean 'startingOffsets'") as raised:
-        Collected(Reader(spark, bootstrap, new_topic()).stream(startingOffset="earliest"), tmp_path).finish()
-    assert "Error: Option 'startingoffset' is not known" in str(raised.value)
-    assert "During handling" not in str(raised.value)
-
-
 def test_times_are_those_of_utc_whatever_the_session_calls_a_timestamp(
     spark: "SparkSession", bootstrap: str, new_topic: TopicMaker
 ) -> None:
@@ -239,12 +222,6 @@ def test_few_large_records_are_read_by_tasks_too(
     produce(bootstrap, topic, [large, large, Message(b"small", None, 1)], largest_message_bytes=20_000_000)
     rows = Collected(frame, tmp_path).finish().rows()
     assert sorted((row.size, row.task) for row in rows) == [(5, 1), (10_000_000, 0), (10_000_000, 0)]
-
-
-def test_a_topic_that_does_not_exist_is_one_sentence(spark: "SparkSession", bootstrap: str) -> None:
-    with pytest.raises(Exception, match="nowhere") as raised:
-        Reader(spark, bootstrap, "nowhere").batch().collect()
-    assert "topic 'nowhere' does not exist" in str(raised.value)
 
 
 def test_records_that_were_deleted_fail_the_query_or_are_passed_over(

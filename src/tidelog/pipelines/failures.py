@@ -88,7 +88,8 @@ def _bad_record(text: str) -> Failure | None:
     return None if found is None else Failure(found[1].strip())
 
 
-OURS = re.compile(r"^(?:[\w.]+Exception: )?(tidelog(?:\.\w+)+)\.(\w+): (.+)$", re.MULTILINE)
+OURS = re.compile(r"(?:^|: )(tidelog(?:\.\w+)+)\.([A-Z]\w*): (.+)$", re.MULTILINE)
+"""At the end of a stack, or behind what Spark says before an error without one."""
 
 
 def _own_error(text: str) -> Failure | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tidelog.spark import client_thread
+from tidelog.spark.error_reports import only_the_sentence
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.planning import OffsetRange
 from tidelog.spark.reading import read_ranges
@@ -29,13 +30,15 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._columns = tuple(columns)
 
+    @only_the_sentence()
     def partitions(self) -> Sequence[InputPartition]:
         # Spark would call read() without a partition if there were none.
         return [Ranges([found]) for found in client_thread.run(_ranges(self._options))] or [Ranges([])]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Ranges)
-        return keeping_what_is_loaded(read_ranges(partition.ranges, self._options, self._columns))
+        with only_the_sentence():
+            yield from keeping_what_is_loaded(read_ranges(partition.ranges, self._options, self._columns))
 
 
 async def _ranges(options: ReadOptions) -> list[OffsetRange]:

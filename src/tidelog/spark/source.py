@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from tidelog.spark.error_reports import only_the_sentence
 from tidelog.spark.schema import columns_of, schema_text
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return NAME
 
+    @only_the_sentence()
     def schema(self) -> str:
         from tidelog.spark.options import wants_headers
 
         return schema_text(has_headers=wants_headers(self.options))
 
+    @only_the_sentence()
     def reader(self, schema: "StructType") -> "DataSourceReader":
         from tidelog.spark.batch_reader import BatchReader
         from tidelog.spark.options import read_options
@@ -45,6 +48,7 @@ class DefaultSource(DataSource):
         except OptionError as error:
             return RefusedStream(error)
 
+    @only_the_sentence()
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         from tidelog.spark.options import write_options
         from tidelog.spark.writer import BatchWriter, refuse_overwriting
@@ -52,6 +56,7 @@ class DefaultSource(DataSource):
         refuse_overwriting(overwrite)
         return BatchWriter(write_options(self.options, is_stream=False), schema)
 
+    @only_the_sentence()
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":  # noqa: N802
         from tidelog.spark.options import write_options
         from tidelog.spark.writer import StreamWriter

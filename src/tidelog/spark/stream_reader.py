@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
 from tidelog.spark import client_thread
 from tidelog.spark.batch_reader import Ranges
 from tidelog.spark.driver_reads import DecoderLoad, MayReadOnDriver, SmallBatches
+from tidelog.spark.error_reports import only_the_sentence
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.planning import Limits, OffsetRange
 from tidelog.spark.published_progress import PublishedProgress
@@ -44,6 +45,7 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
 
     # -- offsets
 
+    @only_the_sentence()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's name
         return client_thread.run(self._planner.initial())
 
@@ -56,11 +58,13 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
             self._decoder.start()
         return ReadAllAvailable() if self._options.limits == Limits() else ReadMaxRows(_most(self._options.limits))
 
+    @only_the_sentence()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         self._progress.publish(start)  # the batch before is done; Spark's commit tells so only when there is a next
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
         return client_thread.run(self._planner.next_end(start, limits, time.monotonic()))
 
+    @only_the_sentence()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         client_thread.run(self._planner.fix_end())
 
@@ -69,6 +73,7 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
 
     # -- rows
 
+    @only_the_sentence()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = client_thread.run(self._planner.ranges(start, end))
         rows = self._read_if_small(ranges)
@@ -85,7 +90,8 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Ranges)
-        return keeping_what_is_loaded(read_ranges(partition.ranges, self._options, self._columns))
+        with only_the_sentence():
+            yield from keeping_what_is_loaded(read_ranges(partition.ranges, self._options, self._columns))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark keeps the position in its checkpoint; others may want to know it too."""
@@ -105,20 +111,24 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, why: OptionError) -> None:
         self._why = why
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    @only_the_sentence()
+    def _refuse(self) -> NoReturn:
         raise self._why
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        self._refuse()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        raise self._why
+        self._refuse()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        raise self._why
+        self._refuse()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        raise self._why
+        self._refuse()
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        raise self._why
+        self._refuse()
 
 
 def _most(limits: Limits) -> int:

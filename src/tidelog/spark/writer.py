@@ -12,6 +12,7 @@ from tidelog.config.nearest import nearest_name
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.spark import commits
+from tidelog.spark.error_reports import only_the_sentence
 from tidelog.spark.option_values import OptionError
 from tidelog.spark.options import WriteOptions
 from tidelog.spark.query_names import QueryName, stream_name
@@ -65,14 +66,17 @@ class BatchWriter(DataSourceArrowWriter):
             self._ticket = _ticket_or_reason(self._options, _name_of_job)
         return self.__dict__.copy()
 
+    @only_the_sentence()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
         return write_rows(iterator, self._options, self._ticket, this_task()._replace(batch_id=None, query_id=None))
 
+    @only_the_sentence()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if isinstance(self._ticket, GroupTicket | SharedTicket):
             commits.commit(self._options, self._ticket, written(messages), self._options.batch_id)
         _log_written("rows written", messages)
 
+    @only_the_sentence()
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if isinstance(self._ticket, GroupTicket | SharedTicket):
             commits.abort(self._options, self._ticket)
@@ -95,9 +99,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._ticket = _ticket_or_reason(self._options, stream_name)
         return self.__dict__.copy()
 
+    @only_the_sentence()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
         return write_rows(iterator, self._options, self._ticket, this_task())
 
+    @only_the_sentence()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._options.uses_transactions:
             found = written(messages)
@@ -106,6 +112,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 commits.commit(self._options, ticket, found, batchId)
         _log_written(f"rows of a micro-batch written: batch_id={batchId}", messages)
 
+    @only_the_sentence()
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         ticket = ticket_of(written(messages))
         if ticket is not None:
