@@ -13,10 +13,11 @@ TIME_LIMIT_SECONDS = 60
 END_OF_GREETING = "Stop it with"
 
 
-def tidelog(*arguments: str, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
+def tidelog(*arguments: str, directory: Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Runs to its end."""
     return subprocess.run(
         [sys.executable, "-m", "tidelog", *arguments],
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_SECONDS,

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from tests.cli.client import WAIT_SECONDS, consume, produce
 from tests.cli.local_cluster import LocalCluster, local_cluster
-from tests.cli.process import TIME_LIMIT_SECONDS
+from tests.cli.process import TIME_LIMIT_SECONDS, tidelog
 from tidelog.cluster.topic_names import is_internal
 
 PAUSE_S = 0.05
@@ -85,6 +85,21 @@ def test_killed_leader_is_replaced_and_comes_back_in_sync(cluster: LocalCluster)
     cluster.run("start", str(leader))
     assert wait_until_whole(cluster)["high_watermark"] == 2
     assert consume(cluster.bootstrap, "greetings", 2) == ["one", "two"]
+
+
+def test_tools_find_the_cluster_in_the_data_directory_whichever_broker_is_killed(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDELOG_BOOTSTRAP", raising=False)
+    monkeypatch.setenv("TIDELOG_DATA", str(cluster.data))
+    cluster.up()
+    assert tidelog("topic", "create", "greetings").returncode == 0
+    for number in (1, 2, 3):
+        cluster.run("kill", str(number))
+        assert tidelog("produce", "greetings", stdin=f"without {number}\n").returncode == 0
+        cluster.run("start", str(number))
+    read = tidelog("consume", "greetings", "--from-beginning", "--max-messages", "3")
+    assert sorted(read.stdout.splitlines()) == ["without 1", "without 2", "without 3"]
 
 
 def test_up_again_starts_only_what_died(cluster: LocalCluster) -> None:

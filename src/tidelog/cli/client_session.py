@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidelog.terminal.texts import plural
@@ -37,10 +38,24 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT,...",
-        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
-        help=f"one or more brokers of the cluster (%(default)s; the variable {BOOTSTRAP_VARIABLE} changes that)",
+        default=os.environ.get(BOOTSTRAP_VARIABLE),
+        help="one or more brokers of the cluster (without it those in the variable"
+        f" {BOOTSTRAP_VARIABLE}, else those that `tidelog up` runs here, else {DEFAULT_BOOTSTRAP})",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="tell on standard error what the client does")
+
+
+def _bootstrap_here() -> str:
+    """All brokers of the cluster in the data directory that are alive: one of them may have been killed."""
+    from tidelog.cli.local_cluster.data_directory import DataDirectory, default_data_directory
+    from tidelog.cli.local_cluster.refusal import Refused as NoCluster
+
+    data = DataDirectory(default_data_directory())
+    with suppress(NoCluster):
+        plan = data.stored_plan()
+        running = {} if plan is None else data.running_brokers(plan)
+        return ",".join(f"{broker.host}:{broker.port}" for broker in running.values()) or DEFAULT_BOOTSTRAP
+    return DEFAULT_BOOTSTRAP
 
 
 def settings_option(text: str) -> tuple[str, str]:
@@ -119,7 +134,7 @@ async def _carry_out(command: str, work: Work, options: argparse.Namespace) -> i
     from tidelog.runtime.socket_network import SocketNetwork
 
     try:
-        bootstrap = parse_bootstrap(options.bootstrap)
+        bootstrap = parse_bootstrap(options.bootstrap or _bootstrap_here())
         async with Cluster(SocketNetwork(MAX_FRAME_BYTES), bootstrap, SystemRandomness()) as cluster:
             await _find(cluster, bootstrap)
             await work(cluster, options)
