@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 from numba.core import cgutils, types
-from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -69,23 +68,9 @@ def inlined(function: Function) -> Function:
 def _compiled(function: Function, **options: Any) -> Function:
     """Compiled once per machine; where no directory can be written, once per process."""
     try:
-        dispatcher = njit(function, cache=True, **options)
+        return cast("Function", njit(function, cache=True, **options))
     except RuntimeError:
         return cast("Function", njit(function, **options))
-    dispatcher._cache = _CompiledBefore(function)
-    return cast("Function", dispatcher)
-
-
-class _CompiledBefore(FunctionCache):
-    """What numba has compiled, loaded without all that it compiles with: that takes a quarter of a second in every
-    process, ten times as long as the rest. Where a kernel has to be compiled, numba loads it by itself.
-
-    This is private to numba: where a version does it in another way, it loads as it always does.
-    """
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        load = getattr(self, "_load_overload", super().load_overload)
-        return load(sig, target_context)
 
 
 @intrinsic
