@@ -1,14 +1,8 @@
 """Requests about offsets of partitions of which some do not exist: groups are asked about the others only."""
 
-from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tidelog.cluster.image import ClusterImage
-from tidelog.errors import KafkaError
-from tidelog.protocol.structs import Response
-from tidelog.server.replies import DeferredReply
-
-ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class _Requested(Protocol):
@@ -51,19 +45,3 @@ def merged(topics: list[A], refused: list[A]) -> list[A]:
 
 def _identity(topic: _Answered) -> tuple[str, object]:
     return topic.name, getattr(topic, "topic_id", None)
-
-
-class CompletedReply(DeferredReply[ResponseT], Generic[ResponseT]):
-    """Adds to the group's answer what was found out before the group was asked."""
-
-    __slots__ = ("_complete",)
-
-    def __init__(self, failure: Callable[[KafkaError], ResponseT], complete: Callable[[ResponseT], ResponseT]) -> None:
-        super().__init__(failure)
-        self._complete = complete
-
-    def answer(self, response: Response) -> None:
-        super().answer(self._complete(response))  # type: ignore[arg-type]
-
-    def fail(self, error: KafkaError) -> None:
-        self.answer(self._failure(error))

@@ -25,3 +25,19 @@ class DeferredReply(Generic[ResponseT]):
 
     def fail(self, error: KafkaError) -> None:
         self.deferred.resolve(self._failure(error))
+
+
+class CompletedReply(DeferredReply[ResponseT], Generic[ResponseT]):
+    """Adds to the machine's answer what the machine was not asked, or does not know."""
+
+    __slots__ = ("_complete",)
+
+    def __init__(self, failure: Callable[[KafkaError], ResponseT], complete: Callable[[ResponseT], ResponseT]) -> None:
+        super().__init__(failure)
+        self._complete = complete
+
+    def answer(self, response: Response) -> None:
+        super().answer(self._complete(response))  # type: ignore[arg-type]
+
+    def fail(self, error: KafkaError) -> None:
+        self.answer(self._failure(error))

@@ -5,8 +5,8 @@ from tidelog.groups.classic.append_errors import answer_for
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.known_partitions import CompletedReply
 from tidelog.server.outcome import Deferred
+from tidelog.server.replies import CompletedReply
 
 NULLABLE_PROTOCOL_FROM_VERSION = 7
 

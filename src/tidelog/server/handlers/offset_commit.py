@@ -14,9 +14,9 @@ from tidelog.protocol.messages.offset_commit import (
 )
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.known_partitions import CompletedReply, divide, merged
+from tidelog.server.known_partitions import divide, merged
 from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
+from tidelog.server.replies import CompletedReply, DeferredReply
 
 TOPIC_IDS_FROM_VERSION = 10
 

@@ -10,8 +10,9 @@ from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from tidelog.server.dispatch import Call
-from tidelog.server.known_partitions import CompletedReply, divide, merged
+from tidelog.server.known_partitions import divide, merged
 from tidelog.server.outcome import Deferred
+from tidelog.server.replies import CompletedReply
 
 
 def handle_offset_delete(request: OffsetDeleteRequest, call: Call) -> Deferred[OffsetDeleteResponse]:
