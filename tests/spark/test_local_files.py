@@ -38,5 +38,25 @@ def test_hadoop_sets_permissions_as_ever_but_without_processes(spark: "SparkSess
         assert stat.S_IMODE(found[1]) == mode
 
 
+@pytest.mark.spark
+def test_files_have_no_checksum_file_beside_them(spark: "SparkSession", tmp_path: Path) -> None:
+    prepare_local_files(spark).join()
+    java: Any = spark._jvm
+    files = java.org.apache.hadoop.fs.FileSystem.get(
+        java.java.net.URI("file:///"), spark.sparkContext._jsc.hadoopConfiguration()
+    )
+    files.create(java.org.apache.hadoop.fs.Path(str(tmp_path / "file")), True).close()
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.spark
+def test_hadoop_takes_it_for_a_local_file_system(spark: "SparkSession") -> None:
+    """RocksDB's state store asks by `getLocal`, which casts to LocalFileSystem."""
+    prepare_local_files(spark).join()
+    java: Any = spark._jvm
+    local = java.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
+    assert local.getClass().getName() == WITHOUT_PROCESSES
+
+
 def test_a_session_that_has_ended_is_left_alone() -> None:
     prepare_local_files(None).join()  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
-"""Files of this machine as Hadoop keeps them, without a process of `chmod` for each.
+"""Local files without checksums and without a `chmod` process for each file that Hadoop creates.
 
-Hadoop sets the permissions of every file and directory that it makes. Without its native library, which PySpark does
-not bring, it starts `chmod` for that: some milliseconds for each file, of which a micro-batch writes at least two. Java
-can do the same itself. What does it is compiled within the driver's Java, by the compiler that Spark has along for its
-queries, and takes the place of Hadoop's own among the file systems that are open. Who opens a new one gets Hadoop's.
+Hadoop sets the permissions of every file and directory it creates. Without its native library, which PySpark does not
+bring, it starts `chmod` for that: milliseconds for each file, and a micro-batch writes at least two. It also writes a
+second file of checksums beside each file. Here a subclass of Hadoop's own LocalFileSystem (which Spark's RocksDB state
+store insists on) writes no checksums, and sets permissions through Java itself. It is compiled inside the driver's JVM
+by the compiler that Spark brings for its queries, and takes the place of Hadoop's among the cached file systems.
 """
 
 import logging
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SETTING = "fs.file.impl"
-HADOOPS_OWN = "org.apache.hadoop.fs.RawLocalFileSystem"
+HADOOPS_OWN = "org.apache.hadoop.fs.LocalFileSystem"
 WITHOUT_PROCESSES = "tidelog.LocalFiles"
 
 SOURCE = """
@@ -26,49 +27,58 @@ package tidelog;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.attribute.PosixFilePermissions;
+import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
-public class LocalFiles extends RawLocalFileSystem {
-    public void setPermission(Path path, FsPermission permission) throws IOException {
-        if (permission.getStickyBit()) {
-            super.setPermission(path, permission);
-            return;
+public class LocalFiles extends LocalFileSystem {
+    public LocalFiles() {
+        super(new RawFiles());
+        setWriteChecksum(false);
+    }
+
+    public static class RawFiles extends RawLocalFileSystem {
+        public void setPermission(Path path, FsPermission permission) throws IOException {
+            if (permission.getStickyBit()) {
+                super.setPermission(path, permission);
+                return;
+            }
+            String text = permission.getUserAction().SYMBOL + permission.getGroupAction().SYMBOL
+                + permission.getOtherAction().SYMBOL;
+            Files.setPosixFilePermissions(pathToFile(path).toPath(), PosixFilePermissions.fromString(text));
         }
-        String text = permission.getUserAction().SYMBOL + permission.getGroupAction().SYMBOL
-            + permission.getOtherAction().SYMBOL;
-        Files.setPosixFilePermissions(pathToFile(path).toPath(), PosixFilePermissions.fromString(text));
     }
 }
 """
 
 
 def prepare_local_files(spark: "SparkSession") -> threading.Thread:
-    """Takes a second of compiling, in a thread of its own while the user goes on; queries that start before it is done
-    are slower by the processes."""
-    thread = threading.Thread(target=open_without_processes, args=(spark,), name="tidelog-local-files", daemon=True)
+    """Compile in a thread of its own, for that takes a second; queries that start before it is done are slower."""
+    thread = threading.Thread(target=replace_local_files, args=(spark,), name="tidelog-local-files", daemon=True)
     thread.start()
     return thread
 
 
-def open_without_processes(spark: "SparkSession") -> None:
-    """Only in place of the one that our settings choose: see `spark_session.SETTINGS`."""
+def replace_local_files(spark: "SparkSession") -> None:
+    """Only in place of the class that our settings choose (`spark_session.SETTINGS`), not of a user's."""
     try:
         settings: Any = spark.sparkContext._jsc.hadoopConfiguration()
         if os.name == "posix" and settings.get(SETTING) == HADOOPS_OWN:
             _replace(spark._jvm, settings)
     except Exception as error:  # noqa: BLE001 - the session may have ended meanwhile, and works without
-        log.info("files are slow to make, as each needs a process reason=%s", error)
+        log.info("local files keep Hadoop's file system, which is slower reason=%s", error)
 
 
 def _replace(java: Any, settings: Any) -> None:
+    file_systems, root = java.org.apache.hadoop.fs.FileSystem, java.java.net.URI("file:///")
+    hadoops_own = file_systems.get(root, settings)
+    hadoops_own.setWriteChecksum(False)  # for queries that start before the compiler is done
     compiler = java.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(settings.getClassLoader())
     compiler.cook(SOURCE)
     ours = java.org.apache.hadoop.conf.Configuration(settings)
     ours.setClassLoader(compiler.getClassLoader())
     ours.set(SETTING, WITHOUT_PROCESSES)
-    file_systems, root = java.org.apache.hadoop.fs.FileSystem, java.java.net.URI("file:///")
-    file_systems.get(root, settings).close()
+    hadoops_own.close()
     file_systems.get(root, ours)

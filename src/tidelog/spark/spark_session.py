@@ -19,11 +19,12 @@ DEFAULT_MASTER = "local[*]"
 SETTINGS: Mapping[str, str] = {
     # Python workers over TCP wait for delayed acknowledgements: 40 ms in every micro-batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    # No second file with checksums beside each file of a checkpoint; see also `tidelog.spark.local_files`.
+    # The one that asks the cached file system, which `tidelog.spark.local_files` replaces.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # Hadoop otherwise takes any class of that scheme on the class path, Hive's among them, and RocksDB needs this one.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
     # Arrow's timestamps carry the session's time zone; table formats want UTC.
     "spark.sql.session.timeZone": "UTC",
     # 10,000 rows per Arrow batch keep writers busy with overhead.
