@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.kills.process_tree import tree
 from tests.kills.steps import Step, Victim
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, send
-from tidelog.spark.options import write_options
-from tidelog.spark.source import DefaultSource
-from tidelog.spark.writer import StreamWriter
+from tidelog.spark.data_source import DefaultSource
+from tidelog.spark.options.query import write_options
+from tidelog.spark.sink.writer import StreamWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -53,11 +53,11 @@ CASES: list[tuple[str, Failure]] = [
         Failure("the table has no column 'b'"),
     ),
     (
-        task_failing_with("tidelog.spark.source_errors.BrokersAway: no broker answers at localhost:9"),
+        task_failing_with("tidelog.spark.errors.BrokersAway: no broker answers at localhost:9"),
         Failure("no broker answers at localhost:9", passes=True),
     ),
     (
-        task_failing_with("tidelog.spark.source_errors.UnknownTopic: topic 'ordres' does not exist"),
+        task_failing_with("tidelog.spark.errors.UnknownTopic: topic 'ordres' does not exist"),
         Failure("topic 'ordres' does not exist"),
     ),
     (
@@ -76,13 +76,12 @@ CASES: list[tuple[str, Failure]] = [
     (
         "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception:"
         " [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source performs latestOffset:"
-        " tidelog.spark.source_errors.BrokersAway: no broker answers at localhost:9\n SQLSTATE: 38000 SQLSTATE: XXKST"
-        + PLAN,
+        " tidelog.spark.errors.BrokersAway: no broker answers at localhost:9\n SQLSTATE: 38000 SQLSTATE: XXKST" + PLAN,
         Failure("no broker answers at localhost:9", passes=True),
     ),
     (
         "[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source reader:"
-        " tidelog.spark.option_values.OptionError: Option 'x' is not known\n SQLSTATE: 38000",
+        " tidelog.spark.options.values.OptionError: Option 'x' is not known\n SQLSTATE: 38000",
         Failure("Option 'x' is not known"),
     ),
     (

@@ -321,7 +321,7 @@ class SupervisedRunner(Runner):
         return start
 
 
-AWAY = "tidelog.spark.source_errors.BrokersAway: no broker answers at localhost:9"
+AWAY = "tidelog.spark.errors.BrokersAway: no broker answers at localhost:9"
 
 
 @pytest.fixture
@@ -388,7 +388,7 @@ def test_planning_that_fails_for_a_passing_reason_is_tried_again(tmp_path: Path)
 
 @pytest.mark.usefixtures("without_pauses")
 def test_a_lasting_failure_ends_the_pipeline(tmp_path: Path) -> None:
-    lasting = "tidelog.spark.source_errors.UnknownTopic: topic 'ordres' does not exist; did you mean 'orders'?"
+    lasting = "tidelog.spark.errors.UnknownTopic: topic 'ordres' does not exist; did you mean 'orders'?"
     runner = supervised([FakeQuery(5, lasting)], tmp_path)
     with pytest.raises(PipelineFailed, match=r"^query: topic 'ordres' does not exist"):
         runner.run()

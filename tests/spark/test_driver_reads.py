@@ -14,9 +14,9 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from tidelog.spark import driver_reads
-from tidelog.spark.driver_reads import DecoderLoad, MayReadOnDriver, SmallBatches, decode_a_record
-from tidelog.spark.schema import FIELDS
+from tidelog.spark.accelerators import driver_reads
+from tidelog.spark.accelerators.driver_reads import DecoderLoad, MayReadOnDriver, SmallBatches, decode_a_record
+from tidelog.spark.source.schema import FIELDS
 
 ROWS = pa.RecordBatch.from_pydict({"offset": [1, 2]})
 

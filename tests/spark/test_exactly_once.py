@@ -11,11 +11,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.clients.broker import TidelogProcess
 from tests.spark_session import TopicMaker
-from tidelog.spark.commits import ShutOut
-from tidelog.spark.options import OptionError, WriteOptions, write_options
-from tidelog.spark.query_names import stream_name
-from tidelog.spark.source_errors import BrokersAway
-from tidelog.spark.tickets import (
+from tidelog.spark.errors import BrokersAway
+from tidelog.spark.options.query import OptionError, WriteOptions, write_options
+from tidelog.spark.sink.commits import ShutOut
+from tidelog.spark.sink.task_messages import (
     NotExactlyOnce,
     SharedTicket,
     Task,
@@ -24,7 +23,8 @@ from tidelog.spark.tickets import (
     check_one_task_each,
     is_written_already,
 )
-from tidelog.spark.writer import BatchWriter, StreamWriter, write_rows
+from tidelog.spark.sink.transaction_names import stream_name
+from tidelog.spark.sink.writer import BatchWriter, StreamWriter, write_rows
 from tidelog.types import TopicPartition
 
 SCHEMA = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])

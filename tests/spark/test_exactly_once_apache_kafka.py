@@ -13,10 +13,10 @@ from tests.spark.test_exactly_once import Query, committed, job
 from tidelog.client.group_admin import GroupAdmin
 from tidelog.client.transaction_group import TransactionGroup
 from tidelog.spark import client_thread
-from tidelog.spark.client_settings import ClientSettings
-from tidelog.spark.commits import ShutOut
-from tidelog.spark.tickets import NotExactlyOnce, SharedTicket, Task, Written
-from tidelog.spark.writer import StreamWriter, write_rows
+from tidelog.spark.options.client_settings import ClientSettings
+from tidelog.spark.sink.commits import ShutOut
+from tidelog.spark.sink.task_messages import NotExactlyOnce, SharedTicket, Task, Written
+from tidelog.spark.sink.writer import StreamWriter, write_rows
 
 VERSION = os.environ.get("TIDELOG_TEST_APACHE_KAFKA", "")
 PARTITIONS = 2

@@ -13,7 +13,7 @@ from tests.spark.test_exactly_once import committed
 from tests.spark_session import Message, TopicMaker, produce
 from tidelog.client.group_admin import GroupAdmin
 from tidelog.spark import client_thread
-from tidelog.spark.client_settings import ClientSettings
+from tidelog.spark.options.client_settings import ClientSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +55,7 @@ def test_a_batch_that_spark_has_forgotten_to_note_is_not_written_again(
     commits = sorted(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal())
     assert len(commits) >= 3
     (checkpoint / "commits" / str(commits[-1])).unlink()  # as if the driver had died between the two
+    (checkpoint / "commits" / f".{commits[-1]}.crc").unlink(missing_ok=True)
     produce(bootstrap, source, numbers(3000, 3500))
     copy(stream, bootstrap, target, checkpoint)
     assert committed(bootstrap, target) == list(range(3500))

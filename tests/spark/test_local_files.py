@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidelog.spark.local_files import HADOOPS_OWN, WITHOUT_PROCESSES, prepare_local_files
+from tidelog.spark.accelerators.local_files import HADOOPS_OWN, WITHOUT_PROCESSES, prepare_local_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

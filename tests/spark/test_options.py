@@ -8,11 +8,19 @@ import pytest
 
 from tidelog.client.consumer_settings import READ_COMMITTED
 from tidelog.protocol.compression import Codec
-from tidelog.spark.client_settings import ClientSettings
-from tidelog.spark.guarantees import Guarantee
-from tidelog.spark.kafka_settings import KAFKA_SETTINGS, REFUSED, WITHOUT_EFFECT
-from tidelog.spark.option_table import BY_LOWER_NAME, OPTIONS, Query
-from tidelog.spark.option_values import (
+from tidelog.spark.options.client_settings import ClientSettings
+from tidelog.spark.options.delivery_guarantee import Guarantee
+from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, REFUSED, WITHOUT_EFFECT
+from tidelog.spark.options.query import (
+    OptionError,
+    ReadOptions,
+    WriteOptions,
+    read_options,
+    wants_headers,
+    write_options,
+)
+from tidelog.spark.options.table import BY_LOWER_NAME, OPTIONS, Query
+from tidelog.spark.options.values import (
     Assign,
     AtOffsets,
     AtTime,
@@ -22,15 +30,7 @@ from tidelog.spark.option_values import (
     SubscribePattern,
     WhenTooYoung,
 )
-from tidelog.spark.options import (
-    OptionError,
-    ReadOptions,
-    WriteOptions,
-    read_options,
-    wants_headers,
-    write_options,
-)
-from tidelog.spark.planning import Limits
+from tidelog.spark.source.batch_planning import Limits
 from tidelog.types import TopicPartition
 from tools.spark_options_reference import REFERENCE, reference
 

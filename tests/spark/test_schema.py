@@ -12,8 +12,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidelog.spark.option_values import OptionError
-from tidelog.spark.schema import columns_of, schema_text
+from tidelog.spark.options.values import OptionError
+from tidelog.spark.source.schema import columns_of, schema_text
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 

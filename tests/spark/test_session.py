@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidelog.spark import session
-from tidelog.spark.java import (
-    LAY_DOWN_VARIABLE,
-    WrongJava,
-    bundled_java_home,
-    choose_java,
-    laid_down_classes,
-    problem_of_java,
-    share_classes,
-)
-from tidelog.spark.python_command import launcher, pyspark_home, python_command
-from tidelog.spark.source import DefaultSource
+from tidelog.spark.accelerators.python_launcher import launcher, pyspark_home, python_command
+from tidelog.spark.accelerators.shared_classes import LAY_DOWN_VARIABLE, share_classes
+from tidelog.spark.data_source import DefaultSource
+from tidelog.spark.java import WrongJava, bundled_java_home, choose_java, problem_of_java
+from tidelog.spark.lay_down_classes import laid_down_classes
 from tidelog.spark.spark_session import (
     SETTINGS,
     make_source_known,

@@ -35,14 +35,14 @@ from tidelog.protocol.messages.describe_producers import (
     TopicRequest as DescribeProducersTopic,
 )
 from tidelog.spark import client_thread
-from tidelog.spark.client_settings import ClientSettings
-from tidelog.spark.delivery import NotWritten
-from tidelog.spark.option_values import OptionError
-from tidelog.spark.options import WriteOptions
-from tidelog.spark.source import DefaultSource
-from tidelog.spark.source_errors import BrokersAway, UnknownTopic
-from tidelog.spark.tickets import Written
-from tidelog.spark.writer import BatchWriter, check_columns, write_rows
+from tidelog.spark.data_source import DefaultSource
+from tidelog.spark.errors import BrokersAway, UnknownTopic
+from tidelog.spark.options.client_settings import ClientSettings
+from tidelog.spark.options.query import WriteOptions
+from tidelog.spark.options.values import OptionError
+from tidelog.spark.sink.delivery import NotWritten
+from tidelog.spark.sink.task_messages import Written
+from tidelog.spark.sink.writer import BatchWriter, check_columns, write_rows
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:

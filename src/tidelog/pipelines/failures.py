@@ -8,7 +8,7 @@ from importlib import import_module
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import GaveUp
 from tidelog.errors import CorruptMessage, RetriableError
-from tidelog.spark.source_errors import BrokersAway
+from tidelog.spark.errors import BrokersAway
 
 PASSING_CLASSES: tuple[type[BaseException], ...] = (
     RetriableError,

@@ -171,7 +171,7 @@ class MachineChecks:
     # -- options of format("tidelog")
 
     def _check_read_options(self, source: TopicSource, path: KeyPath) -> None:
-        from tidelog.spark.options import without_effect_in_stream
+        from tidelog.spark.options.query import without_effect_in_stream
 
         where = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
         fixed = {**SOMEWHERE, **where}
@@ -184,7 +184,7 @@ class MachineChecks:
             self._notes.complain(places[STARTING_TIMES], sentence)
 
     def _check_write_options(self, sink: TopicSink, path: KeyPath) -> None:
-        from tidelog.spark.options import without_effect_in_sink
+        from tidelog.spark.options.query import without_effect_in_sink
 
         fixed = {**SOMEWHERE, "topic": sink.topic}
         self._check_options(sink.options, path, lambda options: without_effect_in_sink({**fixed, **options}))
@@ -195,7 +195,7 @@ class MachineChecks:
         are_good = [self._is_good_option(name, text, table, read) for name, text in options.items()]
         if not all(are_good):
             return
-        from tidelog.spark.options import OptionError
+        from tidelog.spark.options.query import OptionError
 
         try:
             read(options)
@@ -203,7 +203,7 @@ class MachineChecks:
             self._notes.complain(table, str(error))
 
     def _is_good_option(self, name: str, text: str, table: KeyPath, read: "ReadOptions") -> bool:
-        from tidelog.spark.options import OptionError
+        from tidelog.spark.options.query import OptionError
 
         place = self._notes.lines.of_setting(table, name)
         field = FIELDS_OF_OPTIONS.get(name.lower())

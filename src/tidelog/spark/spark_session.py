@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidelog.spark.accelerators import switches
+from tidelog.spark.accelerators.local_files import prepare_local_files
+from tidelog.spark.accelerators.python_launcher import python_command
+from tidelog.spark.accelerators.switches import Accelerator, is_on
 from tidelog.spark.java import choose_java
-from tidelog.spark.local_files import prepare_local_files
-from tidelog.spark.python_command import python_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,16 +21,19 @@ DEFAULT_MASTER = "local[*]"
 SETTINGS: Mapping[str, str] = {
     # Python workers over TCP wait for delayed acknowledgements: 40 ms in every micro-batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    # The one that asks the cached file system, which `tidelog.spark.local_files` replaces.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     # Hadoop otherwise takes any class of that scheme on the class path, Hive's among them, and RocksDB needs this one.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
     # Arrow's timestamps carry the session's time zone; table formats want UTC.
     "spark.sql.session.timeZone": "UTC",
     # 10,000 rows per Arrow batch keep writers busy with overhead.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+}
+
+LOCAL_FILES_SETTINGS: Mapping[str, str] = {
+    # The one that asks the cached file system, which `tidelog.spark.accelerators.local_files` replaces.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 
 LOOPBACK_SETTINGS: Mapping[str, str] = {
@@ -58,18 +63,18 @@ def session(
     if is_new:
         master, by_user = prepare_environment(master, given)
         builder = builder.master(master)
-        given = missing_settings(master, by_user) | given
+        given = missing_settings(master, by_user) | {switches.EXECUTOR_SETTING: os.environ[switches.VARIABLE]} | given
     for name, value in given.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    if is_new:
+    if is_new and is_on(Accelerator.LOCAL_FILES):
         prepare_local_files(spark)
     return spark
 
 
 def make_source_known(spark: "SparkSession") -> None:
     """Spark looks for data sources once in a session, in a Python process: if that dies, it never finds any."""
-    from tidelog.spark.source import DefaultSource
+    from tidelog.spark.data_source import DefaultSource
 
     sources: Any = spark._jsparkSession.sessionState().dataSourceManager()
     if not sources.dataSourceExists(DefaultSource.name()):
@@ -78,6 +83,8 @@ def make_source_known(spark: "SparkSession") -> None:
 
 def missing_settings(master: str, by_user: Mapping[str, str]) -> dict[str, str]:
     wanted = dict(SETTINGS)
+    if is_on(Accelerator.LOCAL_FILES):
+        wanted |= LOCAL_FILES_SETTINGS
     if is_local(master):
         wanted |= LOCAL_SETTINGS
     if is_on_loopback(master):
@@ -106,8 +113,9 @@ def prepare_environment(master: str | None, given: Mapping[str, str]) -> tuple[s
     """
     by_user = settings_outside(os.environ) | dict(given)
     master = master or by_user.get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
+    switches.pass_on(by_user, os.environ)
     choose_java()
-    own_python = python_command() if is_local(master) else sys.executable
+    own_python = python_command() if is_local(master) and is_on(Accelerator.PYTHON_LAUNCHER) else sys.executable
     python = os.environ.setdefault("PYSPARK_PYTHON", by_user.get("spark.pyspark.python") or own_python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", own_python if is_on_loopback(master) else python)
     if is_on_loopback(master):

@@ -7,7 +7,7 @@ import numpy as np
 
 from tidelog.protocol.compression import Codec, compress
 from tidelog.protocol.record_batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
-from tidelog.spark.client_settings import BATCH_BYTES
+from tidelog.spark.options.client_settings import BATCH_BYTES
 from tidelog.spark.records.arrow_columns import BytesColumn, HeadersColumn
 from tidelog.spark.records.encode_kernels import append_records
 from tidelog.spark.records.kernels import Ints, Longs

@@ -1,0 +1,64 @@
+"""`format("tidelog")`: the data source that Spark finds in `pyspark_tidelog`."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from tidelog.spark.accelerators.error_texts import only_the_sentence
+from tidelog.spark.source.schema import columns_of, schema_text
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
+    from pyspark.sql.types import StructType
+
+NAME = "tidelog"
+
+
+class DefaultSource(DataSource):
+    """Reads from and writes to topics, of Tidelog or Apache Kafka, in batches and streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    @only_the_sentence()
+    def schema(self) -> str:
+        from tidelog.spark.options.query import wants_headers
+
+        return schema_text(has_headers=wants_headers(self.options))
+
+    @only_the_sentence()
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        from tidelog.spark.options.query import read_options
+        from tidelog.spark.source.batch_reader import BatchReader
+
+        return BatchReader(read_options(self.options, is_stream=False), columns_of(schema))
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - PySpark's name
+        from tidelog.spark.options.query import OptionError, read_options
+        from tidelog.spark.source.stream_reader import RefusedStream, StreamReader
+
+        try:
+            return StreamReader(read_options(self.options, is_stream=True), columns_of(schema))
+        except OptionError as error:
+            return RefusedStream(error)
+
+    @only_the_sentence()
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+        from tidelog.spark.options.query import write_options
+        from tidelog.spark.sink.writer import BatchWriter, refuse_overwriting
+
+        refuse_overwriting(overwrite)
+        return BatchWriter(write_options(self.options, is_stream=False), schema)
+
+    @only_the_sentence()
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":  # noqa: N802
+        from tidelog.spark.options.query import write_options
+        from tidelog.spark.sink.writer import StreamWriter
+
+        return StreamWriter(write_options(self.options, is_stream=True), schema)

@@ -1,0 +1,59 @@
+"""How a Spark query talks to its brokers: what the `kafka.*` options of the query mean to Tidelog's client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.client.consumer_settings import READ_UNCOMMITTED
+from tidelog.client.producer_settings import ACKS_ALL
+from tidelog.protocol.compression import Codec
+from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REFUSED, SECURE, Side, is_secure
+from tidelog.spark.options.values import OptionError, parsed
+
+FETCH_BYTES = 4 * 1024 * 1024
+BATCH_BYTES = 512 * 1024
+TRANSACTION_TIMEOUT_MS = 900_000
+"""The longest that brokers allow unless they are told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Hashable, so that queries with the same settings can share their connections, and sent to every task."""
+
+    client_id: str = "tidelog-spark"
+    request_timeout_s: float = 30.0
+    timeout_s: float = 120.0
+    """How long to go on trying to learn of topics and offsets while brokers are away."""
+    read_timeout_s: float = 120.0
+    """How long a range may bring nothing new before its reader gives up."""
+    fetch_max_bytes: int = FETCH_BYTES
+    fetch_max_wait_ms: int = 500
+    isolation_level: int = READ_UNCOMMITTED
+    group_id: str | None = None
+    """The consumer group that the progress of a stream is published as."""
+    acks: int = ACKS_ALL
+    compression: Codec = Codec.NONE
+    batch_bytes: int = BATCH_BYTES
+    delivery_timeout_s: float = 120.0
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+
+
+def client_settings(given: Mapping[str, str], side: Side, **others: Any) -> ClientSettings:
+    """Of Kafka's settings for clients, by name without the prefix; `others` are fields that win over them."""
+    known = {setting.name: setting for setting in KAFKA_SETTINGS if setting.is_for(side)}
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        refuse(name, text)
+        if name in known:
+            value = parsed(PREFIX + name, known[name].parse, text)
+            values |= dict.fromkeys(known[name].fields, value)
+    return ClientSettings(**(values | others))
+
+
+def refuse(name: str, text: str) -> None:
+    """Raises OptionError if a query cannot be run with the setting."""
+    if name in REFUSED:
+        raise OptionError(f"Option '{PREFIX}{name}' is not supported: {REFUSED[name]}")
+    if is_secure(name, text):
+        raise OptionError(f"Option '{PREFIX}{name}' is not supported: {SECURE}")

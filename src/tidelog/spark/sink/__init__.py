@@ -1,0 +1,1 @@
+"""The writing half of `format("tidelog")`: rows encoded and delivered by tasks, committed by the driver."""

@@ -1,0 +1,219 @@
+"""The writing half of `format("tidelog")`: what Spark calls on the driver and in every task."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from tidelog.config.nearest import nearest_name
+from tidelog.runtime.clock import SystemClock
+from tidelog.runtime.randomness import SystemRandomness
+from tidelog.spark.accelerators.error_texts import only_the_sentence
+from tidelog.spark.errors import SourceError
+from tidelog.spark.options.query import WriteOptions
+from tidelog.spark.options.values import OptionError
+from tidelog.spark.sink import commits
+from tidelog.spark.sink.task_messages import (
+    GroupTicket,
+    NoTicket,
+    SharedTicket,
+    Task,
+    Ticket,
+    Written,
+    is_written_already,
+    this_task,
+    ticket_of,
+    written,
+)
+from tidelog.spark.sink.transaction_names import QueryName, stream_name
+from tidelog.types import NO_BROKER, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from tidelog.spark.sink.delivery import Delivery
+    from tidelog.spark.sink.row_encoding import RowEncoder
+
+log = logging.getLogger(__name__)
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+"""What a row may have, and in which types; `value` it must have. Other columns are not written."""
+
+_MANY_PARTITIONS = 1 << 16
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """The same object writes, commits and aborts: Spark keeps it as it was when it was sent to the tasks."""
+
+    def __init__(self, options: WriteOptions, schema: "StructType") -> None:
+        check_columns(schema, options)
+        self._options = options
+        self._ticket: Ticket | NoTicket | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        if self._options.uses_transactions and self._ticket is None:
+            self._ticket = _ticket_or_reason(self._options, _name_of_job)
+        return self.__dict__.copy()
+
+    @only_the_sentence()
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        return write_rows(iterator, self._options, self._ticket, this_task()._replace(batch_id=None, query_id=None))
+
+    @only_the_sentence()
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if isinstance(self._ticket, GroupTicket | SharedTicket):
+            commits.commit(self._options, self._ticket, written(messages), self._options.batch_id)
+        _log_written("rows written", messages)
+
+    @only_the_sentence()
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if isinstance(self._ticket, GroupTicket | SharedTicket):
+            commits.abort(self._options, self._ticket)
+        _log_written("writing was broken off", messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """For each micro-batch Spark makes two: one is sent to the tasks, the other knows only what they bring back.
+
+    What shuts earlier runs out belongs into `__getstate__`: the second one must not do it, and is never sent.
+    """
+
+    def __init__(self, options: WriteOptions, schema: "StructType") -> None:
+        check_columns(schema, options)
+        self._options = options
+        self._ticket: Ticket | NoTicket | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        if self._options.uses_transactions and self._ticket is None:
+            self._ticket = _ticket_or_reason(self._options, stream_name)
+        return self.__dict__.copy()
+
+    @only_the_sentence()
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        return write_rows(iterator, self._options, self._ticket, this_task())
+
+    @only_the_sentence()
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        if self._options.uses_transactions:
+            found = written(messages)
+            ticket = ticket_of(found) or _ticket(self._options, stream_name)
+            if ticket is not None:
+                commits.commit(self._options, ticket, found, batchId)
+        _log_written(f"rows of a micro-batch written: batch_id={batchId}", messages)
+
+    @only_the_sentence()
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        ticket = ticket_of(written(messages))
+        if ticket is not None:
+            commits.abort(self._options, ticket)
+        _log_written(f"a micro-batch was broken off: batch_id={batchId}", messages)
+
+
+# -- on the driver
+
+
+def check_columns(schema: "StructType", options: WriteOptions) -> None:
+    """Raises OptionError if rows with these columns could not become records."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if "value" not in types:
+        near = nearest_name("value", types)
+        hint = f"did you mean '{near}' to be it?" if near else "select what is to be written AS value"
+        raise OptionError(f"The rows have no column 'value', which every record needs; {hint}")
+    if "topic" not in types and options.topic is None:
+        raise OptionError("There is no topic to write to: set the option 'topic', or give the rows a column 'topic'")
+    for name, allowed in COLUMNS.items():
+        found = types.get(name, allowed[0])
+        if found not in allowed:
+            raise OptionError(f"Column '{name}' is {found}, but to be written it must be {' or '.join(allowed)}")
+
+
+def refuse_overwriting(is_overwriting: bool) -> None:
+    if is_overwriting:
+        raise OptionError("Mode 'overwrite' cannot empty a topic first: write with mode('append')")
+
+
+def _log_written(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    total: Counter[TopicPartition] = Counter()
+    for message in written(messages):
+        total.update(message.record_counts)
+    log.info("%s records=%d partitions=%d", what, total.total(), len(total))
+
+
+def _name_of_job(options: WriteOptions) -> QueryName:
+    return QueryName(options.transactional_id or f"spark-job-{uuid4()}")
+
+
+def _ticket(options: WriteOptions, name: Callable[[WriteOptions], QueryName]) -> Ticket | None:
+    try:
+        named = name(options)
+    except OptionError as error:
+        if not options.is_best_effort:
+            raise
+        log.warning("rows are written at least once: reason=%s", error)
+        return None
+    return commits.open_ticket(options, named, options.batch_id)
+
+
+def _ticket_or_reason(options: WriteOptions, name: Callable[[WriteOptions], QueryName]) -> Ticket | NoTicket | None:
+    try:
+        return _ticket(options, name)
+    except (SourceError, OptionError) as error:
+        return NoTicket(error)
+
+
+# -- in a task
+
+
+def write_rows(
+    batches: "Iterator[pa.RecordBatch]",
+    options: WriteOptions,
+    ticket: Ticket | NoTicket | None = None,
+    task: Task | None = None,
+) -> Written:
+    """Returns when everything is acknowledged. Rows are encoded here while the client's thread sends those before."""
+    if isinstance(ticket, NoTicket):
+        raise ticket.error
+    task = task or Task()
+    if ticket is not None and is_written_already(ticket, task):
+        for _ in batches:
+            pass
+        return Written({}, ticket)
+    from tidelog.spark.sink.delivery import Delivery
+    from tidelog.spark.sink.row_encoding import RowEncoder
+
+    client = options.client
+    first_partition = SystemRandomness().below(_MANY_PARTITIONS)
+    encoder = RowEncoder(options.topic, client.compression, client.batch_bytes, first_partition)
+    delivery = Delivery(options, ticket, task)
+    delivery.begin()
+    try:
+        for rows in batches:
+            _write(rows, encoder, delivery)
+        for batch in encoder.finish():
+            delivery.send(*batch)
+        delivery.finish()
+    except BaseException:
+        delivery.abandon()
+        raise
+    return Written(dict(encoder.counts), ticket, delivery.member_id if encoder.counts else None)
+
+
+def _write(rows: "pa.RecordBatch", encoder: "RowEncoder", delivery: "Delivery") -> None:
+    for name in encoder.new_topics(rows):
+        topic = delivery.topic(name)
+        led = [number for number, partition in topic.partitions.items() if partition.leader != NO_BROKER]
+        for batch in encoder.add_topic(name, len(topic.partitions), led):
+            delivery.send(*batch)
+    for batch in encoder.encode(rows, SystemClock().now_ms()):
+        delivery.send(*batch)

@@ -1,0 +1,174 @@
+"""Asks the cluster what a query's options mean now: which partitions, and from where to where."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer_settings import READ_UNCOMMITTED
+from tidelog.client.metadata import ClusterMetadata, TopicMetadata
+from tidelog.client.offsets import BEGINNING, END, list_offsets
+from tidelog.client.pipeline import ConnectionLost
+from tidelog.client.retries import Attempts, GaveUp, reason_of
+from tidelog.config.nearest import nearest_name
+from tidelog.errors import KafkaError, UnknownTopicOrPartition
+from tidelog.spark.errors import BrokersAway, UnknownPartition, UnknownTopic
+from tidelog.spark.offsets import Offsets, TopicIds, known_ids
+from tidelog.spark.options.query import ReadOptions
+from tidelog.spark.options.values import Assign, Subscribe, SubscribePattern
+from tidelog.types import TopicPartition
+
+T = TypeVar("T")
+
+MISSING_TOPIC_S = 2.0
+"""A topic just made may not be known to every broker yet; one unknown for so long does not exist."""
+
+NEW_TOPICS_S = 1.0
+"""How often a stream with a pattern asks for all topics; triggers may come a hundred times as often."""
+
+
+class Topics(NamedTuple):
+    """What a query reads."""
+
+    partitions: tuple[TopicPartition, ...]
+    """In order."""
+    topic_ids: TopicIds
+
+
+async def resolve(cluster: Cluster, options: ReadOptions) -> Topics:
+    """The partitions that there are now. A pattern may find none; a topic or partition named must exist."""
+    match options.subscription:
+        case Subscribe(names):
+            return _all_partitions(await _named(cluster, options, names))
+        case SubscribePattern(pattern):
+            metadata = await _all_topics(cluster, options)
+            return _all_partitions(topic for name, topic in metadata.topics.items() if _matches(pattern, topic))
+        case Assign(partitions):
+            found = await _named(cluster, options, sorted({topic for topic, _ in partitions}))
+            _check_partitions(partitions, found)
+            return Topics(partitions, known_ids({topic.name: topic.topic_id for topic in found}))
+
+
+class TopicWatch:
+    """`resolve`, again and again for the same options."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._names: list[str] = []
+        self._next_look_s = float("-inf")
+
+    async def resolve(self, cluster: Cluster) -> Topics:
+        """As of now, but a topic that a pattern has not found yet may take NEW_TOPICS_S to be found."""
+        if not isinstance(self._options.subscription, SubscribePattern):
+            return await resolve(cluster, self._options)
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._next_look_s:
+            metadata = await _ask(cluster, self._options, self._names)
+            if all(name in metadata.topics for name in self._names):
+                return _all_partitions(metadata.topics[name] for name in self._names)
+        found = await resolve(cluster, self._options)
+        self._names = sorted({topic for topic, _ in found.partitions})
+        self._next_look_s = now_s + NEW_TOPICS_S
+        return found
+
+
+async def earliest(cluster: Cluster, topics: Topics, options: ReadOptions) -> Offsets:
+    """Where each partition begins."""
+    return await offsets_at(cluster, options, dict.fromkeys(topics.partitions, BEGINNING))
+
+
+async def latest(cluster: Cluster, topics: Topics, options: ReadOptions) -> Offsets:
+    """Where each partition ends; for a reader of committed records, before the first open transaction."""
+    return await offsets_at(cluster, options, dict.fromkeys(topics.partitions, END))
+
+
+async def log_ends(cluster: Cluster, options: ReadOptions, partitions: Iterable[TopicPartition]) -> Offsets:
+    """Where each partition ends, whatever transactions are open."""
+    return await offsets_at(cluster, options, dict.fromkeys(partitions, END), isolation_level=READ_UNCOMMITTED)
+
+
+async def offsets_at(
+    cluster: Cluster,
+    options: ReadOptions,
+    timestamps_ms: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int | None = None,
+) -> Offsets:
+    """BEGINNING, END, or the first record not older than a time; -1 where there is none."""
+    if not timestamps_ms:
+        return {}
+    level = options.client.isolation_level if isolation_level is None else isolation_level
+    answers = await patiently(
+        cluster,
+        options,
+        "looking up offsets",
+        lambda remaining_s: list_offsets(cluster, timestamps_ms, isolation_level=level, timeout_s=remaining_s),
+    )
+    return {key: answer.offset for key, answer in answers.items()}
+
+
+async def patiently(cluster: Cluster, options: ReadOptions, what: str, attempt: Callable[[float], Awaitable[T]]) -> T:
+    """Again and again while the brokers are away; `attempt` is told how many seconds are left."""
+    attempts = cluster.attempts(what, options.client.timeout_s)
+    try:
+        while True:
+            try:
+                return await attempt(attempts.remaining_s)
+            except (ConnectionLost, KafkaError) as error:
+                await attempts.after(error)
+    except GaveUp as gave_up:
+        raise BrokersAway(f"The brokers at {options.bootstrap} could not be asked: {gave_up}") from gave_up
+
+
+async def _ask(cluster: Cluster, options: ReadOptions, names: Sequence[str]) -> ClusterMetadata:
+    return await patiently(cluster, options, "asking about topics", lambda _: cluster.ask_topics(names))
+
+
+async def _named(cluster: Cluster, options: ReadOptions, names: Iterable[str]) -> list[TopicMetadata]:
+    wanted = list(names)
+    missing: Attempts | None = None
+    while True:
+        metadata = await _ask(cluster, options, wanted)
+        failed = next((name for name in wanted if name not in metadata.topics), None)
+        if failed is None:
+            return [metadata.topics[name] for name in wanted]
+        failure = metadata.errors.get(failed, UnknownTopicOrPartition())
+        missing = missing or cluster.attempts("waiting for topics", MISSING_TOPIC_S)
+        try:
+            await missing.after(failure)
+        except (GaveUp, KafkaError):
+            raise await _why_unknown(cluster, options, failed, failure) from None
+
+
+async def _why_unknown(cluster: Cluster, options: ReadOptions, name: str, failure: KafkaError) -> UnknownTopic:
+    if not isinstance(failure, UnknownTopicOrPartition):
+        return UnknownTopic(f"topic {name!r} cannot be read: {reason_of(failure)}")
+    others = [topic.name for topic in (await _all_topics(cluster, options)).topics.values() if not topic.is_internal]
+    near = nearest_name(name, others)
+    return UnknownTopic(f"topic {name!r} does not exist{f'; did you mean {near!r}?' if near else ''}")
+
+
+async def _all_topics(cluster: Cluster, options: ReadOptions) -> ClusterMetadata:
+    return await patiently(cluster, options, "listing topics", lambda _: cluster.ask_topics(None))
+
+
+def _matches(pattern: str, topic: TopicMetadata) -> bool:
+    """Found anywhere in the name, as Spark's Kafka source does it."""
+    return not topic.is_internal and re.search(pattern, topic.name) is not None
+
+
+def _all_partitions(topics: Iterable[TopicMetadata]) -> Topics:
+    found = list(topics)
+    partitions = [TopicPartition(topic.name, number) for topic in found for number in topic.partitions]
+    return Topics(tuple(sorted(partitions)), known_ids({topic.name: topic.topic_id for topic in found}))
+
+
+def _check_partitions(wanted: Iterable[TopicPartition], topics: Iterable[TopicMetadata]) -> None:
+    by_name = {topic.name: topic for topic in topics}
+    for key in wanted:
+        existing = by_name[key.topic].partitions
+        if key.partition not in existing:
+            raise UnknownPartition(
+                f"partition {key} does not exist: topic {key.topic!r} has partitions 0 to {len(existing) - 1}"
+            )

@@ -1,0 +1,114 @@
+"""From where to where a query reads: the places that its options name, turned into offsets."""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.offsets import END
+from tidelog.spark.errors import DataLost, NoRecordSoYoung
+from tidelog.spark.offsets import EARLIEST, LATEST, Offsets, partitions_text
+from tidelog.spark.options.query import ReadOptions
+from tidelog.spark.options.values import AtOffsets, AtTime, AtTimes, Edge, OptionError, Place, WhenTooYoung
+from tidelog.spark.source.batch_planning import OffsetRange, ranges_between, split
+from tidelog.spark.source.cluster_lookups import Topics, earliest, latest, log_ends, offsets_at, resolve
+from tidelog.types import NO_OFFSET, TopicPartition
+
+__all__ = ["Topics", "batch_ranges", "earliest", "ending_offsets", "latest", "resolve", "starting_offsets"]
+
+log = logging.getLogger(__name__)
+
+
+async def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
+    """What the tasks of a batch query read."""
+    topics = await resolve(cluster, options)
+    start = await starting_offsets(cluster, options, topics)
+    end = await ending_offsets(cluster, options, topics)
+    for key in topics.partitions:
+        if start[key] > end[key]:
+            raise OptionError(
+                f"Options {_name('starting', options.starting)} and {_name('ending', options.ending)} leave nothing to "
+                f"read of {key}: it would start at offset {start[key]} and end at {end[key]}"
+            )
+    return split(
+        ranges_between(start, end, topics.topic_ids), options.min_partitions, options.max_records_per_partition
+    )
+
+
+async def starting_offsets(cluster: Cluster, options: ReadOptions, topics: Topics) -> Offsets:
+    """Where a batch, or a stream without a checkpoint, starts in each partition."""
+    name = _name("starting", options.starting)
+    found = await _find(cluster, options, topics, options.starting, name)
+    too_young = [key for key, offset in found.items() if offset == NO_OFFSET]
+    if too_young and options.when_too_young is WhenTooYoung.ERROR:
+        raise NoRecordSoYoung(
+            f"Option {name}: there is no record of that time or later in {partitions_text(too_young)}; set "
+            "startingOffsetsByTimestampStrategy to 'latest' to start such partitions at their end"
+        )
+    return found | await offsets_at(cluster, options, dict.fromkeys(too_young, END))
+
+
+async def ending_offsets(cluster: Cluster, options: ReadOptions, topics: Topics) -> Offsets:
+    """Where a batch ends in each partition: for a time that no record has reached yet, at the end of the log."""
+    found = await _find(cluster, options, topics, options.ending, _name("ending", options.ending))
+    too_young = [key for key, offset in found.items() if offset == NO_OFFSET]
+    return found | await offsets_at(cluster, options, dict.fromkeys(too_young, END))
+
+
+async def _find(cluster: Cluster, options: ReadOptions, topics: Topics, place: Place, name: str) -> Offsets:
+    """-1 where a partition has no record as young as the time that was given."""
+    match place:
+        case Edge.EARLIEST:
+            return await earliest(cluster, topics, options)
+        case Edge.LATEST:
+            return await latest(cluster, topics, options)
+        case AtTime(timestamp_ms):
+            return await offsets_at(cluster, options, dict.fromkeys(topics.partitions, timestamp_ms))
+        case AtTimes(timestamps_ms):
+            _check_names_all(name, timestamps_ms, topics.partitions)
+            return await offsets_at(cluster, options, timestamps_ms)
+        case AtOffsets(offsets):
+            _check_names_all(name, offsets, topics.partitions)
+            return await _inside_the_log(cluster, options, topics, offsets, name)
+
+
+async def _inside_the_log(
+    cluster: Cluster, options: ReadOptions, topics: Topics, offsets: Mapping[TopicPartition, int], name: str
+) -> Offsets:
+    begin = await earliest(cluster, topics, options)
+    edges = {EARLIEST: begin, LATEST: await latest(cluster, topics, options)}
+    end = await log_ends(cluster, options, topics.partitions)
+    found = {key: edges[offset][key] if offset in edges else offset for key, offset in offsets.items()}
+    for key, offset in found.items():
+        nearest = min(max(offset, begin[key]), end[key])
+        if nearest != offset:
+            _report_outside(options, f"Option {name} has offset {offset} for {key}", begin[key], end[key])
+            found[key] = nearest
+    return found
+
+
+def _report_outside(options: ReadOptions, what: str, begin: int, end: int) -> None:
+    sentence = f"{what}, whose log begins at {begin} and ends at {end}"
+    if options.fail_on_data_loss:
+        raise DataLost(f"{sentence}; give one in between, or set failOnDataLoss to false to take the nearest")
+    log.warning("taking the nearest offset that there is: reason=%s", sentence)
+
+
+def _check_names_all(name: str, given: Iterable[TopicPartition], partitions: Iterable[TopicPartition]) -> None:
+    given, partitions = set(given), set(partitions)
+    if missing := partitions - given:
+        edges = "" if "Timestamp" in name else f" ({LATEST} stands for latest, {EARLIEST} for earliest)"
+        lacking = partitions_text(missing)
+        raise OptionError(f"Option {name} must name every partition that is read; it lacks {lacking}{edges}")
+    if unknown := given - partitions:
+        raise OptionError(f"Option {name} names partitions that are not read: {partitions_text(unknown)}")
+
+
+def _name(side: str, place: Place) -> str:
+    """As the user knows it: with quotes."""
+    match place:
+        case AtTime():
+            return f"'{side}Timestamp'"
+        case AtTimes():
+            return f"'{side}OffsetsByTimestamp'"
+        case _:
+            return f"'{side}Offsets'"

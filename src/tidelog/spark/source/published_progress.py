@@ -1,0 +1,70 @@
+"""How far a stream has come, told to the brokers as a consumer group that nobody joins: for whoever watches its lag."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from tidelog.client.group_admin import GroupAdmin
+from tidelog.client.pipeline import ConnectionLost
+from tidelog.client.retries import GaveUp, reason_of
+from tidelog.errors import KafkaError
+from tidelog.spark import client_thread
+from tidelog.spark.offsets import Offsets, from_dict
+from tidelog.spark.options.query import ReadOptions
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
+LAST_WORD_S = 2.0
+
+
+class PublishedProgress:
+    """Nothing depends on it: a query waits for no answer, and goes on without one."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._group_id = options.client.group_id
+        self._reached: Offsets = {}
+        self._published: Offsets = {}
+        self._publishing = asyncio.Lock()
+        self._trouble = ""
+
+    def publish(self, position: Mapping[str, Any]) -> None:
+        """What has been read up to there is done with."""
+        if self._group_id is None:
+            return
+        reached = from_dict(position).offsets
+        if reached != self._reached:
+            self._reached = reached
+            client_thread.start(self._publish(self._group_id))
+
+    def finish(self) -> None:
+        if self._group_id is not None and self._reached != self._published:
+            client_thread.run(self._finish(self._group_id))
+
+    async def _finish(self, group_id: str) -> None:
+        try:
+            await asyncio.wait_for(self._publish(group_id), LAST_WORD_S)
+        except TimeoutError:
+            log.warning("the progress of the query was not published to its end: group=%s", group_id)
+
+    async def _publish(self, group_id: str) -> None:
+        """One at a time, the latest; those that it was overtaken by have nothing left to do."""
+        async with self._publishing:
+            reached = self._reached
+            if reached == self._published:
+                return
+            cluster = client_thread.cluster_for(self._options.bootstrap, self._options.client)
+            try:
+                await GroupAdmin(cluster, timeout_s=TIMEOUT_S).commit(group_id, reached)
+            except (KafkaError, ConnectionLost, GaveUp) as error:
+                self._tell(group_id, reason_of(error) or type(error).__name__)
+            else:
+                self._trouble = ""
+            self._published = reached
+
+    def _tell(self, group_id: str, reason: str) -> None:
+        if reason != self._trouble:
+            log.warning("the progress of the query cannot be published: group=%s reason=%s", group_id, reason)
+        self._trouble = reason
