@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidelog.pipelines.definition import Compaction, PartitionField, SchemaChanges, TableKind, TableSink
+from tidelog.pipelines.definition.model import Compaction, PartitionField, SchemaChanges, TableKind, TableSink
 from tidelog.pipelines.tables.files import write_files
 from tidelog.pipelines.tables.sink import table_of
 from tidelog.pipelines.tables.table import Before, Table, nothing

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipelines import machine_checks
-from tidelog.pipelines.checking import Checked, check_file
-from tidelog.pipelines.cluster_checks import ClusterAnswer, NoAnswer
+from tidelog.pipelines.checks import machine_checks
+from tidelog.pipelines.checks.cluster_checks import ClusterAnswer, NoAnswer
+from tidelog.pipelines.checks.pipeline_checks import Checked, check_file
 
 HEAD = """\
 [sources.orders]
@@ -459,7 +459,7 @@ def _checked_elsewhere(file: Path, text: str) -> list[str]:
     """In a process in which no Spark runs, whatever ran in this one."""
     file.write_text(text)
     code = (
-        "from pathlib import Path; from tidelog.pipelines.checking import check_file;"
+        "from pathlib import Path; from tidelog.pipelines.checks.pipeline_checks import check_file;"
         f"found = check_file(Path({str(file)!r}), is_offline=True, state_directory={str(file.parent / 'state')!r});"
         "print(*(each.text('f') for each in found.findings), sep='\\n'); assert found.pipeline"
     )
@@ -471,7 +471,7 @@ def test_pipeline_in_python_that_needs_spark_outside_of_build_is_told_what_to_do
     file = tmp_path / "job_needing_spark.py"
     file.write_text("from pyspark.sql.functions import udf\nX = udf('int')(len)\ndef build(spark): ...\n")
     code = (
-        "from pathlib import Path; from tidelog.pipelines.checking import check_file;"
+        "from pathlib import Path; from tidelog.pipelines.checks.pipeline_checks import check_file;"
         f"print(*(each.text('f') for each in check_file(Path({str(file)!r})).findings))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -516,7 +516,7 @@ def test_mistakes_in_the_file_do_not_hide_those_of_other_parts(file: Path) -> No
 def test_checking_never_loads_spark(file: Path) -> None:
     file.write_text(HEAD + COPY)
     code = (
-        "import sys; from pathlib import Path; from tidelog.pipelines.checking import check_file;"
+        "import sys; from pathlib import Path; from tidelog.pipelines.checks.pipeline_checks import check_file;"
         f"assert check_file(Path({str(file)!r}), is_offline=True, state_directory={str(file.parent)!r}).pipeline;"
         "print(sorted({'pyspark', 'numba', 'pyarrow', 'numpy', 'deltalake'} & set(sys.modules)))"
     )

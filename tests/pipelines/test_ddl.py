@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipelines.ddl import BadSchema, Column, read_schema
+from tidelog.pipelines.definition.ddl import BadSchema, Column, read_schema
 
 
 @pytest.mark.parametrize(

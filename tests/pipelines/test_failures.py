@@ -2,7 +2,14 @@
 
 import pytest
 
-from tidelog.pipelines.failures import Failure, Restarts, failure_of, failure_of_exception, step_failure, with_causes
+from tidelog.pipelines.running.failures import (
+    Failure,
+    Restarts,
+    failure_of,
+    failure_of_exception,
+    step_failure,
+    with_causes,
+)
 
 PLAN = """
 === Streaming Query ===
@@ -49,7 +56,8 @@ CASES: list[tuple[str, Failure]] = [
         Failure("orders-0 at offset 5: the value is not JSON"),
     ),
     (
-        IN_FOREACH_BATCH.format(error="tidelog.pipelines.failures.PipelineFailed: the table has no column 'b'") + PLAN,
+        IN_FOREACH_BATCH.format(error="tidelog.pipelines.running.failures.PipelineFailed: the table has no column 'b'")
+        + PLAN,
         Failure("the table has no column 'b'"),
     ),
     (

@@ -13,7 +13,7 @@ import fastavro
 import pytest
 from google.protobuf import descriptor_pb2
 
-from tidelog.pipelines.definition import Format, FormatKind
+from tidelog.pipelines.definition.model import Format, FormatKind
 from tidelog.pipelines.formats import FormatError, confluent, parse, serialise
 from tidelog.pipelines.formats.arrow_types import columns_ddl
 from tidelog.pipelines.formats.avro_types import row_type

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidelog.pipelines.live_view import PlainScreen, TerminalScreen, duration, is_due, picture, rate, size
-from tidelog.pipelines.metrics import MetricsEndpoint, text
-from tidelog.pipelines.progress import PartitionLag, PipelineProgress, QueryKind, QueryProgress, QueryState
+from tidelog.pipelines.running.live_view import PlainScreen, TerminalScreen, duration, is_due, picture, rate, size
+from tidelog.pipelines.running.metrics import MetricsEndpoint, text
+from tidelog.pipelines.running.progress import PartitionLag, PipelineProgress, QueryKind, QueryProgress, QueryState
 
 
 def progress(rows: int = 12_345, uptime_s: float = 65.0, partitions: int = 2) -> PipelineProgress:

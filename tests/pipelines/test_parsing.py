@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipelines.definition import (
+from tidelog.pipelines.definition.mistakes import Mistakes
+from tidelog.pipelines.definition.model import (
     BadRecords,
     Compaction,
     DeduplicateStep,
@@ -22,8 +23,7 @@ from tidelog.pipelines.definition import (
     Watermark,
     WindowStep,
 )
-from tidelog.pipelines.mistakes import Mistakes
-from tidelog.pipelines.parsing import load, load_any
+from tidelog.pipelines.definition.parsing import load, load_any
 
 MINIMAL = """\
 [sources.orders]

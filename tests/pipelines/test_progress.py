@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tidelog.pipelines.progress import (
+from tidelog.pipelines.running.progress import (
     SOURCE_PREFIX,
     WRITTEN,
     PipelineProgress,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipelines.query_checkpoint import BadCheckpoint, QueryCheckpoint, ends_in
+from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint, QueryCheckpoint, ends_in
 from tidelog.types import TopicPartition
 
 ABOUT_THE_BATCH = '{"batchWatermarkMs":0,"batchTimestampMs":1794806828534,"conf":{}}'

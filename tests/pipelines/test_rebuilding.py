@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tests.pipelines.table_writing import COMPACTION, SCHEMA, Crash, CrashAt, opened, sink_of
-from tidelog.pipelines import rebuilding
-from tidelog.pipelines.definition import TableKind, TableSink
-from tidelog.pipelines.failures import PipelineFailed
-from tidelog.pipelines.query_checkpoint import BadCheckpoint
-from tidelog.pipelines.rebuilding import Standing, rebuild, standing
+from tidelog.pipelines.definition.model import TableKind, TableSink
+from tidelog.pipelines.replay import rebuilding
+from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint
+from tidelog.pipelines.replay.rebuilding import Standing, rebuild, standing
+from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.tables.facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout, write_files
 from tidelog.pipelines.tables.table import Before, Contents, Table, nothing

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tidelog.pipelines.definition import Format, FormatKind
+from tidelog.pipelines.definition.model import Format, FormatKind
 from tidelog.pipelines.formats import FormatError
 from tidelog.pipelines.formats.python_rows import schema_id_of
 

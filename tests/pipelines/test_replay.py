@@ -14,7 +14,7 @@ import pytest
 
 from tests.clients.broker import TidelogProcess
 from tests.spark_session import Message, TopicMaker, produce
-from tidelog.pipelines.definition import (
+from tidelog.pipelines.definition.model import (
     Format,
     FormatKind,
     ModulePipeline,
@@ -29,13 +29,13 @@ from tidelog.pipelines.definition import (
     Watermark,
     WindowStep,
 )
-from tidelog.pipelines.failures import PipelineFailed
-from tidelog.pipelines.replay import Replay, definition_files, planned, refuse_older_definition, table_sinks
-from tidelog.pipelines.replay_progress import Parts, Teller, line_of
-from tidelog.pipelines.replay_reading import Range, ends_by_source, plan, plan_further, range_options
-from tidelog.pipelines.replay_start import ReplayRefused, parse_start
-from tidelog.pipelines.runner import Runner
-from tidelog.pipelines.state import PipelineState, StateRefused
+from tidelog.pipelines.replay.replay import Replay, definition_files, planned, refuse_older_definition, table_sinks
+from tidelog.pipelines.replay.replay_progress import Parts, Teller, line_of
+from tidelog.pipelines.replay.replay_start import ReplayRefused, parse_start
+from tidelog.pipelines.replay.topic_reading import Range, ends_by_source, plan, plan_further, range_options
+from tidelog.pipelines.running.failures import PipelineFailed
+from tidelog.pipelines.running.runner import Runner
+from tidelog.pipelines.running.state import PipelineState, StateRefused
 from tidelog.pipelines.tables.sink import read_table
 from tidelog.spark.offsets import Positions
 from tidelog.types import TopicPartition

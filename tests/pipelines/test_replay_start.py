@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipelines.failures import PipelineFailed
-from tidelog.pipelines.replay_start import (
+from tidelog.pipelines.replay.replay_start import (
     AsDeclared,
     AtBeginning,
     AtMoment,
@@ -21,6 +20,7 @@ from tidelog.pipelines.replay_start import (
     refuse_unknown_partitions,
     starting_offsets,
 )
+from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.types import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.broker import TidelogProcess
 from tests.spark_session import Message, TopicMaker, produce
-from tidelog.pipelines.definition import (
+from tidelog.pipelines.definition.model import (
     BadRecords,
     DeduplicateStep,
     Format,
@@ -27,12 +27,12 @@ from tidelog.pipelines.definition import (
     Watermark,
     WindowStep,
 )
-from tidelog.pipelines.failures import PipelineFailed, StepFailed
-from tidelog.pipelines.progress import QueryKind, QueryState
-from tidelog.pipelines.runner import PlannedQuery, Runner
-from tidelog.pipelines.state import PipelineState
+from tidelog.pipelines.running.failures import PipelineFailed, StepFailed
+from tidelog.pipelines.running.progress import QueryKind, QueryState
+from tidelog.pipelines.running.runner import PlannedQuery, Runner
+from tidelog.pipelines.running.state import PipelineState
+from tidelog.pipelines.running.views import topic_options
 from tidelog.pipelines.tables.sink import read_table
-from tidelog.pipelines.views import topic_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

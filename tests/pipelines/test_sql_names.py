@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipelines.sql_names import ViewName, views_read_by
+from tidelog.pipelines.checks.sql_names import ViewName, views_read_by
 
 
 @pytest.mark.parametrize(

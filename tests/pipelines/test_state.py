@@ -12,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipelines.state import PipelineState, RunState, StateRefused, default_state_directory, known_pipelines
+from tidelog.pipelines.running.state import (
+    PipelineState,
+    RunState,
+    StateRefused,
+    default_state_directory,
+    known_pipelines,
+)
 
 RUN = """
 import signal, sys
 from pathlib import Path
-from tidelog.pipelines.state import PipelineState, RunState
+from tidelog.pipelines.running.state import PipelineState, RunState
 stubborn = sys.argv[3] == "stubborn"
 stopped = []
 signal.signal(signal.SIGTERM, signal.SIG_IGN if stubborn else lambda *_: stopped.append(True))

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from tests.pipelines.test_runner import Event, FakeQuery, supervised
-from tidelog.pipelines import running
-from tidelog.pipelines.definition import ModulePipeline
-from tidelog.pipelines.failures import PipelineFailed
-from tidelog.pipelines.modules import load_function
-from tidelog.pipelines.run_options import RunOptions
-from tidelog.pipelines.runner import _planned_writers
-from tidelog.pipelines.running import INTERRUPTED, Run, session_settings
-from tidelog.pipelines.state import PipelineState
-from tidelog.pipelines.views import with_step_named
+from tidelog.pipelines.definition.model import ModulePipeline
+from tidelog.pipelines.definition.modules import load_function
+from tidelog.pipelines.running import run as running
+from tidelog.pipelines.running.failures import PipelineFailed
+from tidelog.pipelines.running.run import INTERRUPTED, Run, session_settings
+from tidelog.pipelines.running.run_options import RunOptions
+from tidelog.pipelines.running.runner import _planned_writers
+from tidelog.pipelines.running.state import PipelineState
+from tidelog.pipelines.running.views import with_step_named
 
 
 class CountedEvent(Event):

@@ -19,7 +19,7 @@ from tests.pipelines.table_writing import (
     sink_of,
     write_batch,
 )
-from tidelog.pipelines.definition import TableKind
+from tidelog.pipelines.definition.model import TableKind
 from tidelog.pipelines.tables.files import write_files
 from tidelog.pipelines.tables.sink import table_facts
 from tidelog.pipelines.tables.table import Table, TableError

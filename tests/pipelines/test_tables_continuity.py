@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.pipelines.table_writing import SCHEMA, opened, sink_of, write_batch
-from tidelog.pipelines.definition import TableKind
+from tidelog.pipelines.definition.model import TableKind
 from tidelog.pipelines.tables.continuity import application_of
 from tidelog.pipelines.tables.sink import ExactlyOnceWriter, open_table
 from tidelog.pipelines.tables.table import Table, TableError

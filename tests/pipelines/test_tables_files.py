@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipelines.definition import Compaction, PartitionField
+from tidelog.pipelines.definition.model import Compaction, PartitionField
 from tidelog.pipelines.tables import files
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.facts import TableFile

@@ -20,7 +20,7 @@ from tests.pipelines.table_writing import (
     sink_of,
     write_batch,
 )
-from tidelog.pipelines.definition import TableKind
+from tidelog.pipelines.definition.model import TableKind
 from tidelog.pipelines.tables.files import write_files
 from tidelog.pipelines.tables.schema import plain_schema
 from tidelog.pipelines.tables.table import Contents, Table

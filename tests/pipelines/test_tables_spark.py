@@ -10,7 +10,7 @@ import pytest
 from tests.clients.broker import TidelogProcess
 from tests.pipelines.table_writing import sink_of
 from tests.spark_session import TopicMaker
-from tidelog.pipelines.definition import SchemaChanges, TableKind, TableSink
+from tidelog.pipelines.definition.model import SchemaChanges, TableKind, TableSink
 from tidelog.pipelines.tables import sink as sinks
 from tidelog.pipelines.tables.schema import SchemaMismatch
 from tidelog.pipelines.tables.sink import Written, open_table, read_table, table_facts

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from tests.clients.broker import TidelogProcess
 from tests.spark.queries import Reader, numbered
 from tests.spark_session import TopicMaker, produce
-from tidelog.pipelines.failures import failure_of
+from tidelog.pipelines.running.failures import failure_of
 from tidelog.spark.accelerators.error_texts import HIDE_STACK, only_the_sentence
 from tidelog.spark.errors import BrokersAway, UnknownTopic
 from tidelog.spark.options.values import OptionError

@@ -3,7 +3,7 @@
 import argparse
 
 from tidelog.cli.client_session import seconds_option
-from tidelog.pipelines.state import STATE_VARIABLE, default_state_directory
+from tidelog.pipelines.running.state import STATE_VARIABLE, default_state_directory
 
 TEMPLATES = {
     "minimal": "copy a topic to another one",

@@ -9,12 +9,12 @@ from pathlib import Path
 from tidelog.cli.local_cluster.hints import program
 from tidelog.cli.pipeline import TEMPLATES
 from tidelog.cli.pipeline_view import as_json, lines_of_one, table_of_all
-from tidelog.pipelines.checking import Checked, check_file
-from tidelog.pipelines.definition import AnyPipeline, ModulePipeline
-from tidelog.pipelines.machine_checks import NEEDS_SPARK, has_spark
-from tidelog.pipelines.mistakes import listed, nearest
-from tidelog.pipelines.run_options import RunOptions
-from tidelog.pipelines.state import PIPELINE_NAME, PipelineState, RunState, StateRefused, known_pipelines
+from tidelog.pipelines.checks.machine_checks import NEEDS_SPARK, has_spark
+from tidelog.pipelines.checks.pipeline_checks import Checked, check_file
+from tidelog.pipelines.definition.mistakes import listed, nearest
+from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline
+from tidelog.pipelines.running.run_options import RunOptions
+from tidelog.pipelines.running.state import PIPELINE_NAME, PipelineState, RunState, StateRefused, known_pipelines
 from tidelog.terminal.texts import plural
 
 
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         print(found.text(options.file), file=sys.stderr)
     if checked.pipeline is None:
         raise Refused(f"{options.file} has {_count(checked)}; nothing was started")
-    from tidelog.pipelines.running import run_pipeline
+    from tidelog.pipelines.running.run import run_pipeline
 
     return run_pipeline(
         checked.pipeline,
@@ -160,7 +160,7 @@ def replay(options: argparse.Namespace) -> int:
         print(found.text(file), file=sys.stderr)
     if checked.pipeline is None:
         raise Refused(f"{file} has {_count(checked)}; nothing was started")
-    from tidelog.pipelines.replay import replay_pipeline
+    from tidelog.pipelines.replay.replay import replay_pipeline
 
     return replay_pipeline(
         checked.pipeline,

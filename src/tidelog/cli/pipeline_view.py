@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from tidelog.pipelines.state import ACTIVE, Status
+from tidelog.pipelines.running.state import ACTIVE, Status
 from tidelog.terminal.tables import table
 
 NONE_YET = "no pipeline has run here yet; `tidelog pipeline new` writes one"

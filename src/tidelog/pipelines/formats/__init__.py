@@ -6,7 +6,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tidelog.pipelines.definition import Format, FormatKind
+from tidelog.pipelines.definition.model import Format, FormatKind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

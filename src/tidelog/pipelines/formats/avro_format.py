@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.pipelines.definition import Format
+from tidelog.pipelines.definition.model import Format
 from tidelog.pipelines.formats import FormatError, confluent
 from tidelog.pipelines.formats.arrow_types import ColumnType, built, columns_ddl
 from tidelog.pipelines.formats.avro_types import AvroSchema, reading_schema, record_schema_of, row_type

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
 
-from tidelog.pipelines.definition import Format
+from tidelog.pipelines.definition.model import Format
 from tidelog.pipelines.formats.rows import (
     IS_EMPTY,
     IS_NULL,

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructType
 
-from tidelog.pipelines.definition import SCHEMA_ID_OPTION, Format
+from tidelog.pipelines.definition.model import SCHEMA_ID_OPTION, Format
 from tidelog.pipelines.formats import FormatError
 from tidelog.pipelines.formats.arrow_types import ERROR_FIELD
 from tidelog.pipelines.formats.rows import ROW, arranged, check_names, columns_of, declared_columns, payload

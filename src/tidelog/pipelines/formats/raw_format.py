@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from tidelog.pipelines.definition import Format
+from tidelog.pipelines.definition.model import Format
 from tidelog.pipelines.formats import FormatError
 from tidelog.pipelines.formats.rows import ERROR
 

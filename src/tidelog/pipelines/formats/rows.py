@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from tidelog.pipelines.definition import Format
+from tidelog.pipelines.definition.model import Format
 from tidelog.pipelines.formats import FormatError
 
 if TYPE_CHECKING:

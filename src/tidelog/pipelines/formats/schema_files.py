@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tidelog.pipelines.definition import Format, FormatKind
+from tidelog.pipelines.definition.model import Format, FormatKind
 from tidelog.pipelines.formats import FormatError
 
 

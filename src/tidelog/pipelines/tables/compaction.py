@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tidelog.pipelines.definition import Compaction
+from tidelog.pipelines.definition.model import Compaction
 from tidelog.pipelines.tables.facts import Partition, TableFile
 
 SMALL_SHARE = 0.75

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.definition import TableSink
+from tidelog.pipelines.definition.model import TableSink
 from tidelog.pipelines.tables.table import TableError
 
 if TYPE_CHECKING:

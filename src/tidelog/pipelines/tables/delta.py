@@ -18,7 +18,7 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
-from tidelog.pipelines.definition import Compaction, TableSink
+from tidelog.pipelines.definition.model import Compaction, TableSink
 from tidelog.pipelines.tables.attempts import COMMITS_MAX, REPLACEMENTS_MAX, repeated
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of

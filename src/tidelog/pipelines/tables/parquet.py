@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidelog.pipelines.definition import Compaction, TableSink
+from tidelog.pipelines.definition.model import Compaction, TableSink
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.facts import FileFacts, TableFile

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.pipelines.definition import PartitionField
+from tidelog.pipelines.definition.model import PartitionField
 from tidelog.pipelines.tables.facts import Partition, PartitionValue
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidelog.pipelines.definition import SchemaChanges
+from tidelog.pipelines.definition.model import SchemaChanges
 
 WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.int8(): (pa.int16(), pa.int32(), pa.int64()),

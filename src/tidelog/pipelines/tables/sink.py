@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tidelog.pipelines.definition import TableKind, TableSink
+from tidelog.pipelines.definition.model import TableKind, TableSink
 from tidelog.pipelines.tables.continuity import refuse_another_checkpoint, refuse_break
 from tidelog.pipelines.tables.facts import FileFacts, TableFacts
 from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from tidelog.pipelines.definition import Compaction
+from tidelog.pipelines.definition.model import Compaction
 from tidelog.pipelines.tables.facts import FileFacts, TableFile
 from tidelog.pipelines.tables.files import FileLayout
 from tidelog.pipelines.tables.schema import Evolve

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.definition import BadRecords, FormatKind, Pipeline, TopicSource
-from tidelog.pipelines.topic_sink import with_rows_counted, written_to
+from tidelog.pipelines.definition.model import BadRecords, FormatKind, Pipeline, TopicSource
+from tidelog.pipelines.running.topic_sink import with_rows_counted, written_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from tidelog.pipelines.definition import Format, FormatKind
-from tidelog.pipelines.mistakes import nearest
+from tidelog.pipelines.definition.mistakes import nearest
+from tidelog.pipelines.definition.model import Format, FormatKind
 
 _BOTH = (
     "charset columnNameOfCorruptRecord compression dateFormat enableDateTimeParsingFallback encoding lineSep locale"

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from tidelog.pipelines.progress import PipelineProgress, QueryProgress, QueryState
+from tidelog.pipelines.running.progress import PipelineProgress, QueryProgress, QueryState
 from tidelog.runtime.http_server import HttpServer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidelog.pipelines.definition import (
+from tidelog.pipelines.definition.model import (
     BadRecords,
     DeduplicateStep,
     FileSource,
@@ -22,10 +22,10 @@ from tidelog.pipelines.definition import (
     Watermark,
     WindowStep,
 )
-from tidelog.pipelines.failures import BAD_RECORD, PipelineFailed, StepFailed, step_failure
+from tidelog.pipelines.definition.modules import BadFunction, load_function
 from tidelog.pipelines.formats import FormatError, parse
-from tidelog.pipelines.modules import BadFunction, load_function
-from tidelog.pipelines.progress import SOURCE_PREFIX
+from tidelog.pipelines.running.failures import BAD_RECORD, PipelineFailed, StepFailed, step_failure
+from tidelog.pipelines.running.progress import SOURCE_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

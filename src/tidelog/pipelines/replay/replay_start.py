@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
-from tidelog.pipelines.failures import PipelineFailed
+from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.spark.offsets import EARLIEST, BadOffsets, Offsets, partition_numbers
 from tidelog.types import NO_OFFSET, TopicPartition
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.definition import TableSink
+from tidelog.pipelines.definition.model import TableSink
 from tidelog.pipelines.tables.continuity import application_of
 from tidelog.pipelines.tables.sink import TableWriter, open_table
 

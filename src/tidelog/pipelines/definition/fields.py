@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import TypeVar
 
-from tidelog.pipelines.durations import BadQuantity
-from tidelog.pipelines.lines import KeyPath, Lines
-from tidelog.pipelines.mistakes import Mistake, listed, nearest
+from tidelog.pipelines.definition.durations import BadQuantity
+from tidelog.pipelines.definition.lines import KeyPath, Lines
+from tidelog.pipelines.definition.mistakes import Mistake, listed, nearest
 
 T = TypeVar("T")
 EnumT = TypeVar("EnumT", bound=StrEnum)

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from tidelog.pipelines.mistakes import nearest
+from tidelog.pipelines.definition.mistakes import nearest
 
 SIMPLE_TYPES = frozenset(
     [

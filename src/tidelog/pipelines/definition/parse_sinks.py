@@ -2,7 +2,10 @@
 
 import re
 
-from tidelog.pipelines.definition import (
+from tidelog.pipelines.definition.durations import size_bytes
+from tidelog.pipelines.definition.fields import Fields
+from tidelog.pipelines.definition.mistakes import listed, nearest
+from tidelog.pipelines.definition.model import (
     Compaction,
     PartitionField,
     SchemaChanges,
@@ -11,10 +14,7 @@ from tidelog.pipelines.definition import (
     TableSink,
     TopicSink,
 )
-from tidelog.pipelines.durations import size_bytes
-from tidelog.pipelines.fields import Fields
-from tidelog.pipelines.mistakes import listed, nearest
-from tidelog.pipelines.parse_formats import (
+from tidelog.pipelines.definition.parse_formats import (
     FORMAT_KEYS,
     Surroundings,
     is_local,

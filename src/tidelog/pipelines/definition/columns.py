@@ -1,7 +1,7 @@
 """Which columns a view has, as far as the pipeline's file tells."""
 
-from tidelog.pipelines.ddl import BadSchema, read_schema
-from tidelog.pipelines.definition import FormatKind, Source, Step, TopicSource, WindowStep
+from tidelog.pipelines.definition.ddl import BadSchema, read_schema
+from tidelog.pipelines.definition.model import FormatKind, Source, Step, TopicSource, WindowStep
 
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 POSITION_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.pipelines.definition import FormatKind, Pipeline, TopicSource
-from tidelog.pipelines.replay_start import (
+from tidelog.pipelines.definition.model import FormatKind, Pipeline, TopicSource
+from tidelog.pipelines.replay.replay_start import (
     AsDeclared,
     AtMoment,
     AtOffsets,
@@ -19,7 +19,7 @@ from tidelog.pipelines.replay_start import (
     refuse_unknown_partitions,
     starting_offsets,
 )
-from tidelog.pipelines.views import READ_COLUMNS, SOURCE_FORMAT, Views, topic_options
+from tidelog.pipelines.running.views import READ_COLUMNS, SOURCE_FORMAT, Views, topic_options
 from tidelog.spark import client_thread
 from tidelog.spark.offsets import Offsets, Positions, to_dict
 from tidelog.spark.options.query import ReadOptions, read_options

@@ -2,9 +2,9 @@
 
 import re
 
-from tidelog.pipelines.definition import DeduplicateStep, PythonStep, SqlStep, Step, WindowStep
-from tidelog.pipelines.durations import duration_ms, some_time
-from tidelog.pipelines.fields import Fields
+from tidelog.pipelines.definition.durations import duration_ms, some_time
+from tidelog.pipelines.definition.fields import Fields
+from tidelog.pipelines.definition.model import DeduplicateStep, PythonStep, SqlStep, Step, WindowStep
 
 KINDS = ("sql", "python", "window", "deduplicate")
 KEYS = ("from", "arguments", "group", "aggregate")

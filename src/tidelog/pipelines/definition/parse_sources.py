@@ -3,11 +3,11 @@
 import re
 from datetime import UTC, date, datetime
 
-from tidelog.pipelines.definition import BadRecords, FileSource, Source, TopicSource, Watermark
-from tidelog.pipelines.durations import interval
-from tidelog.pipelines.fields import Fields
-from tidelog.pipelines.mistakes import nearest
-from tidelog.pipelines.parse_formats import (
+from tidelog.pipelines.definition.durations import interval
+from tidelog.pipelines.definition.fields import Fields
+from tidelog.pipelines.definition.mistakes import nearest
+from tidelog.pipelines.definition.model import BadRecords, FileSource, Source, TopicSource, Watermark
+from tidelog.pipelines.definition.parse_formats import (
     FORMAT_KEYS,
     Surroundings,
     located,

@@ -4,7 +4,7 @@ import shutil
 import sys
 from typing import Protocol, TextIO
 
-from tidelog.pipelines.progress import PartitionLag, PipelineProgress, QueryProgress, QueryState
+from tidelog.pipelines.running.progress import PartitionLag, PipelineProgress, QueryProgress, QueryState
 from tidelog.terminal.drawing import Drawing, can_be_drawn_on, write_line
 from tidelog.terminal.tables import table
 from tidelog.terminal.texts import plural

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.definition import FormatKind, TopicSink
+from tidelog.pipelines.definition.model import FormatKind, TopicSink
 from tidelog.pipelines.formats import serialise
-from tidelog.pipelines.progress import WRITTEN
-from tidelog.pipelines.table_batches import QUERY_ID_PROPERTY
-from tidelog.pipelines.views import SOURCE_FORMAT
+from tidelog.pipelines.running.progress import WRITTEN
+from tidelog.pipelines.running.table_batches import QUERY_ID_PROPERTY
+from tidelog.pipelines.running.views import SOURCE_FORMAT
 from tidelog.spark.options.delivery_guarantee import Guarantee
 
 if TYPE_CHECKING:

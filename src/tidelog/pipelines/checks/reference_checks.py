@@ -3,8 +3,12 @@
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from tidelog.pipelines.columns import columns_of_source, columns_of_step, type_in_schema
-from tidelog.pipelines.definition import (
+from tidelog.pipelines.checks.sql_names import views_read_by
+from tidelog.pipelines.definition.columns import columns_of_source, columns_of_step, type_in_schema
+from tidelog.pipelines.definition.fields import Notes
+from tidelog.pipelines.definition.lines import KeyPath
+from tidelog.pipelines.definition.mistakes import listed, nearest
+from tidelog.pipelines.definition.model import (
     DeduplicateStep,
     FileSource,
     Pipeline,
@@ -17,10 +21,6 @@ from tidelog.pipelines.definition import (
     TopicSource,
     WindowStep,
 )
-from tidelog.pipelines.fields import Notes
-from tidelog.pipelines.lines import KeyPath
-from tidelog.pipelines.mistakes import listed, nearest
-from tidelog.pipelines.sql_names import views_read_by
 
 TIME_TYPES = ("timestamp", "timestamp_ltz", "timestamp_ntz")
 SQL_WORDS = frozenset(

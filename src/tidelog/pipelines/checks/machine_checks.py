@@ -6,7 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.definition import (
+from tidelog.pipelines.checks.spark_format_options import doubts
+from tidelog.pipelines.definition.fields import Notes
+from tidelog.pipelines.definition.lines import KeyPath
+from tidelog.pipelines.definition.model import (
     AnyPipeline,
     FileSource,
     Format,
@@ -18,14 +21,11 @@ from tidelog.pipelines.definition import (
     TopicSink,
     TopicSource,
 )
-from tidelog.pipelines.fields import Notes
+from tidelog.pipelines.definition.modules import BadFunction, NeedsSpark, load_function, refuse_arguments
+from tidelog.pipelines.definition.parse_formats import is_local
+from tidelog.pipelines.definition.parse_sources import STARTS
 from tidelog.pipelines.formats.schema_files import problem_of_schema_file
-from tidelog.pipelines.lines import KeyPath
-from tidelog.pipelines.modules import BadFunction, NeedsSpark, load_function, refuse_arguments
-from tidelog.pipelines.parse_formats import is_local
-from tidelog.pipelines.parse_sources import STARTS
-from tidelog.pipelines.spark_format_options import doubts
-from tidelog.pipelines.state import PipelineState
+from tidelog.pipelines.running.state import PipelineState
 from tidelog.spark.java import problem_of_java
 
 if TYPE_CHECKING:

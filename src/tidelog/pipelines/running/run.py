@@ -11,14 +11,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from tidelog.pipelines.definition import AnyPipeline
-from tidelog.pipelines.failures import PipelineFailed, failure_of_exception
-from tidelog.pipelines.live_view import Screen, make_screen
-from tidelog.pipelines.metrics import MetricsEndpoint
-from tidelog.pipelines.progress import PipelineProgress
-from tidelog.pipelines.run_options import RunOptions
-from tidelog.pipelines.runner import Runner
-from tidelog.pipelines.state import PipelineState, RunState
+from tidelog.pipelines.definition.model import AnyPipeline
+from tidelog.pipelines.running.failures import PipelineFailed, failure_of_exception
+from tidelog.pipelines.running.live_view import Screen, make_screen
+from tidelog.pipelines.running.metrics import MetricsEndpoint
+from tidelog.pipelines.running.progress import PipelineProgress
+from tidelog.pipelines.running.run_options import RunOptions
+from tidelog.pipelines.running.runner import Runner
+from tidelog.pipelines.running.state import PipelineState, RunState
 from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
-from tidelog.pipelines.failures import PipelineFailed
-from tidelog.pipelines.query_checkpoint import BadCheckpoint
+from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint
+from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.tables.facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout
 from tidelog.pipelines.tables.table import Contents, Table

@@ -1,0 +1,1 @@
+"""What a pipeline is, and how its file is read."""
