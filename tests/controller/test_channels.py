@@ -10,7 +10,12 @@ from tidelog.cluster.image import Broker
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.channels import ControllerChannels, merged_metadata
 from tidelog.controller.request_batch import WHOLE_CLUSTER
-from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from tidelog.errors import NO_ERROR, StaleBrokerEpoch
+from tidelog.protocol.messages.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
@@ -63,17 +68,21 @@ def with_peer(scenario: Callable[[MemoryNetwork, ControllerChannels, Peer], Awai
     run_virtually(main())
 
 
+def _answer_to(epoch: int) -> LeaderAndIsrResponse:
+    return LeaderAndIsrResponse(topics=[LeaderAndIsrTopicError(bytes([epoch]) * 16)])
+
+
 def test_requests_arrive_in_order_and_each_answer_goes_to_who_asked() -> None:
     async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
         await peer.listen(network, PORT)
-        peer.answer = lambda request: LeaderAndIsrResponse(error_code=request.controller_epoch)  # type: ignore[attr-defined]
+        peer.answer = lambda request: _answer_to(request.controller_epoch)  # type: ignore[attr-defined]
         answers: list[Response] = []
         channels.add(broker())
         for epoch in range(5):
             channels.send(2, leadership(epoch), answers.append)
         await asyncio.sleep(1)
         assert peer.requests == [leadership(epoch) for epoch in range(5)]
-        assert answers == [LeaderAndIsrResponse(error_code=epoch) for epoch in range(5)]
+        assert answers == [_answer_to(epoch) for epoch in range(5)]
         assert set(peer.client_ids) == {"controller-1-to-broker-2"}
         assert len(peer.connections) == 1
 
@@ -110,6 +119,41 @@ def test_a_request_whose_answer_was_lost_is_sent_again_before_those_behind_it() 
         await asyncio.sleep(1)
         assert peer.requests == [leadership(1), leadership(1), leadership(2)]
         assert len(answers) == 2
+
+    with_peer(scenario)
+
+
+def test_what_a_broker_refuses_is_told_again_before_anything_else_until_it_is_accepted() -> None:
+    async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
+        def refuse_at_first(request: Request) -> Response:
+            return LeaderAndIsrResponse(error_code=StaleBrokerEpoch.code if len(peer.requests) <= 3 else NO_ERROR)
+
+        peer.answer = refuse_at_first
+        await peer.listen(network, PORT)
+        channels.add(broker())
+        answers: list[Response] = []
+        channels.send(2, leadership(1), answers.append)
+        channels.send(2, leadership(2), answers.append)
+        await asyncio.sleep(1)
+        assert peer.requests == [leadership(1)] * 4 + [leadership(2)]
+        assert answers == [LeaderAndIsrResponse()] * 2
+
+    with_peer(scenario)
+
+
+def test_a_broker_that_refuses_for_ever_is_asked_less_and_less_often_until_it_registers_anew() -> None:
+    async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
+        peer.answer = lambda request: LeaderAndIsrResponse(error_code=StaleBrokerEpoch.code)
+        await peer.listen(network, PORT)
+        channels.add(broker())
+        answers: list[Response] = []
+        channels.send(2, leadership(1), answers.append)
+        await asyncio.sleep(600)
+        assert 120 < len(peer.requests) < 130
+        channels.add(broker())
+        peer.requests.clear()
+        await asyncio.sleep(600)
+        assert (peer.requests, answers) == ([], [])
 
     with_peer(scenario)
 

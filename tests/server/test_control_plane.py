@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,7 @@ from tidelog.server.handlers.controlled_shutdown import handle_controlled_shutdo
 from tidelog.server.handlers.leader_and_isr import handle_leader_and_isr
 from tidelog.server.handlers.stop_replica import handle_stop_replica
 from tidelog.server.handlers.update_metadata import handle_update_metadata
+from tidelog.server.membership import NOT_REGISTERED
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 from tidelog.types import TopicPartition, Uuid
 
@@ -116,11 +118,18 @@ class ToldBroker:
         self.cluster = ClusterState(1, BrokerSettings(broker_id=1), ClusterImage("c"))
         self.replicas = RecordedReplicas(self.cluster)
         self.cluster.start(self.replicas)  # type: ignore[arg-type]
-        self.epoch = BROKER_EPOCH
+        self.broker_epoch = BROKER_EPOCH
+        self.registered = asyncio.Event()
+        self.registered.set()
         changes = ConfigChanges(self.cluster, lambda: self.store, VirtualClock(loop))
-        plane = ControlPlane(self.cluster, self.replicas, changes, lambda: self.epoch)  # type: ignore[arg-type]
+        plane = ControlPlane(self.cluster, self.replicas, changes, self)  # type: ignore[arg-type]
         services = SimpleNamespace(control_plane=plane)
         self.call = Call(services, None, 7, 1, "controller")  # type: ignore[arg-type]
+
+    async def wait_until_registered(self, timeout_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.registered.wait()
 
     async def set_configs(self, topic: str, **configs: str) -> None:
         data = znodes.encode_config({name.replace("_", "."): value for name, value in configs.items()})
@@ -295,11 +304,36 @@ def test_a_controller_of_the_past_is_refused(request_: Request) -> None:
 @pytest.mark.parametrize("request_", [leadership(), metadata(("orders", ORDERS, partition())), stop()])
 def test_what_was_meant_for_an_earlier_life_of_the_broker_is_refused(request_: Request) -> None:
     async def scenario(told: ToldBroker) -> None:
-        told.epoch = BROKER_EPOCH + 1
+        told.broker_epoch = BROKER_EPOCH + 1
         assert (await told.tell(request_)).error_code == StaleBrokerEpoch.code
         assert (told.replicas.assignments, told.replicas.stops, told.cluster.image.topics) == ([], [], {})
-        told.epoch = BROKER_EPOCH - 1  # registered anew, but not yet told so
+        told.broker_epoch = BROKER_EPOCH - 1  # registered anew, but not yet told so
         assert (await told.tell(request_)).error_code == 0
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("request_", [leadership(), metadata(("orders", ORDERS, partition())), stop()])
+def test_a_controller_that_knows_a_registration_before_the_broker_does_is_answered_after_it(request_: Request) -> None:
+    async def scenario(told: ToldBroker) -> None:
+        told.broker_epoch = NOT_REGISTERED
+        told.registered.clear()
+        early = asyncio.ensure_future(told.tell(request_))
+        await asyncio.sleep(1)
+        assert not early.done()
+        told.broker_epoch = BROKER_EPOCH
+        told.registered.set()
+        assert (await early).error_code == 0
+
+    with_broker(scenario)
+
+
+def test_a_controller_does_not_wait_for_ever_for_a_broker_that_cannot_register() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        told.broker_epoch = NOT_REGISTERED
+        told.registered.clear()
+        assert (await told.tell(leadership())).error_code == StaleBrokerEpoch.code
+        assert told.replicas.assignments == []
 
     with_broker(scenario)
 

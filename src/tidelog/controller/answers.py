@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Iterator
 
-from tidelog.controller.events import Event, LeaderAndIsrAnswered, ReplicasDeleted
+from tidelog.controller.events import Event, LeaderAndIsrAnswered, RefusedReplica, ReplicasDeleted
 from tidelog.controller.states import Replica
-from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, KafkaStorageError, StaleControllerEpoch
+from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, KafkaStorageError, StaleControllerEpoch, UnknownServerError
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from tidelog.protocol.structs import Response
@@ -14,44 +14,61 @@ from tidelog.types import BrokerId, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-def leader_and_isr_answered(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> Event | None:
-    """Which replicas have no log directory any more, and which have one."""
+def leader_and_isr_answered(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> Event:
+    """Which replicas have no log directory any more, which have one, and which must be told again.
+
+    A replica whose epoch the broker calls stale is healthy: the broker knew it all already.
+    """
     assert isinstance(answer, LeaderAndIsrResponse)
     if answer.error_code != NO_ERROR:
         _log_refusal("LeaderAndIsr", broker_id, answer.error_code)
-        return None
-    names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
     errors = {
-        TopicPartition(names[topic.topic_id], each.partition_index): each.error_code
+        (topic.topic_id, each.partition_index): each.error_code
         for topic in answer.topics
-        if topic.topic_id in names
         for each in topic.partition_errors
     }
-    _log_errors("LeaderAndIsr", broker_id, errors)
+    failed, healthy, refused, told = set(), set(), set(), {}
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            replica = Replica(TopicPartition(topic.topic_name, state.partition_index), broker_id)
+            code = errors.get((topic.topic_id, state.partition_index), UnknownServerError.code)
+            told[replica.topic_partition] = code
+            if code == KafkaStorageError.code:
+                failed.add(replica)
+            elif code == NO_ERROR:
+                healthy.add(replica)
+            elif code != StaleControllerEpoch.code:
+                refused.add(RefusedReplica(replica, state.is_new))
+    if answer.error_code == NO_ERROR:
+        _log_errors("LeaderAndIsr", broker_id, told)
     return LeaderAndIsrAnswered(
-        failed=frozenset(Replica(each, broker_id) for each, code in errors.items() if code == KafkaStorageError.code),
-        healthy=frozenset(Replica(each, broker_id) for each, code in errors.items() if code == NO_ERROR),
+        broker_id, request.broker_epoch, frozenset(failed), frozenset(healthy), frozenset(refused)
     )
 
 
-def stop_replica_answered(broker_id: BrokerId, request: StopReplicaRequest, answer: Response) -> Event | None:
+def stop_replica_answered(
+    broker_id: BrokerId, request: StopReplicaRequest, answer: Response, attempt: int
+) -> Event | None:
     """Which replicas are deleted. One that was only told to stop has nothing to tell."""
     assert isinstance(answer, StopReplicaResponse)
-    asked = set(_deletions(request))
+    asked = set(deletions_in(request))
     if not asked:
         return None
     if answer.error_code != NO_ERROR:
         _log_refusal("StopReplica", broker_id, answer.error_code)
-        return ReplicasDeleted(frozenset(), failed=frozenset(Replica(each, broker_id) for each in asked))
-    errors = {
-        TopicPartition(each.topic_name, each.partition_index): each.error_code for each in answer.partition_errors
-    }
-    _log_errors("StopReplica", broker_id, errors)
+        errors = dict.fromkeys(asked, answer.error_code)
+    else:
+        errors = {
+            TopicPartition(each.topic_name, each.partition_index): each.error_code for each in answer.partition_errors
+        }
+        _log_errors("StopReplica", broker_id, errors)
     deleted = frozenset(Replica(each, broker_id) for each in asked if errors.get(each, NO_ERROR) == NO_ERROR)
-    return ReplicasDeleted(deleted, failed=frozenset(Replica(each, broker_id) for each in asked) - deleted)
+    failed = frozenset(Replica(each, broker_id) for each in asked if errors.get(each) == KafkaStorageError.code)
+    refused = frozenset(Replica(each, broker_id) for each in asked) - deleted - failed
+    return ReplicasDeleted(attempt, deleted, failed, refused)
 
 
-def _deletions(request: StopReplicaRequest) -> Iterator[TopicPartition]:
+def deletions_in(request: StopReplicaRequest) -> Iterator[TopicPartition]:
     for topic in request.topic_states:
         for partition in topic.partition_states:
             if partition.delete_partition:

@@ -1,4 +1,4 @@
-"""The controller's way to each live broker: one queue and one connection, and patience until the broker is gone."""
+"""Controller channels (R36): one queue and one connection per live broker, retried until the broker is gone."""
 
 import asyncio
 import contextlib
@@ -19,6 +19,8 @@ from tidelog.types import BrokerId
 logger = logging.getLogger(__name__)
 
 BACKOFF_S = 0.1
+LONGEST_BACKOFF_S = 5.0
+"""Between two attempts to tell a broker what it refuses; the first one follows after BACKOFF_S."""
 REQUEST_TIMEOUT_S = 30.0
 """After this long without an answer the connection is taken for dead, and the request is sent again."""
 
@@ -71,7 +73,12 @@ class ControllerChannels:
             channel.stop()
 
     def send(self, broker_id: BrokerId, request: Request, on_answer: Callable[[Response], None] | None = None) -> None:
-        """In order, again and again until answered; dropped if the broker is not there, or no longer."""
+        """In order, again and again until the broker has accepted it; dropped if it is not there, or no longer.
+
+        A request that is refused as a whole stays at the head of the queue (R43): the refusal may pass, as that of a
+        broker that does not know its own new epoch yet; if not, a new registration or controller overtakes it. Refusals
+        of single partitions are part of the answer.
+        """
         channel = self._channels.get(broker_id)
         if channel is not None:
             channel.enqueue(request, on_answer)
@@ -166,6 +173,7 @@ class _BrokerChannel:
             waiting.on_answer(answer)
 
     async def _ask_until_answered(self, request: Request) -> Response:
+        refusals = 0
         while True:
             try:
                 connection = await self._connected()
@@ -173,9 +181,15 @@ class _BrokerChannel:
             except (ConnectionLost, UnsupportedVersion) as error:
                 self._note_unreachable(error)
                 await asyncio.sleep(self._backoff_s)
-            else:
-                self._note_answer(request, answer)
+                continue
+            self._note_reached()
+            error_code: int = getattr(answer, "error_code", NO_ERROR)
+            if error_code == NO_ERROR:
                 return answer
+            delay_s = min(self._backoff_s * 2 ** min(refusals, 20), LONGEST_BACKOFF_S)
+            refusals += 1
+            self._note_refusal(request, error_code, refusals, delay_s)
+            await asyncio.sleep(delay_s)
 
     async def _connected(self) -> ClientConnection:
         if self._connection is not None and not self._connection.is_closed:
@@ -192,18 +206,22 @@ class _BrokerChannel:
             logger.warning("controller cannot reach a broker, trying on broker_id=%d reason=%s", self._broker_id, error)
         self.is_reachable = False
 
-    def _note_answer(self, request: Request, answer: Response) -> None:
+    def _note_reached(self) -> None:
         if not self.is_reachable:
             logger.info("controller reaches a broker again broker_id=%d", self._broker_id)
         self.is_reachable = True
-        error_code: int = getattr(answer, "error_code", NO_ERROR)
-        if error_code != NO_ERROR:
-            logger.warning(
-                "broker refused a request of the controller broker_id=%d request=%s error=%s",
-                self._broker_id,
-                type(request).__name__,
-                ERRORS_BY_CODE.get(error_code, UnknownServerError).__name__,
-            )
+
+    def _note_refusal(self, request: Request, error_code: int, refusals: int, delay_s: float) -> None:
+        logger.log(
+            logging.WARNING if refusals & (refusals - 1) == 0 else logging.DEBUG,  # the 1st, 2nd, 4th, 8th, ...
+            "broker refused a request of the controller, retrying broker_id=%d request=%s error=%s refusals=%d"
+            " retry_in_ms=%d",
+            self._broker_id,
+            type(request).__name__,
+            ERRORS_BY_CODE.get(error_code, UnknownServerError).__name__,
+            refusals,
+            int(delay_s * 1000),
+        )
 
 
 def merged_metadata(earlier: UpdateMetadataRequest, later: UpdateMetadataRequest) -> UpdateMetadataRequest:

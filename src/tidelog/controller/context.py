@@ -37,6 +37,10 @@ class ControllerContext:
     topics_to_delete: set[str] = field(default_factory=set)
     suspended_deletions: set[str] = field(default_factory=set)
     """Of those, the ones that wait for a broker to come back (R38)."""
+    deletion_attempts: dict[Replica, int] = field(default_factory=dict)
+    """The last StopReplica that was to delete each replica: no other answer counts (R43)."""
+    refusals: dict[BrokerId, int] = field(default_factory=dict)
+    """Brokers that refused roles, and how often in a row."""
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = KnownTopic(topic.name, topic.topic_id, list(topic.partitions))
@@ -55,6 +59,7 @@ class ControllerContext:
             for broker_id in partition.replicas:
                 self.replica_states.pop(Replica(topic_partition, broker_id), None)
                 self.failed_replicas.discard(Replica(topic_partition, broker_id))
+                self.deletion_attempts.pop(Replica(topic_partition, broker_id), None)
 
     def find(self, topic_partition: TopicPartition) -> Partition | None:
         topic = self.topics.get(topic_partition.topic)

@@ -14,6 +14,7 @@ from tidelog.controller.event_queue import EventQueue
 from tidelog.controller.events import (
     BrokerChange,
     ControlledShutdown,
+    DeleteAgain,
     ElectLeaders,
     Event,
     Expire,
@@ -29,6 +30,7 @@ from tidelog.controller.events import (
     RegisterBrokerAndReelect,
     ReplicasDeleted,
     Startup,
+    TellAgain,
     TopicChange,
     TopicDeletion,
 )
@@ -39,14 +41,15 @@ from tidelog.controller.leadership import (
     on_preferred_election,
     on_reassignment,
 )
-from tidelog.controller.notifications import on_in_sync_change, on_leader_and_isr_answered, on_log_directory_event
+from tidelog.controller.notifications import on_in_sync_change, on_log_directory_event
 from tidelog.controller.office import ChannelsFactory, Office
 from tidelog.controller.registration import ControllerTerm, claim_controller
+from tidelog.controller.role_answers import on_leader_and_isr_answered, on_tell_again
 from tidelog.controller.statistics import ControllerStatistics
 from tidelog.controller.taking_office import take_office
 from tidelog.controller.term_store import RETRY_PAUSE_S, TermOver
 from tidelog.controller.topic_changes import on_partition_modification, on_topic_change, on_topic_deletion
-from tidelog.controller.topic_deletion import on_replicas_deleted
+from tidelog.controller.topic_deletion import on_delete_again, on_replicas_deleted
 from tidelog.errors import KafkaError, NotController
 from tidelog.runtime.clock import Clock
 from tidelog.store.interface import NoNode, SessionExpired, Store, StoreUnavailable, WatchEvent
@@ -75,7 +78,9 @@ DUTIES: Mapping[type[Event], Duty] = {
     ElectLeaders: on_elect_leaders,
     OfflinePartitions: on_offline_partitions,
     LeaderAndIsrAnswered: on_leader_and_isr_answered,
+    TellAgain: on_tell_again,
     ReplicasDeleted: on_replicas_deleted,
+    DeleteAgain: on_delete_again,
 }
 """What a controller in office does about each event; the answer is its line in the log."""
 

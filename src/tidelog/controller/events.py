@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.controller.states import Replica
 from tidelog.errors import KafkaError
@@ -118,14 +118,48 @@ class OfflinePartitions(Event):
 # -- what brokers answer
 
 
+class RefusedReplica(NamedTuple):
+    """A replica whose broker did not take the role it was given."""
+
+    replica: Replica
+    is_new: bool
+    """As it was told: the replica has no records yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered(Event):
-    failed: frozenset[Replica]
+    broker_id: BrokerId
+    broker_epoch: int
+    """The registration that was asked: of an earlier one the answer means nothing (R43)."""
+    failed: frozenset[Replica] = frozenset()
     """Their log directory is offline."""
-    healthy: frozenset[Replica]
+    healthy: frozenset[Replica] = frozenset()
+    refused: frozenset[RefusedReplica] = frozenset()
+    """Told again until they are accepted, or something else is decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellAgain(Event):
+    """A while after replicas were refused."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    replicas: frozenset[RefusedReplica]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicasDeleted(Event):
+    attempt: int
+    """Which StopReplica is answered: only the last one that names a replica counts (R43)."""
     deleted: frozenset[Replica]
     failed: frozenset[Replica]
+    """Their log directory is offline: they wait until their broker starts anew."""
+    refused: frozenset[Replica] = frozenset()
+    """They are to be deleted again, a while later."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAgain(Event):
+    """A while after a broker failed to delete replicas of these topics."""
+
+    topics: frozenset[str]

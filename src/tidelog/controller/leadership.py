@@ -5,8 +5,10 @@ from collections.abc import Iterable
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
+from tidelog.controller.broker_changes import on_broker_change
 from tidelog.controller.elections import NO_STATE_VERSION, Decision, after_leaving, any_leader, preferred_leader
 from tidelog.controller.events import (
+    BrokerChange,
     ControlledShutdown,
     ElectLeaders,
     OfflinePartitions,
@@ -104,6 +106,10 @@ async def on_offline_partitions(office: Office, _: OfflinePartitions) -> str | N
 
 async def on_controlled_shutdown(office: Office, event: ControlledShutdown) -> str | None:
     """Leaders move away before the broker goes; the answer has the partitions where nobody could take over (R39)."""
+    known = office.context.brokers.get(event.broker_id)
+    if known is None or known.epoch < event.broker_epoch:
+        # It has registered since brokers were last looked at: what is decided now must hold for that registration.
+        await on_broker_change(office, BrokerChange())
     try:
         _check_incarnation(office, event)
     except KafkaError as error:

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from tidelog.cluster import znodes
-from tidelog.controller.events import InSyncChange, LeaderAndIsrAnswered, LogDirectoryEvent
+from tidelog.controller.events import InSyncChange, LogDirectoryEvent
 from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import reload, repair
 from tidelog.controller.replica_machine import move_replicas
-from tidelog.controller.states import Replica, ReplicaState
+from tidelog.controller.states import ReplicaState
 from tidelog.controller.term_store import MAX_OPERATIONS, TermStore
 from tidelog.store.interface import Delete, NoNode
 from tidelog.types import BrokerId, TopicPartition
@@ -60,26 +60,6 @@ def tell_replicas_anew(office: Office, brokers: set[BrokerId]) -> None:
         ],
         ReplicaState.ONLINE,
     )
-
-
-async def on_leader_and_isr_answered(office: Office, event: LeaderAndIsrAnswered) -> str | None:
-    """Replicas whose log directory is gone count as if their broker was."""
-    context = office.context
-    failed = {each for each in event.failed - context.failed_replicas if _is_known(office, each)}
-    recovered = event.healthy & context.failed_replicas
-    context.failed_replicas |= failed
-    context.failed_replicas -= recovered
-    if not failed:
-        return None
-    affected = [each for each in failed if not context.is_being_deleted(each.topic_partition)]
-    changes = await repair(office, [each.topic_partition for each in affected])
-    move_replicas(office, affected, ReplicaState.OFFLINE)
-    return f"replicas lost their log directories replicas={len(failed)} {changes}"
-
-
-def _is_known(office: Office, replica: Replica) -> bool:
-    partition = office.context.find(replica.topic_partition)
-    return partition is not None and replica.broker_id in partition.replicas
 
 
 async def remove_nodes(store: TermStore, paths: Sequence[str]) -> None:

@@ -1,16 +1,19 @@
 """One term of the controller: what its events work with, and how what they decide reaches the brokers."""
 
+import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
 from tidelog.cluster.image import Broker, Partition
 from tidelog.config.broker import BrokerSettings
-from tidelog.controller.answers import leader_and_isr_answered, stop_replica_answered
+from tidelog.controller.answers import deletions_in, leader_and_isr_answered, stop_replica_answered
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.events import Event, LeaderAndIsrAnswered
 from tidelog.controller.registration import ControllerTerm
 from tidelog.controller.request_batch import RequestBatch
+from tidelog.controller.states import Replica
 from tidelog.controller.statistics import ControllerStatistics
 from tidelog.controller.term_store import TermStore
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -63,11 +66,16 @@ class Office:
         self._listener_name = settings().inter_broker_listener_name
         self.batch = self._new_batch()
         self._put_event = put_event
+        self._attempts = itertools.count(1)
+        self._has_seen_errors = False
 
     def put(self, event: Event) -> None:
         """Unless the term is over."""
         if not self.store.is_over:
             self._put_event(event)
+
+    def put_later(self, event: Event, delay_s: float) -> None:
+        asyncio.get_running_loop().call_later(delay_s, self.put, event)
 
     def watch(self, event: Event) -> Watch:
         """A watch that puts the event."""
@@ -125,14 +133,25 @@ class Office:
         if isinstance(request, LeaderAndIsrRequest):
             return lambda answer: self._put_found(leader_and_isr_answered(broker_id, request, answer))
         if isinstance(request, StopReplicaRequest):
-            return lambda answer: self._put_found(stop_replica_answered(broker_id, request, answer))
+            attempt = self._note_attempt(broker_id, request)
+            return lambda answer: self._put_found(stop_replica_answered(broker_id, request, answer, attempt))
         return None
+
+    def _note_attempt(self, broker_id: BrokerId, request: StopReplicaRequest) -> int:
+        """R43: from now on only the answer to this request tells what became of the replicas that it deletes."""
+        attempt = next(self._attempts)
+        for topic_partition in deletions_in(request):
+            self.context.deletion_attempts[Replica(topic_partition, broker_id)] = attempt
+        return attempt
 
     def _put_found(self, event: Event | None) -> None:
         match event:
-            case LeaderAndIsrAnswered(failed, healthy) if not failed and healthy.isdisjoint(
-                self.context.failed_replicas
-            ):
-                return  # nothing new, as nearly always
+            case LeaderAndIsrAnswered(failed=failed, refused=refused) if not (failed or refused):
+                if self._has_seen_errors:
+                    self.put(event)  # else it says nothing new, as nearly always
+            case LeaderAndIsrAnswered():
+                # Noted here, not when the event is worked on: an answer that takes it back may arrive before that.
+                self._has_seen_errors = True
+                self.put(event)
             case Event():
                 self.put(event)

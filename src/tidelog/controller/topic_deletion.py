@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from tidelog.cluster import znodes
-from tidelog.controller.events import ReplicasDeleted
+from tidelog.controller.events import DeleteAgain, ReplicasDeleted
 from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import move_partitions
 from tidelog.controller.replica_machine import move_replicas
@@ -19,6 +19,7 @@ from tidelog.types import BrokerId, TopicPartition
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 5
+RETRY_S = 5.0
 
 
 async def delete_topics(office: Office, topics: Iterable[str]) -> None:
@@ -37,12 +38,28 @@ async def resume_deletions(office: Office) -> None:
 
 
 async def on_replicas_deleted(office: Office, event: ReplicasDeleted) -> None:
-    def started(replicas: Iterable[Replica]) -> list[Replica]:
-        states = office.context.replica_states
-        return [each for each in replicas if states.get(each) is ReplicaState.DELETION_STARTED]
+    """R43: an answer to an earlier attempt changes nothing, whatever it says."""
+    context = office.context
 
-    move_replicas(office, started(event.deleted), ReplicaState.DELETION_SUCCESSFUL)
-    suspend_deletions(office, started(event.failed))
+    def answered(replicas: Iterable[Replica]) -> list[Replica]:
+        return [
+            each
+            for each in replicas
+            if context.replica_states.get(each) is ReplicaState.DELETION_STARTED
+            and context.deletion_attempts.get(each) == event.attempt
+        ]
+
+    move_replicas(office, answered(event.deleted), ReplicaState.DELETION_SUCCESSFUL)
+    refused = answered(event.refused)
+    suspend_deletions(office, [*answered(event.failed), *refused])
+    if refused:
+        office.put_later(DeleteAgain(frozenset(each.topic_partition.topic for each in refused)), RETRY_S)
+    await resume_deletions(office)
+
+
+async def on_delete_again(office: Office, event: DeleteAgain) -> None:
+    """What a broker failed to delete for another reason than a failed log directory is tried again."""
+    office.context.suspended_deletions -= event.topics
     await resume_deletions(office)
 
 

@@ -178,7 +178,7 @@ class Broker:
             cluster=cluster,
             membership=self._membership,
             purgatory=purgatory,
-            control_plane=ControlPlane(cluster, replicas, config_changes, lambda: self._membership.broker_epoch),
+            control_plane=ControlPlane(cluster, replicas, config_changes, self._membership),
             controller_link=ControllerLink(seams.network, seams.clock, cluster, self.broker_id),
             config_changes=config_changes,
             internal_topics=internal_topics,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import KafkaError, StaleBrokerEpoch, StaleControllerEpoch
@@ -18,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.2
 UNKNOWN_EPOCH = -1
+PATIENCE_FOR_OWN_EPOCH_S = 10.0
+"""How long a request waits for this broker's registration: less than a controller waits for its answer."""
 
 Errors = dict[TopicPartition, KafkaError | None]
 
@@ -33,6 +36,15 @@ class Sender:
         self.broker_epoch = broker_epoch
 
 
+class Registration(Protocol):
+    """This broker's registration of now: server.membership.Membership."""
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    async def wait_until_registered(self, timeout_s: float) -> None: ...
+
+
 class ControlPlane:
     """The settings of topics that are new here are read from the store first; the change itself is one step."""
 
@@ -41,12 +53,12 @@ class ControlPlane:
         cluster: ClusterState,
         replicas: ReplicaManager,
         config_changes: ConfigChanges,
-        broker_epoch: Callable[[], int],
+        registration: Registration,
     ) -> None:
         self._cluster = cluster
         self._replicas = replicas
         self._config_changes = config_changes
-        self._broker_epoch = broker_epoch
+        self._registration = registration
         self._turn = asyncio.Lock()
 
     async def become_leader_or_follower(
@@ -59,6 +71,7 @@ class ControlPlane:
         wanted = {each.topic_partition: each for each in assignments}
         refused: Errors = {each: error for each, found in wanted.items() if (error := refusal_of(found)) is not None}
         accepted = [found for each, found in wanted.items() if each not in refused]
+        await self._registration.wait_until_registered(PATIENCE_FOR_OWN_EPOCH_S)
         async with self._turn:
             self._check(sender)
             await self._prepare((each.topic_partition.topic, each.topic_id) for each in accepted)
@@ -68,6 +81,7 @@ class ControlPlane:
 
     async def stop_replicas(self, sender: Sender, stops: Sequence[ReplicaStop]) -> Errors:
         """Raises StaleControllerEpoch, StaleBrokerEpoch."""
+        await self._registration.wait_until_registered(PATIENCE_FOR_OWN_EPOCH_S)
         async with self._turn:
             self._check(sender)
             return self._replicas.stop_replicas(sender.controller_epoch, stops)
@@ -82,6 +96,7 @@ class ControlPlane:
 
         Raises StaleControllerEpoch, StaleBrokerEpoch.
         """
+        await self._registration.wait_until_registered(PATIENCE_FOR_OWN_EPOCH_S)
         async with self._turn:
             self._check(sender)
             await self._prepare(topics)
@@ -95,7 +110,7 @@ class ControlPlane:
         known_epoch = self._replicas.controller_epoch
         if sender.controller_epoch < known_epoch:
             raise StaleControllerEpoch(f"controller epoch {sender.controller_epoch} is over: {known_epoch} is known")
-        own_epoch = self._broker_epoch()
+        own_epoch = self._registration.broker_epoch
         if sender.broker_epoch != UNKNOWN_EPOCH and sender.broker_epoch < own_epoch:
             raise StaleBrokerEpoch(
                 f"meant for the broker when its epoch was {sender.broker_epoch}; it is {own_epoch} now"

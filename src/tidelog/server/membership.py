@@ -1,6 +1,7 @@
 """The broker's place in its cluster: registered while its session with the store lives, joining anew after that."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ class Membership:
         self.store = store
         self.broker = broker
         self._world = world
-        self._is_registered = False
+        self._registered = asyncio.Event()
         self._is_leaving = False
         self._tasks: list[asyncio.Task[object]] = []
         self._use(store)
@@ -71,7 +72,17 @@ class Membership:
     @property
     def broker_epoch(self) -> int:
         """R39: what is meant for an earlier registration is refused."""
-        return self.broker.epoch if self._is_registered else NOT_REGISTERED
+        return self.broker.epoch if self._registered.is_set() else NOT_REGISTERED
+
+    async def wait_until_registered(self, timeout_s: float) -> None:
+        """Until this broker knows its own epoch, but not for longer than that.
+
+        Others see a registration before the broker has the answer to it: a controller that is quick would be refused.
+        """
+        if not self._registered.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._registered.wait()
 
     @property
     def topics(self) -> TopicAdministration:
@@ -91,7 +102,7 @@ class Membership:
     async def join(self) -> None:
         """Raises BrokerIdInUse, StoreError. Others see the broker from now on."""
         self.broker = await register_broker(self.store, self.broker, self._world.clock)
-        self._is_registered = True
+        self._registered.set()
         self.store.on_suspended(self._on_suspended)
         self.store.on_resumed(self._on_resumed)
         self.store.on_session_end(self._on_session_end)
@@ -143,7 +154,7 @@ class Membership:
         if self._is_leaving:
             return
         logger.warning("session with the coordination store ended, joining again")
-        self._is_registered = False
+        self._registered.clear()
         self._world.replicas.resign_all()
         self._world.spawn(self._rejoin())
 
