@@ -36,7 +36,7 @@ def refusing(
     def refuse(asked: int, request: Request) -> Response:
         return refusal() if asked == broker_id and isinstance(request, kind) else answer(asked, request)
 
-    cluster.brokers.answer = refuse  # type: ignore[method-assign]
+    cluster.brokers.answer = refuse  # type: ignore[method-assign, assignment]
 
     def end() -> None:
         cluster.brokers.answer = answer  # type: ignore[method-assign]

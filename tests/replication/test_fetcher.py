@@ -458,12 +458,13 @@ def test_a_damaged_batch_is_fetched_again() -> None:
         damaged = new_log()
         append(damaged, b"a", leader_epoch=1)
         damaged.raise_high_watermark(1)
-        damaged.segments[-1].truncate(0, 0)
+        segment = damaged.segments[-1]
+        segment.cut(segment.prepare_cut(0, 0))
         found = read(0, 1000, 1).slice
         assert found is not None
         batch = bytearray(found.read())
         batch[-1] ^= 1
-        damaged.segments[-1].append(memoryview(batch), len(batch), 0, 0, 4096)
+        segment.append(memoryview(batch), len(batch), 0, 0, 4096)
         led.log = damaged
         replica = world.start_following("orders")
         await asyncio.sleep(0.5)

@@ -29,6 +29,7 @@ from tidelog.replication.follower import (
     backoff_ms,
     parting_point,
 )
+from tidelog.storage.disk_errors import StorageShortage
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
 
@@ -201,7 +202,24 @@ def test_waits_grow_from_short_to_the_setting_and_begin_anew_after_a_success() -
         follower.resume()
         follower.ask_records()
     follower.on_fetched(0, None)
+    assert follower.failures == 2, "the log has not taken it yet"
+    follower.on_taken()
     assert follower.failures == 0
+
+
+def test_a_shortage_delays_a_follower_longer_each_time_and_never_ends_it() -> None:
+    follower = fetching(ModelLog(1))
+    for failures in (1, 2, 3):
+        assert follower.on_fetched(0, None) is Take.RECORDS
+        assert follower.on_refused(StorageShortage("short")) == AskAgainLater("short", is_own_fault=True)
+        assert (follower.state, follower.failures) == (FollowerState.DELAYED, failures)
+        follower.resume()
+        assert follower.state is FollowerState.FETCHING
+        follower.ask_records()
+
+
+def test_a_failed_disk_ends_a_follower() -> None:
+    assert isinstance(fetching(ModelLog(1)).on_refused(KafkaStorageError("offline")), GiveUp)
 
 
 def test_lag_counts_the_committed_records_that_are_missing() -> None:

@@ -44,8 +44,8 @@ def test_replicas_that_differ_are_found_out() -> None:
         await create_topic(cluster, [1, 2, 3])
         await produce(cluster, b"a", b"b")
         await all_well_again(cluster)
-        log = replica(cluster, 2).log
-        log.segments[-1].truncate(0, 0)
+        segment = replica(cluster, 2).log.segments[-1]
+        segment.cut(segment.prepare_cut(0, 0))
         with pytest.raises(AssertionError):
             assert_replicas_identical(cluster)
 

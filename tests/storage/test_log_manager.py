@@ -529,7 +529,7 @@ def test_running_out_of_descriptors_is_not_the_disks_fault() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     disk.inject(errno.EMFILE, operations=("open",))
-    with pytest.raises(KafkaStorageError, match="no descriptor left"):
+    with pytest.raises(KafkaStorageError, match="short of descriptors"):
         append(log, b"x")
     assert log.directory.is_online
     disk.faults.clear()

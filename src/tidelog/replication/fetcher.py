@@ -31,6 +31,7 @@ from tidelog.replication.follower import (
 from tidelog.replication.leader_link import FetchingBroker, LeaderLink
 from tidelog.replication.leader_questions import epoch_ends_request, offsets_of, offsets_request
 from tidelog.replication.partition import Partition
+from tidelog.storage.disk_errors import StorageShortage
 from tidelog.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -58,9 +59,13 @@ class Fetcher:
         leader: LeaderAddress,
         fetcher_id: int,
         on_given_up: Callable[[TopicPartition, str], None],
+        on_trouble: Callable[[TopicPartition, str | None], None],
     ) -> None:
+        """`on_trouble` is told why a partition cannot be written here now, though it is tried again, and None after."""
         self._broker = broker
         self._on_given_up = on_given_up
+        self._on_trouble = on_trouble
+        self._troubled: set[TopicPartition] = set()
         self._loop = asyncio.get_running_loop()
         self._session = FetchSession()
         self._followed: dict[tuple[str, int], Followed] = {}
@@ -123,6 +128,7 @@ class Fetcher:
             return
         self._followed_by_id.pop((followed.partition.topic_id, topic_partition.partition), None)
         self._take_from_piles(topic_partition)
+        self._troubled.discard(topic_partition)
         self._story.forget(followed)
         self._session.remove(topic_partition)
 
@@ -364,6 +370,7 @@ class Fetcher:
             self._perform(followed, core.on_refused(error))
             return
         core.leader_high_watermark = data.high_watermark
+        self._on_taken(followed)
         if records:
             self.bytes += len(records)
         if records and partition.log.is_flush_due:
@@ -371,6 +378,12 @@ class Fetcher:
         elif records or partition.log.log_start_offset != log_start_offset:
             core.asked = None
             self._moved[partition.topic_partition] = followed
+
+    def _on_taken(self, followed: Followed) -> None:
+        followed.core.on_taken()
+        if self._troubled and followed.partition.topic_partition in self._troubled:
+            self._troubled.discard(followed.partition.topic_partition)
+            self._on_trouble(followed.partition.topic_partition, None)
 
     def _hold_until_flushed(self, followed: Followed) -> None:
         """flush.messages: the next fetch tells the leader what is safe here, so the disk has to have it first."""
@@ -381,13 +394,22 @@ class Fetcher:
         task.add_done_callback(self._flushing.discard)
 
     async def _flush(self, followed: Followed) -> None:
-        try:
-            await followed.partition.log.flush()
-        except KafkaError as error:
-            if self._followed.get(followed.partition.topic_partition) is followed:
+        topic_partition = followed.partition.topic_partition
+        while self._followed.get(topic_partition) is followed and not self._is_closed:
+            try:
+                await followed.partition.log.flush()
+            except StorageShortage as shortage:
+                # It must not go on unflushed: what is delayed is the flush.
+                followed.core.failures += 1
+                self._note_trouble(followed, str(shortage))
+                await asyncio.sleep(self._backoff_ms(followed) / 1000)
+            except KafkaError as error:
                 self._perform(followed, followed.core.on_refused(error))
-        else:
-            self._end_delay([followed])
+                return
+            else:
+                self._on_taken(followed)
+                self._end_delay([followed])
+                return
 
     # ---- what the core decides
 
@@ -402,7 +424,9 @@ class Fetcher:
                     end_before = self._story.before_cut(followed, offset)
                     followed.partition.truncate_fully_and_start_at(offset, leader_epoch=followed.core.leader_epoch)
                     self._story.after_cut(followed, end_before)
-                case AskAgainLater(reason):
+                case AskAgainLater(reason, is_own_fault):
+                    if is_own_fault:
+                        self._note_trouble(followed, reason)
                     self._delay(followed, reason)
                 case GiveUp():
                     self._give_up(followed, effect)
@@ -423,9 +447,17 @@ class Fetcher:
 
     # ---- delays
 
+    def _note_trouble(self, followed: Followed, reason: str) -> None:
+        topic_partition = followed.partition.topic_partition
+        if self._followed.get(topic_partition) is followed:
+            self._troubled.add(topic_partition)
+            self._on_trouble(topic_partition, reason)
+
+    def _backoff_ms(self, followed: Followed) -> int:
+        return backoff_ms(followed.core.failures, self._broker.settings().replica_fetch_backoff_ms)
+
     def _delay(self, followed: Followed, reason: str) -> None:
-        delay_ms = backoff_ms(followed.core.failures, self._broker.settings().replica_fetch_backoff_ms)
-        self._delayed.setdefault(delay_ms, []).append((followed, reason))
+        self._delayed.setdefault(self._backoff_ms(followed), []).append((followed, reason))
 
     def _begin_delays(self) -> None:
         """One timer and one line for all that wait equally long."""

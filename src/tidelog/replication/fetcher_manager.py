@@ -54,7 +54,8 @@ class FetcherManager:
         self._fetcher_count = settings().num_replica_fetchers
         self._closing: set[asyncio.Task[None]] = set()
         self.failed_partitions: dict[TopicPartition, str] = {}
-        """Those that are not fetched any more until their leader changes, and why."""
+        """Those that are not fetched any more until their leader changes, and those that cannot be written here now
+        though it is tried again and again; and why."""
 
     def statistics(self) -> FetchersStatistics:
         fetchers = tuple(fetcher.statistics() for fetcher in self._fetchers.values())
@@ -77,7 +78,7 @@ class FetcherManager:
         fetcher_id = fetcher_id_of(topic_partition, self._fetcher_count)
         fetcher = self._fetchers.get((leader.broker_id, fetcher_id))
         if fetcher is None:
-            fetcher = Fetcher(self._broker, leader, fetcher_id, self._on_given_up)
+            fetcher = Fetcher(self._broker, leader, fetcher_id, self._on_given_up, self._on_trouble)
             self._fetchers[leader.broker_id, fetcher_id] = fetcher
         elif fetcher.leader != leader:
             self.retarget(leader)
@@ -94,6 +95,12 @@ class FetcherManager:
     def _on_given_up(self, topic_partition: TopicPartition, reason: str) -> None:
         self._fetcher_of.pop(topic_partition, None)
         self.failed_partitions[topic_partition] = reason
+
+    def _on_trouble(self, topic_partition: TopicPartition, reason: str | None) -> None:
+        if reason is None:
+            self.failed_partitions.pop(topic_partition, None)
+        else:
+            self.failed_partitions[topic_partition] = reason
 
     def retarget(self, address: LeaderAddress) -> None:
         """The leader listens elsewhere now; nothing happens if it does not."""

@@ -12,6 +12,7 @@ from tidelog.errors import (
     NotLeaderOrFollower,
     OffsetOutOfRange,
 )
+from tidelog.storage.disk_errors import is_passing
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
@@ -73,6 +74,8 @@ class StartOverAt(NamedTuple):
 
 class AskAgainLater(NamedTuple):
     reason: str
+    is_own_fault: bool = False
+    """The leader answered well; it is this broker that could not take the answer."""
 
 
 class GiveUp(NamedTuple):
@@ -168,11 +171,14 @@ class PartitionFollower:
         if self.state is not FollowerState.FETCHING:
             return None
         if error_code == NO_ERROR and diverging is None:
-            self.failures = 0
             return Take.RECORDS if self.asked == self.log.log_end_offset else Take.WATERMARKS
         if self.asked is None:
             return None
         return self._on_error(error_code) if diverging is None else self._on_divergence(diverging)
+
+    def on_taken(self) -> None:
+        """The log has what the leader sent. Until then a failure in a row is not over: the next wait is longer."""
+        self.failures = 0
 
     def _on_divergence(self, leader: EpochEnd) -> Effect:
         """KIP-595: the leader saw by the last fetched epoch that the logs part before the offset asked for."""
@@ -204,6 +210,8 @@ class PartitionFollower:
         """The log did not take what the leader sent, or could not be cut."""
         if isinstance(error, CorruptMessage | InvalidRecord | FencedLeaderEpoch):
             return self._delay(f"refused what the leader sent: {error}")
+        if is_passing(error):
+            return self._delay(str(error), is_own_fault=True)
         if isinstance(error, NotLeaderOrFollower):
             return self._give_up(f"no longer follows in leader epoch {self.leader_epoch}", is_failure=False)
         return self._give_up(str(error) or type(error).__name__)
@@ -220,11 +228,12 @@ class PartitionFollower:
             return self._give_up(f"the leader is in a later epoch than {self.leader_epoch}", is_failure=False)
         return self._delay(_name(error_code))
 
-    def _delay(self, reason: str) -> AskAgainLater:
+    def _delay(self, reason: str, *, is_own_fault: bool = False) -> AskAgainLater:
         self.failures += 1
-        self.resumes_as = self.state
-        self._move(FollowerState.DELAYED)
-        return AskAgainLater(reason)
+        if self.state is not FollowerState.DELAYED:
+            self.resumes_as = self.state
+            self._move(FollowerState.DELAYED)
+        return AskAgainLater(reason, is_own_fault)
 
     def _give_up(self, reason: str, *, is_failure: bool = True) -> GiveUp:
         self._move(FollowerState.FAILED)

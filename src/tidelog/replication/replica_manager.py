@@ -13,6 +13,7 @@ from tidelog.errors import (
     KafkaError,
     KafkaStorageError,
     StaleControllerEpoch,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from tidelog.replication.assignment import (
@@ -28,6 +29,7 @@ from tidelog.replication.propagation import InSyncAnnouncements
 from tidelog.replication.traffic import Traffic
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
+from tidelog.storage.disk_errors import StorageShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
@@ -126,20 +128,19 @@ class ReplicaManager:
         outcomes: Outcomes = {each.topic_partition: self._refusal(each) for each in assignments}
         accepted = [each for each in assignments if outcomes[each.topic_partition] is None]
         self._fetchers.forget([each.topic_partition for each in accepted])
-        leading, following = [], []
+        leading: list[Partition] = []
+        following: list[Partition] = []
         for assignment in sorted(accepted, key=self._is_to_follow):
             try:
-                partition = self._host_partition(assignment)
+                partition = self._take_role(assignment, live_leaders)
+            except StorageShortage as shortage:
+                # Not a storage error, by which the controller knows a failed log directory: it tells this again (R43).
+                outcomes[assignment.topic_partition] = UnknownServerError(str(shortage))
             except KafkaStorageError as error:
                 self._offline.add(assignment.topic_partition)
                 outcomes[assignment.topic_partition] = error
-                continue
-            if self._is_to_follow(assignment):
-                self._follow(partition, assignment, live_leaders)
-                following.append(partition)
             else:
-                partition.become_leader(assignment)
-                leading.append(partition)
+                (following if self._is_to_follow(assignment) else leading).append(partition)
         self._fetchers.stop_idle()
         _tell(leading, following, controller_epoch)
         self._tell_leadership(leading, following)
@@ -163,6 +164,14 @@ class ReplicaManager:
         if self._broker_id not in assignment.replicas:
             return UnknownTopicOrPartition(f"broker {self._broker_id} is not a replica of {topic_partition}")
         return None
+
+    def _take_role(self, assignment: PartitionAssignment, live_leaders: Mapping[BrokerId, LeaderAddress]) -> Partition:
+        partition = self._host_partition(assignment)
+        if self._is_to_follow(assignment):
+            self._follow(partition, assignment, live_leaders)
+        else:
+            partition.become_leader(assignment)
+        return partition
 
     def _is_to_follow(self, assignment: PartitionAssignment) -> bool:
         return assignment.leader != self._broker_id

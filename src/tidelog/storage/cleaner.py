@@ -28,6 +28,7 @@ from tidelog.storage.compaction import (
     group_segments,
     map_batch,
 )
+from tidelog.storage.disk_errors import is_passing
 from tidelog.storage.indexes import OFFSET_ENTRY, TIME_ENTRY
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory, StorageContext
@@ -127,7 +128,7 @@ class Cleaner:
         try:
             offsets = await self._context.workers.run(_read_checkpoint, self._context.disk, directory)
         except OSError as error:
-            directory.fail(error)
+            directory.fail_while_opening(error)
             return
         self._checkpointed[directory] = offsets
         for topic_partition, log in directory.logs.items():
@@ -140,12 +141,11 @@ class Cleaner:
                 await asyncio.sleep(self.backoff_ms / 1000)
 
     async def clean_once(self) -> bool:
-        """Clean the log with the largest dirty part; False if none is worth it."""
+        """Clean the log with the largest dirty part; False if none is worth it, or if it has to wait."""
         found = await self._find_filthiest()
-        if found is not None:
-            await self._clean_safely(*found)
+        is_done = found is not None and await self._clean_safely(*found)
         await self._write_checkpoints()
-        return found is not None
+        return is_done
 
     # ---- choosing
 
@@ -173,7 +173,8 @@ class Cleaner:
 
     # ---- cleaning
 
-    async def _clean_safely(self, snapshot: Snapshot, found: CleanableRange) -> None:
+    async def _clean_safely(self, snapshot: Snapshot, found: CleanableRange) -> bool:
+        """False if the same would fail at once again."""
         log, renames = snapshot.log, snapshot.log.renames
         try:
             await self._clean(snapshot, found)
@@ -183,12 +184,15 @@ class Cleaner:
             self._uncleanable[log.topic_partition] = log
             self._count(uncleanable=1)
             logger.error("log cannot be cleaned partition=%s error=%s", log.topic_partition, error)
-        except KafkaStorageError:
-            logger.info("cleaning given up, the log dir is offline partition=%s", log.topic_partition)
+        except KafkaStorageError as error:
+            logger.info("cleaning given up partition=%s reason=%s", log.topic_partition, error)
+            return not is_passing(error)
         except OSError as error:
             is_retired = isinstance(error, FileNotFoundError) and log.renames != renames
             if not log.is_deleted and not is_retired:
                 log.directory.fail(error)
+            return not is_passing(error)
+        return True
 
     async def _clean(self, snapshot: Snapshot, found: CleanableRange) -> None:
         log = snapshot.log

@@ -58,18 +58,21 @@ def _partitions_in(directory: LogDirectory) -> list[TopicPartition]:
     try:
         entries = directory.context.disk.list_directory(directory.path)
     except OSError as error:
-        directory.fail(error)
+        directory.fail_while_opening(error)
         return []
     names = [entry.name for entry in entries if entry.is_directory]
     return [partition for name in names if (partition := parse_partition_name(name)) is not None]
 
 
 def load_directory(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:
-    """Blocking, for a worker. An I/O error takes the directory offline, and it has no logs then."""
+    """Blocking, for a worker. An I/O error takes the directory offline, and it has no logs then.
+
+    StorageSetupError for want of descriptors: a directory that is online without its logs would get new, empty ones.
+    """
     try:
         return _load(directory, topic_settings)
     except OSError as error:
-        directory.fail(error)
+        directory.fail_while_opening(error)
         return LoadedDirectory(directory, [], [])
 
 

@@ -5,8 +5,10 @@ file is read back only when a search needs it.
 """
 
 import struct
+from typing import NamedTuple
 
-from tidelog.runtime.disk import Disk
+from tidelog.runtime.disk import Disk, File
+from tidelog.storage.disk_errors import append_whole
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import Buffer
 
@@ -17,10 +19,18 @@ TIME_ENTRY = struct.Struct(">qi")
 """Largest timestamp so far, and the relative last offset of the batch that holds it."""
 
 
+class IndexCut(NamedTuple):
+    """What a cut needs: how many entries stay, the last of them, and the file if it has to be cut."""
+
+    kept: int
+    last: tuple[int, int] | None
+    file: File | None
+
+
 class Index:
     """One index file. Its entries grow in their first field, so that they can be searched by halving."""
 
-    __slots__ = ("_cache", "_disk", "_entry", "_parts", "_stored_bytes", "has_file", "is_synced", "path")
+    __slots__ = ("_cache", "_disk", "_entry", "_last", "_parts", "_stored_bytes", "has_file", "is_synced", "path")
 
     def __init__(
         self, disk: Disk, cache: SegmentCache, path: str, entry: struct.Struct, stored_bytes: int | None = None
@@ -35,6 +45,8 @@ class Index:
         self.has_file = stored_bytes is not None
         self.is_synced = True
         self._stored_bytes: bytes | None = None
+        self._last: tuple[int, int] | None = None
+        """The last entry, once whoever appends has asked for it: it is not to need the file again."""
 
     @property
     def count(self) -> int:
@@ -43,8 +55,16 @@ class Index:
 
     def append(self, key: int, value: int) -> None:
         self._parts[1].extend(self._entry.pack(key, value))
+        self._last = key, value
+
+    def remember_last(self) -> None:
+        """From now on `last` needs no file. For whoever appends, on the event loop."""
+        self._last = self.last()
 
     def last(self) -> tuple[int, int] | None:
+        remembered = self._last
+        if remembered is not None:
+            return remembered
         stored, fresh = self._parts
         if fresh or not stored or self._stored_bytes is not None:
             return self.at(self.count - 1)
@@ -96,7 +116,7 @@ class Index:
         if not fresh and self.has_file:
             return
         file = self._disk.open(self.path, "append")
-        file.append(fresh)
+        append_whole(file, fresh, file.size())
         file.close()
         self.has_file = True
         self.is_synced = False
@@ -106,22 +126,36 @@ class Index:
     def sync(self) -> None:
         self.is_synced = True  # first, so that entries written meanwhile count as unsynced
         if self.has_file:
-            file = self._disk.open(self.path, "read")
-            file.sync()
-            file.close()
+            try:
+                file = self._disk.open(self.path, "read")
+                file.sync()
+                file.close()
+            except BaseException:
+                self.is_synced = False
+                raise
 
-    def keep(self, count: int) -> None:
-        """Forget every entry from number `count` on, in the file too."""
+    def prepare_cut(self, limit: int, field: int = 0) -> IndexCut | None:
+        """For `cut`, which forgets the entries whose `field` is at or above `limit`; None if there are none.
+
+        What may lack a descriptor is done here, while nothing has changed yet.
+        """
+        number = self._number_from(limit, field)
+        if number >= self.count:
+            return None
+        is_in_file = number < self._parts[0]
+        return IndexCut(number, self.at(number - 1), self._disk.open(self.path, "append") if is_in_file else None)
+
+    def cut(self, prepared: IndexCut) -> None:
         stored, fresh = self._parts
-        if count >= stored:
-            self._parts = (stored, fresh[: (count - stored) * self._entry.size])
-            return
-        file = self._disk.open(self.path, "append")
-        file.truncate(count * self._entry.size)
-        file.close()
-        self.is_synced = False
-        self._parts = (count, bytearray())
-        self.release()
+        if prepared.file is None:
+            self._parts = (stored, fresh[: (prepared.kept - stored) * self._entry.size])
+        else:
+            prepared.file.truncate(prepared.kept * self._entry.size)
+            prepared.file.close()
+            self.is_synced = False
+            self._parts = (prepared.kept, bytearray())
+            self.release()
+        self._last = prepared.last
 
     def drop_torn_entry(self) -> None:
         """A crash may leave a part of an entry at the end of the file."""
@@ -131,17 +165,12 @@ class Index:
             file.truncate(stored * self._entry.size)
             file.close()
 
-    def keep_while_below(self, limit: int, field: int = 0) -> None:
-        """Forget the entries whose `field` is at or above `limit`."""
-        number = self._number_from(limit, field)
-        if number < self.count:
-            self.keep(number)
-
     def reset(self) -> None:
         """Start again with an empty index, whatever the file holds (it may be preallocated or damaged)."""
         self._disk.remove(self.path)
         self.has_file = False
         self._parts = (0, bytearray())
+        self._last = None
         self.release()
 
     def release(self) -> None:

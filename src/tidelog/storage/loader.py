@@ -99,7 +99,7 @@ class _Loading:
         if not self.segments:
             self.segments.append(self._new_segment(self.checkpointed.log_start_offset or 0))
         self._load_leader_epochs()
-        is_intact = self.checkpointed.is_clean and self._has_all_indexes() and not self._is_cut()
+        is_intact = self.checkpointed.is_clean and self._has_all_indexes() and self._is_as_it_was_left()
         end_offset = self._open_cleanly() if is_intact else self._recover()
         self.leader_epochs.truncate_from_end(end_offset)
         log = self._log(topic_partition, end_offset)
@@ -151,13 +151,22 @@ class _Loading:
             for segment in self.segments
         )
 
-    def _is_cut(self) -> bool:
-        """Whether the last file is not as it was left, or ends before its index does: somebody changed it."""
+    def _is_as_it_was_left(self) -> bool:
+        """Whether the last file has the size that it had when the log was closed, and does not end before its index.
+
+        A marker alone is not believed: where no size was noted (by Apache Kafka, or since the log could not be closed)
+        the file must end where the recovery point says. Offsets must never be written a second time.
+        """
         active, expected_bytes = self.segments[-1], self.checkpointed.active_size_bytes
         if expected_bytes is not None and active.size_bytes != expected_bytes:
-            return True
+            return False
         last = active.offset_index.last()
-        return last is not None and last[1] >= active.size_bytes
+        if last is not None and last[1] >= active.size_bytes:
+            return False
+        if expected_bytes is not None:
+            return True
+        recovery_point, (end_offset, end_position) = self.checkpointed.recovery_point, active.find_end()
+        return end_position == active.size_bytes and recovery_point in (None, end_offset)
 
     # ---- after a clean stop
 

@@ -17,6 +17,7 @@ from tidelog.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchH
 from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
 from tidelog.storage import retention, timestamps
+from tidelog.storage.disk_errors import half_done
 from tidelog.storage.flushing import flush_log
 from tidelog.storage.follower_checks import checked_batches
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
@@ -26,7 +27,7 @@ from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producer_state import ProducerStates, RememberedBatch
 from tidelog.storage.reading import Demand, Tail, find_aborted, find_end_of_slice, find_slice
 from tidelog.storage.rolling import is_full, roll_check_bytes, set_roll_limits
-from tidelog.storage.segment import DELETED_SUFFIX, NOT_LOADED, Segment
+from tidelog.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, NOT_LOADED, Segment
 from tidelog.storage.timestamps import TimestampAndOffset
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin, prepare
@@ -77,6 +78,7 @@ class Log:
         "directory",
         "epochs_write",
         "high_watermark",
+        "is_closed",
         "is_deleted",
         "last_flush_ms",
         "leader_epochs",
@@ -145,6 +147,8 @@ class Log:
         self._first_unstable_offset = producers.first_unstable_offset()
         self._now_ms = directory.context.clock.now_ms
         self.is_deleted = False
+        self.is_closed = False
+        """Everything has reached the disk, and nothing is appended any more."""
         self.settings = settings
 
     def __repr__(self) -> str:
@@ -196,7 +200,8 @@ class Log:
             raise self.directory.offline_error()
 
     def failed(self, error: OSError) -> KafkaStorageError:
-        """What to raise after an I/O error: the directory goes offline (R5), unless the log was deleted meanwhile."""
+        """What to raise after an I/O error: the directory goes offline (R5), unless the log was deleted meanwhile, or
+        the error passes: then nothing has changed, and the same may succeed later."""
         if self.is_deleted:
             return KafkaStorageError(f"the log of {self.topic_partition} was deleted")
         return self.directory.fail(error)
@@ -290,7 +295,8 @@ class Log:
     def append_as_follower(self, batches: Buffer, leader_epoch: int | None = None) -> AppendResult | None:
         """Append what the leader sent, offsets and epochs as they are (R28); None if there is no whole batch.
 
-        Nothing of a later epoch than `leader_epoch`, in which it was fetched. On any KafkaError nothing has changed.
+        Nothing of a later epoch than `leader_epoch`, in which it was fetched. On a KafkaError the log ends before the
+        batch that could not be appended; nearly always that is the first.
         """
         self._check_online()
         checked = checked_batches(batches, self.log_start_offset, self.log_end_offset, leader_epoch)
@@ -308,9 +314,7 @@ class Log:
         return AppendResult(first.base_offset, checked[-1][0].last_offset, NO_TIMESTAMP, self.log_start_offset)
 
     def _start_inside(self, header: BatchHeader) -> None:
-        log_start_offset = self.log_start_offset
-        self._start_over_at(header.base_offset)
-        self.log_start_offset = self.high_watermark = log_start_offset
+        self._start_over_at(header.base_offset, self.log_start_offset)
 
     def _append_given(self, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
         segment = self.segments[-1]
@@ -378,8 +382,9 @@ class Log:
             return old
         context = self.directory.context
         segment = Segment.create(context.disk, context.cache, self.path, base_offset, now_ms=context.clock.now_ms())
-        self.segments = [*self.segments[:-1], segment]
-        self._delete_files([old])
+        with _irrevocably():
+            self.segments = [*self.segments[:-1], segment]
+            self._delete_files([old])
         self._forget_tail()
         return segment
 
@@ -484,8 +489,8 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Forget everything from `offset` on; a batch that holds it goes whole."""
         self._check_online()
-        self.leader_epochs.truncate_from_end(offset)
         if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_from_end(offset)
             return
         logger.debug("truncating log partition=%s from=%d to=%d", self.topic_partition, self.log_end_offset, offset)
         try:
@@ -498,7 +503,6 @@ class Log:
         if not kept:
             self._start_over_at(offset)
             return
-        removed = self.segments[len(kept) :]
         segment = kept[-1]
         place = segment.find_batch(offset)
         end_offset = offset if place is None else min(place.base_offset, offset)
@@ -506,12 +510,28 @@ class Log:
             # The log starts inside the batch that goes: nothing readable is left.
             self._start_over_at(min(self.log_start_offset, offset))
             return
-        self.segments = kept
-        self._delete_files(removed)
-        segment.truncate(segment.size_bytes if place is None else place.position, end_offset)
-        self._end_at(end_offset)
-        self._reload_producers()
-        self.directory.checkpoint_truncation(self.topic_partition)
+        # What may lack a descriptor comes first: a shortage leaves the log as it is.
+        cut = segment.prepare_cut(segment.size_bytes if place is None else place.position, end_offset)
+        producers = self.snapshots.as_of(self.producers, kept, end_offset)
+        self._checkpoint_cut(end_offset, self.log_start_offset, kept[0].base_offset)
+        with _irrevocably():
+            removed, self.segments = self.segments[len(kept) :], kept
+            self._delete_files(removed)
+            segment.cut(cut)
+            self._end_at(end_offset)
+            self.snapshots.cut(end_offset)
+            self._take_producers(producers)
+
+    def _checkpoint_cut(self, end_offset: int, log_start_offset: int, base_offset: int) -> None:
+        """Before the cut: what is appended later where flushed records were must not pass for flushed after a crash.
+
+        If a crash comes before the cut, too much is read again, and that is all.
+        """
+        self.directory.checkpoint_truncation(
+            self.topic_partition,
+            recovery_point=min(self.recovery_point, end_offset),
+            log_start_offset=log_start_offset if log_start_offset > base_offset else None,
+        )
 
     def _end_at(self, offset: int) -> None:
         self.truncations += 1
@@ -524,8 +544,8 @@ class Log:
         self.high_watermark = min(self.high_watermark, offset)
         self.recovery_point = min(self.recovery_point, offset)
 
-    def _reload_producers(self) -> None:
-        self.snapshots.rebuild(self.producers, self.segments, self.log_end_offset)
+    def _take_producers(self, producers: ProducerStates) -> None:
+        self.producers.become(producers)
         self.producers.on_high_watermark(self.high_watermark)
         self._first_unstable_offset = self.producers.first_unstable_offset()
 
@@ -538,19 +558,30 @@ class Log:
         except OSError as error:
             raise self.failed(error) from error
 
-    def _start_over_at(self, offset: int) -> None:
+    def _start_over_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """An empty log that starts at `offset`, or later in its first batch."""
+        log_start_offset = offset if log_start_offset is None else log_start_offset
         context = self.directory.context
-        self._delete_files(self.segments)
-        segment = Segment.create(context.disk, context.cache, self.path, offset, now_ms=context.clock.now_ms())
-        self.segments = [segment]
-        self.unsynced_directories.add(self.path)
-        self.leader_epochs.clear()
-        self.snapshots.remove_all()
-        self.producers.clear(offset)
-        self._first_unstable_offset = None
-        self._end_at(offset)
-        self.log_start_offset = self.high_watermark = offset
-        self.directory.checkpoint_truncation(self.topic_partition)
+        # Under another name first: an old segment may have its name, and a shortage must leave the old ones.
+        segment = Segment.create(
+            context.disk, context.cache, self.path, offset, now_ms=context.clock.now_ms(), extra_suffix=CLEANED_SUFFIX
+        )
+        try:
+            self._checkpoint_cut(offset, log_start_offset, offset)
+        except OSError:
+            context.disk.remove(segment.path(LOG_SUFFIX))
+            raise
+        with _irrevocably():
+            self._delete_files(self.segments)
+            segment.change_suffix("")
+            self.segments = [segment]
+            self.unsynced_directories.add(self.path)
+            self.leader_epochs.clear()
+            self.snapshots.remove_all()
+            self.producers.clear(offset)
+            self._first_unstable_offset = None
+            self._end_at(offset)
+            self.log_start_offset = self.high_watermark = log_start_offset
 
     # ---- retention
 
@@ -563,7 +594,8 @@ class Log:
                 return []
             if len(doomed) == len(self.segments):
                 self.roll()
-            self._remove_segments(doomed)
+            with _irrevocably():
+                self._remove_segments(doomed)
         except OSError as error:
             raise self.failed(error) from error
         return doomed
@@ -585,7 +617,7 @@ class Log:
         try:
             first = self.segments.index(old[0])
             segments = [*self.segments[:first], *new, *self.segments[first + len(old) :]]
-            with self._renaming():
+            with _irrevocably(), self._renaming():
                 self._delete_files(old)
                 for segment in new:
                     segment.change_suffix("")
@@ -627,7 +659,7 @@ class Log:
         await flush_log(self)
 
     async def close(self) -> None:
-        """Bring everything to the disk for a clean stop; KafkaStorageError if the directory fails."""
+        """Bring everything to the disk for a clean stop. KafkaStorageError: it must not pass for cleanly closed."""
         self._check_online()
         try:
             self.segments[-1].seal()
@@ -635,9 +667,23 @@ class Log:
         except OSError as error:
             raise self.failed(error) from error
         await self.flush()
+        if self.recovery_point != self.log_end_offset or self.leader_epochs.is_changed:
+            raise KafkaStorageError(
+                f"flushed up to {self.recovery_point} only, and the log ends at {self.log_end_offset}"
+            )
+        self.is_closed = True
         self.let_go()
 
     def let_go(self) -> None:
         """Free descriptors and cached indexes."""
         for segment in self.segments:
             segment.let_go()
+
+
+@contextmanager
+def _irrevocably() -> Iterator[None]:
+    """A change of files that cannot be taken back: an error in its middle is never one that passes."""
+    try:
+        yield
+    except OSError as error:
+        raise half_done(error) from error

@@ -1,11 +1,11 @@
 """One directory of log.dirs: its lock, its identity, its clean-shutdown marker, and whether it still works (R5, R6)."""
 
-import errno
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.config.properties import parse_properties
@@ -21,6 +21,7 @@ from tidelog.storage.checkpoints import (
     SEGMENT_SIZES,
     write_offsets,
 )
+from tidelog.storage.disk_errors import StorageShortage, is_passing
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import TopicPartition
 
@@ -34,6 +35,8 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 
 NO_BROKER_EPOCH = -1
+
+SHORTAGE_TOLD_EVERY_S = 10.0
 
 
 class StorageSetupError(Exception):
@@ -77,6 +80,7 @@ class LogDirectory:
         "_checkpoint_lock",
         "_collected",
         "_lock",
+        "_shortage_told_s",
         "_written",
         "cluster_id",
         "context",
@@ -85,6 +89,7 @@ class LogDirectory:
         "logs",
         "on_failure",
         "path",
+        "shortages",
         "was_clean",
     )
 
@@ -100,6 +105,9 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.was_clean = False
         """Whether the last stop before this one was clean."""
+        self.shortages = 0
+        """How often descriptors or memory were missing here."""
+        self._shortage_told_s = -inf
         self._lock: Lock | None = None
         self._checkpoint_lock = threading.Lock()
         self._collected = 0
@@ -112,10 +120,9 @@ class LogDirectory:
         return f"{self.path}/{name}"
 
     def fail(self, error: OSError) -> KafkaStorageError:
-        """Take the directory offline, say so once, and give the error to raise."""
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            # The process is short of descriptors; the disk is well.
-            return KafkaStorageError(f"no descriptor left to open a file in {self.path}: {error}")
+        """Take the directory offline, say so once, and give the error to raise. A shortage passes: it stays online."""
+        if is_passing(error):
+            return self._on_shortage(error)
         if self.is_online:
             self.is_online = False
             self.error = error
@@ -123,6 +130,25 @@ class LogDirectory:
             if self.on_failure is not None:
                 self.on_failure(self)
         return self.offline_error()
+
+    def fail_while_opening(self, error: OSError) -> None:
+        """As `fail`; but who lacks descriptors must not start with some of the logs: StorageSetupError."""
+        if is_passing(error):
+            raise StorageSetupError(shortage_at_start(self.path, error))
+        self.fail(error)
+
+    def _on_shortage(self, error: OSError) -> StorageShortage:
+        self.shortages += 1
+        now_s = self.context.clock.monotonic()
+        if now_s >= self._shortage_told_s + SHORTAGE_TOLD_EVERY_S:
+            self._shortage_told_s = now_s
+            logger.warning(
+                "short of descriptors or memory, retrying path=%s shortages=%d error=%s",
+                self.path,
+                self.shortages,
+                error,
+            )
+        return StorageShortage(f"the broker is short of descriptors or memory, and the disk is well: {error}")
 
     def offline_error(self) -> KafkaStorageError:
         return KafkaStorageError(f"log dir {self.path} is offline: {self.error}")
@@ -200,14 +226,21 @@ class LogDirectory:
                 write_offsets(self.context.disk, self.file(name), offsets)
                 self._written[name] = Checkpoint(name, number, offsets)
 
-    def checkpoint_truncation(self, topic_partition: TopicPartition) -> None:
-        """Before anything is appended where flushed records were: it must not be taken for flushed after a crash.
+    def checkpoint_truncation(
+        self, topic_partition: TopicPartition, *, recovery_point: int, log_start_offset: int | None
+    ) -> None:
+        """What the checkpoints have to say of a log that is about to be cut; None is nothing.
 
         Waits for the disk, on the event loop: truncation is rare, and nothing may be appended before this is done.
         """
-        if topic_partition in self.logs:
-            self.write_checkpoint(*self.collect_checkpoint(RECOVERY_POINTS))
-            self.write_checkpoint(*self.collect_checkpoint(LOG_START_OFFSETS))
+        if topic_partition not in self.logs:
+            return
+        for name, offset in ((RECOVERY_POINTS, recovery_point), (LOG_START_OFFSETS, log_start_offset)):
+            checkpoint = self.collect_checkpoint(name)
+            checkpoint.offsets.pop(topic_partition, None)
+            if offset is not None:
+                checkpoint.offsets[topic_partition] = offset
+            self.write_checkpoint(*checkpoint)
 
     @property
     def size_bytes(self) -> int:
@@ -231,7 +264,9 @@ def find_identity(disk: Disk, paths: Iterable[str], known: Identity) -> Identity
         try:
             _check_unused(disk, path)
             properties = _read_properties(disk, path)
-        except OSError:
+        except OSError as error:
+            if is_passing(error):
+                raise StorageSetupError(shortage_at_start(path, error)) from error
             continue
         _check_properties(path, properties, known)
         broker_id = properties.get("broker.id", properties.get("node.id", ""))
@@ -240,6 +275,10 @@ def find_identity(disk: Disk, paths: Iterable[str], known: Identity) -> Identity
             int(broker_id) if broker_id.isdecimal() else known.broker_id,
         )
     return known
+
+
+def shortage_at_start(path: str, error: OSError) -> str:
+    return f"cannot open log dir {path}: {error.strerror}; free some, or raise the limit (ulimit -n), and start again"
 
 
 def _check_unused(disk: Disk, directory: str) -> None:
@@ -288,8 +327,9 @@ def _high_watermark(log: "Log") -> int:
     return log.high_watermark
 
 
-def _active_size_bytes(log: "Log") -> int:
-    return log.active_segment.size_bytes
+def _active_size_bytes(log: "Log") -> int | None:
+    """Only of a log that was closed: the next start looks into the others."""
+    return log.active_segment.size_bytes if log.is_closed else None
 
 
 CHECKPOINTED_OFFSETS: dict[str, Callable[["Log"], int | None]] = {

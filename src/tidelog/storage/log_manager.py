@@ -12,15 +12,16 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import Disk
 from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.workers import Workers
-from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, SEGMENT_SIZES
+from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.directory_loader import LoadedDirectory, check_for_duplicates, load_directory
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
-from tidelog.storage.log_directory import LogDirectory, StorageContext, StorageSetupError
+from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, LogDirectory, StorageContext, StorageSetupError
 from tidelog.storage.partition_names import deletion_name, partition_name
 from tidelog.storage.retention import load_timestamps
 from tidelog.storage.segment_cache import SegmentCache
+from tidelog.storage.thrifty_disk import ThriftyDisk
 from tidelog.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -31,10 +32,13 @@ OfflineCallback = Callable[[LogDirectory, set[TopicPartition]], None]
 
 DELETION_INTERVAL_MS = 5_000
 
+FLUSH_AGAIN_S = 1.0
+"""After a flush that failed for want of descriptors."""
+
 CLOSED_TOGETHER = 64
+"""So many logs are flushed side by side when the broker stops: syncs that meet at the disk share its work."""
 MOST_OPEN_FILES = 20_000
 """Half of what the system grants is for connections; more than this no broker has in use at a time."""
-"""So many logs are flushed side by side when the broker stops: syncs that meet at the disk share its work."""
 
 LONGEST_SLEEP_MS = 24 * 60 * 60 * 1000
 """Some intervals mean "never" by being longer than a timer can count; a job once a day does not hurt."""
@@ -87,10 +91,12 @@ class LogManager:
     ) -> "LogManager":
         """Lock, check and load all log dirs. StorageSetupError if one belongs to others; nothing has changed then.
 
-        A log dir that cannot be read is offline from the start; at least one must work.
+        A log dir that cannot be read is offline from the start; at least one must work. Who is short of descriptors
+        is refused: logs that were not opened would pass for logs that are not there.
         """
         cache = cache or SegmentCache(open_files=min(disk.open_files_limit() // 2, MOST_OPEN_FILES))
-        context = StorageContext(disk, clock, workers, randomness or SystemRandomness(), cache)
+        thrifty = ThriftyDisk(disk, cache)
+        context = StorageContext(thrifty, clock, workers, randomness or SystemRandomness(), cache)
         directories = [LogDirectory(path, context) for path in settings.log_directories]
         try:
             for directory in directories:
@@ -230,7 +236,10 @@ class LogManager:
             await self._has_rolled.wait()
             self._has_rolled.clear()
             while self._rolled:
-                await _flush_quietly(self._rolled.pop())
+                log = self._rolled.pop()
+                if not await _flush_quietly(log) and log.directory.is_online and not log.is_deleted:
+                    self._rolled.add(log)
+                    await asyncio.sleep(FLUSH_AGAIN_S)
 
     async def flush_due_logs(self) -> None:
         """Those whose topic asks for it by flush.ms or flush.messages."""
@@ -274,11 +283,13 @@ class LogManager:
                 due = [pending for pending in log.pending_deletions if pending.due_ms <= now_ms]
                 log.pending_deletions = [pending for pending in log.pending_deletions if pending.due_ms > now_ms]
                 paths = [path for pending in due for path in pending.paths]
-                await self._in_directory(log.directory, _remove_files, self._context.disk, paths)
+                if not await self._in_directory(log.directory, _remove_files, self._context.disk, paths):
+                    log.pending_deletions += due
         due_directories = [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]
         self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
         for doomed in due_directories:
-            await self._in_directory(doomed.directory, self._context.disk.remove_tree, doomed.path)
+            if not await self._in_directory(doomed.directory, self._context.disk.remove_tree, doomed.path):
+                self._doomed.append(doomed)
 
     # ---- checkpoints
 
@@ -292,16 +303,21 @@ class LogManager:
         await self._checkpoint(LOG_START_OFFSETS)
 
     async def _checkpoint(self, name: str) -> None:
-        """Write the checkpoint in every log dir where it changed since it was last written."""
         for directory in self.directories:
-            checkpoint = directory.collect_checkpoint(name)
-            if not directory.is_written(checkpoint):
-                await self._in_directory(directory, directory.write_checkpoint, *checkpoint)
+            await self._checkpoint_in(directory, name)
+
+    async def _checkpoint_in(self, directory: LogDirectory, name: str) -> bool:
+        """Write the checkpoint if it changed since it was last written; whether it is on the disk now."""
+        checkpoint = directory.collect_checkpoint(name)
+        return directory.is_written(checkpoint) or await self._in_directory(
+            directory, directory.write_checkpoint, *checkpoint
+        )
 
     async def _in_directory(
         self, directory: LogDirectory, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs
     ) -> bool:
-        """Run blocking work in a worker; an I/O error takes the directory offline. Whether it was done."""
+        """Run blocking work in a worker; an I/O error takes the directory offline, unless it passes. Whether it was
+        done."""
         if not directory.is_online:
             return False
         try:
@@ -314,21 +330,43 @@ class LogManager:
     # ---- closing
 
     async def close(self) -> None:
-        """Flush all logs, write all checkpoints and, in every log dir that works, the clean-shutdown marker (R6)."""
+        """Flush all logs, write all checkpoints and, where both was done to the end, the clean-shutdown marker (R6)."""
         logs = self._online_logs()
         if len(logs) > CLOSED_TOGETHER:
             # One sweep for all files; what then follows finds them clean, and tells of errors.
             await self._context.workers.run(self._context.disk.sync_everything)
-        for start in range(0, len(logs), CLOSED_TOGETHER):
-            await asyncio.gather(*(_close_quietly(log) for log in logs[start : start + CLOSED_TOGETHER]))
-        await self.checkpoint_recovery_points()
-        await self.checkpoint_log_start_offsets()
-        await self.checkpoint_high_watermarks()
-        await self._checkpoint(SEGMENT_SIZES)
+        unclosed = await _close_logs(logs)
+        if unclosed:
+            # For want of descriptors, maybe: those of the other logs are free now.
+            unclosed = await _close_logs(list(unclosed))
         for directory in self.directories:
-            if await self._in_directory(directory, directory.write_clean_shutdown_marker):
-                logger.info("closed log dir path=%s partitions=%d", directory.path, len(directory.logs))
+            reasons = {log: reason for log, reason in unclosed.items() if log.directory is directory}
+            await self._close_directory(directory, reasons)
             directory.release()
+
+    async def _close_directory(self, directory: LogDirectory, unclosed: Mapping[Log, BaseException]) -> None:
+        is_written = [await self._checkpoint_in(directory, name) for name in CHECKPOINTED_OFFSETS]
+        if not directory.is_online:
+            return  # which was said
+        for log, reason in unclosed.items():
+            logger.warning(
+                "log could not be closed, it is checked at the next start partition=%s error=%s",
+                log.topic_partition,
+                reason,
+            )
+        if (
+            not unclosed
+            and all(is_written)
+            and await self._in_directory(directory, directory.write_clean_shutdown_marker)
+        ):
+            logger.info("closed log dir path=%s partitions=%d", directory.path, len(directory.logs))
+        else:
+            logger.warning(
+                "log dir is not marked as cleanly closed path=%s unclosed_logs=%d checkpoints_written=%s",
+                directory.path,
+                len(unclosed),
+                all(is_written),
+            )
 
 
 async def _repeat(job: Callable[[], Awaitable[None]], interval_ms: int) -> Never:
@@ -337,21 +375,30 @@ async def _repeat(job: Callable[[], Awaitable[None]], interval_ms: int) -> Never
         await job()
 
 
-async def _flush_quietly(log: Log) -> None:
-    """A failure has taken the directory offline and was said; others go on."""
+async def _flush_quietly(log: Log) -> bool:
+    """Whether it was done. A failure was said, and may have taken the directory offline; others go on."""
     if log.is_deleted:
-        return
+        return True
     try:
         await log.flush()
     except KafkaStorageError as error:
         logger.debug("flush failed partition=%s error=%s", log.topic_partition, error)
+        return False
+    return True
 
 
-async def _close_quietly(log: Log) -> None:
-    try:
-        await log.close()
-    except KafkaStorageError as error:
-        logger.warning("log could not be closed cleanly partition=%s error=%s", log.topic_partition, error)
+async def _close_logs(logs: list[Log]) -> dict[Log, BaseException]:
+    """Those that could not be closed, and why: whatever it is, it must not stop the others, nor pass for success."""
+    unclosed: dict[Log, BaseException] = {}
+    for start in range(0, len(logs), CLOSED_TOGETHER):
+        together = logs[start : start + CLOSED_TOGETHER]
+        outcomes = await asyncio.gather(*(log.close() for log in together), return_exceptions=True)
+        for log, error in zip(together, outcomes, strict=True):
+            if error is not None:
+                unclosed[log] = error
+                if not isinstance(error, KafkaStorageError):
+                    logger.error("closing a log failed partition=%s", log.topic_partition, exc_info=error)
+    return unclosed
 
 
 def _remove_files(disk: Disk, paths: list[str]) -> None:
@@ -365,7 +412,7 @@ def _guarded(directory: LogDirectory, step: Callable[P, None], *args: P.args, **
         try:
             step(*args, **kwargs)
         except OSError as error:
-            directory.fail(error)
+            directory.fail_while_opening(error)
 
 
 def _check_one_cluster(directories: list[LogDirectory]) -> None:

@@ -112,6 +112,7 @@ def _list(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> 
 def _segment(directory: LogDirectory, path: str, name: str, by_name: dict[str, DirectoryEntry]) -> Segment:
     offset_index = by_name.get(name + OFFSET_INDEX_SUFFIX)
     time_index = by_name.get(name + TIME_INDEX_SUFFIX)
+    transaction_index = by_name.get(name + TRANSACTION_INDEX_SUFFIX)
     log_file = by_name[name + LOG_SUFFIX]
     return Segment(
         directory.context.disk,
@@ -122,5 +123,5 @@ def _segment(directory: LogDirectory, path: str, name: str, by_name: dict[str, D
         size_bytes=log_file.size,
         offset_index_bytes=None if offset_index is None else offset_index.size,
         time_index_bytes=None if time_index is None else time_index.size,
-        has_transactions=name + TRANSACTION_INDEX_SUFFIX in by_name,
+        transaction_index_bytes=None if transaction_index is None else transaction_index.size,
     )

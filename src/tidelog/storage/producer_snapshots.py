@@ -84,11 +84,13 @@ class ProducerSnapshots:
             self._disk.remove(self.path(offset))
             self._offsets.remove(offset)
 
-    def restore(self, producers: ProducerStates, start_offset: int) -> None:
-        """Take the latest readable snapshot; without one the story begins at `start_offset`. Damaged ones go."""
+    def restore(self, producers: ProducerStates, start_offset: int, end_offset: int | None = None) -> None:
+        """Take the latest readable snapshot, of those up to `end_offset`; without one the story begins at
+        `start_offset`. Damaged ones go."""
         producers.clear(start_offset)
-        while self._offsets:
-            offset = self._offsets[-1]
+        for offset in reversed(self.offsets):
+            if end_offset is not None and offset > end_offset:
+                continue
             try:
                 producers.restore(self._disk.read_file(self.path(offset)), offset)
             except DamagedSnapshot as error:
@@ -97,19 +99,28 @@ class ProducerSnapshots:
             else:
                 return
 
-    def rebuild(self, producers: ProducerStates, segments: list[Segment], end_offset: int) -> None:
-        """The state as of `end_offset`: the latest copy or snapshot not after it, and the batches since."""
+    def as_of(self, producers: ProducerStates, segments: list[Segment], end_offset: int) -> ProducerStates:
+        """The state as of `end_offset`: the latest copy or snapshot not after it, and the batches since.
+
+        `producers` is the state of now, and stays as it is.
+        """
+        if not producers.by_id:
+            return ProducerStates(end_offset)
+        copies = [copy for copy in self._copies if copy.end_offset <= end_offset]
+        latest_snapshot = max((offset for offset in self._offsets if offset <= end_offset), default=0)
+        if copies and copies[-1].end_offset >= latest_snapshot:
+            found = copies[-1].copy(copies[-1].end_offset)
+        else:
+            found = ProducerStates()
+            self.restore(found, segments[0].base_offset, end_offset)
+        replay_segments(found, segments, end_offset)
+        return found
+
+    def cut(self, end_offset: int) -> None:
+        """The log ends here now."""
         self.remove_after(end_offset)
         while self._copies and self._copies[-1].end_offset > end_offset:
             self._copies.pop()
-        if not producers.by_id:
-            producers.end_offset = end_offset
-            return
-        if self._copies and self._copies[-1].end_offset >= max(self._offsets, default=0):
-            producers.become(self._copies.pop())
-        else:
-            self.restore(producers, segments[0].base_offset)
-        replay_segments(producers, segments, end_offset)
 
 
 def replay_segments(producers: ProducerStates, segments: list[Segment], end_offset: int) -> None:

@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 
 from tidelog.protocol.record_batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader
 from tidelog.runtime.disk import Disk, File
-from tidelog.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, Index
+from tidelog.storage.disk_errors import append_whole
+from tidelog.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, Index, IndexCut
 from tidelog.storage.segment_cache import SegmentCache
-from tidelog.storage.transaction_index import TransactionIndex
+from tidelog.storage.transaction_index import TransactionIndex, TransactionIndexCut
 from tidelog.types import NO_TIMESTAMP, Buffer
 
 LOG_SUFFIX = ".log"
@@ -45,6 +46,19 @@ class BatchPlace(NamedTuple):
     size_bytes: int
     base_offset: int
     last_offset: int
+
+
+class SegmentCut(NamedTuple):
+    """What a cut of a segment needs, found and opened before anything is changed."""
+
+    position: int
+    file: File | None
+    """None: no batch goes."""
+    offset_index: IndexCut | None
+    time_index: IndexCut | None
+    transaction_index: TransactionIndexCut | None
+    max_timestamp: int
+    offset_of_max_timestamp: int
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -87,7 +101,7 @@ class Segment:
         size_bytes: int = 0,
         offset_index_bytes: int | None = None,
         time_index_bytes: int | None = None,
-        has_transactions: bool = False,
+        transaction_index_bytes: int | None = None,
         extra_suffix: str = "",
     ) -> None:
         self._disk = disk
@@ -109,7 +123,7 @@ class Segment:
         self.offset_index = Index(disk, cache, self.path(OFFSET_INDEX_SUFFIX), OFFSET_ENTRY, offset_index_bytes)
         self.time_index = Index(disk, cache, self.path(TIME_INDEX_SUFFIX), TIME_ENTRY, time_index_bytes)
         self.transaction_index = TransactionIndex(
-            disk, cache, self.path(TRANSACTION_INDEX_SUFFIX), has_entries=has_transactions
+            disk, cache, self.path(TRANSACTION_INDEX_SUFFIX), stored_bytes=transaction_index_bytes
         )
 
     @classmethod
@@ -144,14 +158,7 @@ class Segment:
         return self._file or self._open_file()
 
     def _open_file(self) -> File:
-        try:
-            file = self._disk.open(self.path(LOG_SUFFIX), "update")
-        except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE):
-                raise
-            self._cache.release_files()
-            file = self._disk.open(self.path(LOG_SUFFIX), "update")
-        self._file = file
+        file = self._file = self._disk.open(self.path(LOG_SUFFIX), "update")
         self._cache.opened(self)
         return file
 
@@ -167,7 +174,9 @@ class Segment:
     def append(
         self, data: Buffer, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        (self._file or self._open_file()).append(data)
+        if self.bytes_since_index_entry > index_interval_bytes:
+            self.time_index.remember_last()  # now: once the batch is written nothing may need a file
+        append_whole(self._file or self._open_file(), data, self.size_bytes)
         self.is_recently_used = True
         self.note_batch(size_bytes, last_offset, max_timestamp, index_interval_bytes)
 
@@ -261,9 +270,11 @@ class Segment:
                 return None
         return None
 
-    def batch_places(self, position: int = 0, *, may_block: bool = True) -> Iterator[BatchPlace]:
+    def batch_places(
+        self, position: int = 0, end: int | None = None, *, may_block: bool = True
+    ) -> Iterator[BatchPlace]:
         """Walk from batch to batch by their headers, up to the end or to the first that cannot be one."""
-        end, file = self.size_bytes, self.file
+        end, file = self.size_bytes if end is None else end, self.file
         window, window_start = b"", position
         while position + HEADER_BYTES <= end:
             if position + HEADER_BYTES > window_start + len(window):
@@ -288,14 +299,18 @@ class Segment:
 
     def find_end_offset(self) -> int:
         """The offset after the last whole batch, by walking from the last index entry."""
-        end_offset = self.base_offset
+        return self.find_end()[0]
+
+    def find_end(self) -> tuple[int, int]:
+        """The offset after the last whole batch, and the position after it."""
         last = self.offset_index.last()
+        end_offset, position = self.base_offset, 0
         start = last[1] if last is not None and last[1] < self.size_bytes else 0
         for place in self.batch_places(start):
             if place.position + place.size_bytes > self.size_bytes:
                 break
-            end_offset = place.last_offset + 1
-        return end_offset
+            end_offset, position = place.last_offset + 1, place.position + place.size_bytes
+        return end_offset, position
 
     # ---- aborted transactions
 
@@ -311,6 +326,7 @@ class Segment:
     def write_indexes(self) -> None:
         self.offset_index.write()
         self.time_index.write()
+        self.transaction_index.write()
 
     def seal(self) -> None:
         """Nothing more will be appended, or the broker stops: the last timestamp enters the index."""
@@ -325,43 +341,62 @@ class Segment:
             self.file.sync()
         self.offset_index.sync()
         self.time_index.sync()
-        if self.transaction_index.has_entries:
-            file = self._disk.open(self.path(TRANSACTION_INDEX_SUFFIX), "read")
-            file.sync()
-            file.close()
+        self.transaction_index.sync()
 
-    def truncate(self, position: int, end_offset: int) -> None:
-        """Cut the file at a batch boundary, and everything that points behind it."""
-        if position < self.size_bytes:
-            self.file.truncate(position)
-            self.size_bytes = position
-        self.offset_index.keep_while_below(position, field=1)
-        self.time_index.keep_while_below(end_offset - self.base_offset, field=1)
-        if self.transaction_index.has_entries:
-            kept = [entry for entry in self.transaction_index.entries() if entry.last_offset < end_offset]
-            self.transaction_index.replace(kept)
+    def prepare_cut(self, position: int, end_offset: int) -> SegmentCut:
+        """For `cut`, which cuts the file at a batch boundary, and everything that points behind it.
+
+        Whatever needs a descriptor or a look into a file is done here: a shortage leaves the segment as it is.
+        """
+        time_index = self.time_index.prepare_cut(end_offset - self.base_offset, field=1)
+        last = self.time_index.last() if time_index is None else time_index.last
+        return SegmentCut(
+            position,
+            self.file if position < self.size_bytes else None,
+            self.offset_index.prepare_cut(position, field=1),
+            time_index,
+            self.transaction_index.prepare_cut(end_offset),
+            *self._max_timestamp_after(last, position),
+        )
+
+    def cut(self, prepared: SegmentCut) -> None:
+        if prepared.file is not None:
+            prepared.file.truncate(prepared.position)
+            self.size_bytes = prepared.position
+        if prepared.offset_index is not None:
+            self.offset_index.cut(prepared.offset_index)
+        if prepared.time_index is not None:
+            self.time_index.cut(prepared.time_index)
+        if prepared.transaction_index is not None:
+            self.transaction_index.cut(prepared.transaction_index)
         self.forget_tail()
-        self._find_max_timestamp()
+        self.max_timestamp = prepared.max_timestamp
+        self.offset_of_max_timestamp = prepared.offset_of_max_timestamp
 
     def repair_indexes(self) -> None:
         """Its batches are safe, but a crash may have cut the ends of its indexes off."""
         self.offset_index.drop_torn_entry()
         self.time_index.drop_torn_entry()
-        self._find_max_timestamp()
+        self.max_timestamp, self.offset_of_max_timestamp = self._max_timestamp_after(
+            self.time_index.last(), self.size_bytes
+        )
         self.seal()
 
     @property
     def has_unsynced_indexes(self) -> bool:
         return not (self.offset_index.is_synced and self.time_index.is_synced)
 
-    def _find_max_timestamp(self) -> None:
-        """From the last entry of the time index, and the batches behind it that had none yet."""
-        self.load_max_timestamp()
-        indexed_offset = max(self.offset_of_max_timestamp, self.base_offset)
-        for place in self.batch_places(self.start_of_search(indexed_offset)):
+    def _max_timestamp_after(self, entry: tuple[int, int] | None, end: int) -> tuple[int, int]:
+        """The largest timestamp up to the position `end` and its offset: by an entry of the time index, and by the
+        batches behind it, which have none yet."""
+        max_timestamp, offset = NO_TIMESTAMP, -1
+        if entry is not None:
+            max_timestamp, offset = entry[0], self.base_offset + entry[1]
+        for place in self.batch_places(self.start_of_search(max(offset, self.base_offset)), end):
             timestamp = self.header_at(place.position).max_timestamp
-            if timestamp > self.max_timestamp:
-                self.max_timestamp, self.offset_of_max_timestamp = timestamp, place.last_offset
+            if timestamp > max_timestamp:
+                max_timestamp, offset = timestamp, place.last_offset
+        return max_timestamp, offset
 
     def forget_tail(self) -> None:
         """What was derived from the batches holds no longer; the next append finds it out again."""

@@ -1,11 +1,16 @@
-"""The transaction index of a segment: which transactions that ended in it were aborted."""
+"""The transaction index of a segment: which transactions that ended in it were aborted.
+
+Entries are born in memory and reach the file when the segment is sealed, flushed or closed, as those of the other
+indexes: an append must not fail for want of a descriptor after its batch was written.
+"""
 
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidelog.runtime.disk import Disk
+from tidelog.runtime.disk import Disk, File
+from tidelog.storage.disk_errors import append_whole
 from tidelog.storage.segment_cache import SegmentCache
 
 ENTRY = struct.Struct(">hqqqq")
@@ -21,44 +26,83 @@ class AbortedTransaction(NamedTuple):
     """What the last stable offset became with the marker: no later entry matters to a reader that ends below it."""
 
 
+class TransactionIndexCut(NamedTuple):
+    """What a cut needs: the file, if it has to be cut, and what stays."""
+
+    file: File | None
+    stored_bytes: int
+    fresh: bytes
+
+
 class TransactionIndex:
     """The entries of one segment, in the order of their markers; there is a file only if there are entries."""
 
-    __slots__ = ("_cache", "_contents", "_disk", "has_entries", "path")
+    __slots__ = ("_cache", "_contents", "_disk", "_parts", "has_file", "path")
 
-    def __init__(self, disk: Disk, cache: SegmentCache, path: str, *, has_entries: bool) -> None:
+    def __init__(self, disk: Disk, cache: SegmentCache, path: str, *, stored_bytes: int | None) -> None:
+        """`stored_bytes` is the size of the file, None if there is no file; a torn entry at its end does not count."""
         self._disk = disk
         self._cache = cache
         self.path = path
-        self.has_entries = has_entries
+        self.has_file = stored_bytes is not None
+        # One tuple, so that a reading thread never sees an entry twice while the fresh ones go to the file.
+        self._parts: tuple[int, bytes] = ((stored_bytes or 0) // ENTRY.size * ENTRY.size, b"")
         self._contents: bytes | None = None
 
     def entries(self, first_offset: int = 0) -> Iterator[AbortedTransaction]:
         """Those that end at `first_offset` or later."""
-        contents = self._load()
-        number = bisect_left(
-            range(len(contents) // ENTRY.size), first_offset, key=lambda at: _last_offset(contents, at)
-        )
-        for place in range(number * ENTRY.size, len(contents), ENTRY.size):
+        contents = self._all()
+        for place in range(_place_of(contents, first_offset), len(contents), ENTRY.size):
             yield AbortedTransaction(*ENTRY.unpack_from(contents, place)[1:])
 
     def append(self, transaction: AbortedTransaction) -> None:
-        entry = ENTRY.pack(VERSION, *transaction)
+        stored_bytes, fresh = self._parts
+        self._parts = (stored_bytes, fresh + ENTRY.pack(VERSION, *transaction))
+
+    def write(self) -> None:
+        """Bring the fresh entries into the file; it is not synced yet."""
+        stored_bytes, fresh = self._parts
+        if not fresh:
+            return
         file = self._disk.open(self.path, "append")
-        file.append(entry)
+        append_whole(file, fresh, file.size())
         file.close()
-        self.has_entries = True
-        if self._contents is not None:
-            self._keep(self._contents + entry)
+        self.has_file = True
+        self._parts = (stored_bytes + len(fresh), b"")
+        self.release()
+
+    def sync(self) -> None:
+        if self.has_file:
+            file = self._disk.open(self.path, "read")
+            file.sync()
+            file.close()
 
     def replace(self, transactions: list[AbortedTransaction]) -> None:
         self._disk.remove(self.path)
+        self.has_file = False
         self.release()
-        if transactions:
-            file = self._disk.open(self.path, "create")
-            file.append(b"".join(ENTRY.pack(VERSION, *transaction) for transaction in transactions))
-            file.close()
-        self.has_entries = bool(transactions)
+        self._parts = (0, b"".join(ENTRY.pack(VERSION, *transaction) for transaction in transactions))
+        self.write()
+
+    def prepare_cut(self, end_offset: int) -> TransactionIndexCut | None:
+        """For `cut`, which forgets the entries that end at `end_offset` or later; None if there are none."""
+        stored_bytes, fresh = self._parts
+        contents = self._all()
+        kept_bytes = _place_of(contents, end_offset)
+        if kept_bytes == len(contents):
+            return None
+        file = self._disk.open(self.path, "append") if kept_bytes < stored_bytes else None
+        return TransactionIndexCut(file, min(kept_bytes, stored_bytes), fresh[: max(kept_bytes - stored_bytes, 0)])
+
+    def cut(self, prepared: TransactionIndexCut) -> None:
+        if prepared.file is not None:
+            prepared.file.truncate(prepared.stored_bytes)
+            prepared.file.close()
+            if not prepared.stored_bytes:
+                self._disk.remove(self.path)
+                self.has_file = False
+        self._parts = (prepared.stored_bytes, prepared.fresh)
+        self.release()
 
     def release(self) -> None:
         self._contents = None
@@ -67,20 +111,22 @@ class TransactionIndex:
         self.release()
         self._cache.dropped(self)
 
-    def _load(self) -> bytes:
-        """The whole entries; a torn one at the end was never finished."""
-        if not self.has_entries:
-            return b""
+    def _all(self) -> bytes:
+        stored_bytes, fresh = self._parts
+        return self._load(stored_bytes) + fresh if stored_bytes else fresh
+
+    def _load(self, stored_bytes: int) -> bytes:
         contents = self._contents
-        if contents is None:
-            read = self._disk.read_file(self.path)
-            contents = read[: len(read) - len(read) % ENTRY.size]
-            self._keep(contents)
+        if contents is None or len(contents) < stored_bytes:
+            contents = self._contents = self._disk.read_file(self.path)[:stored_bytes]
+            self._cache.loaded(self, len(contents))
         return contents
 
-    def _keep(self, contents: bytes) -> None:
-        self._contents = contents
-        self._cache.loaded(self, len(contents))
+
+def _place_of(contents: bytes, first_offset: int) -> int:
+    """Where the first entry stands that ends at `first_offset` or later."""
+    count = len(contents) // ENTRY.size
+    return ENTRY.size * bisect_left(range(count), first_offset, key=lambda number: _last_offset(contents, number))
 
 
 def _last_offset(contents: bytes, number: int) -> int:

@@ -1,0 +1,80 @@
+"""The disk as logs use it: short of descriptors, it gives back those that logs keep open, and tries once more."""
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from tidelog.runtime.disk import DirectoryEntry, Disk, File, Lock, OpenMode
+from tidelog.storage.disk_errors import SHORT_OF_DESCRIPTORS
+from tidelog.storage.segment_cache import SegmentCache
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ThriftyDisk:
+    """Data files stay open for the next reader, up to half of what the process may open: connections may need more."""
+
+    def __init__(self, disk: Disk, cache: SegmentCache) -> None:
+        self._disk = disk
+        self._cache = cache
+
+    def _again(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in SHORT_OF_DESCRIPTORS:
+                raise
+            self._cache.release_files()
+            return call(*args, **kwargs)
+
+    # ---- what takes a descriptor
+
+    def open(self, path: str, mode: OpenMode) -> File:
+        return self._again(self._disk.open, path, mode)
+
+    def read_file(self, path: str) -> bytes:
+        return self._again(self._disk.read_file, path)
+
+    def write_file_atomically(self, path: str, data: bytes) -> None:
+        self._again(self._disk.write_file_atomically, path, data)
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        return self._again(self._disk.list_directory, path)
+
+    def remove_tree(self, path: str) -> None:
+        self._again(self._disk.remove_tree, path)
+
+    def sync_directory(self, path: str) -> None:
+        self._again(self._disk.sync_directory, path)
+
+    def lock(self, path: str) -> Lock:
+        return self._again(self._disk.lock, path)
+
+    # ---- what takes none
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def size(self, path: str) -> int:
+        return self._disk.size(path)
+
+    def identity(self, path: str) -> object:
+        return self._disk.identity(path)
+
+    def make_directory(self, path: str) -> None:
+        self._disk.make_directory(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._disk.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        self._disk.remove(path)
+
+    def sync_everything(self) -> None:
+        self._disk.sync_everything()
+
+    def open_files_limit(self) -> int:
+        return self._disk.open_files_limit()
+
+    def space(self, path: str) -> tuple[int, int]:
+        return self._disk.space(path)
