@@ -8,7 +8,13 @@ from tidelog.cli.local_cluster.collecting import DEBUGGING_CONSUMER, Connections
 from tidelog.cli.local_cluster.looking import look_at_remote_cluster
 from tidelog.cli.local_cluster.view import BrokerState
 from tidelog.client.bootstrap import Address
-from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tidelog.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -40,6 +46,7 @@ class ScriptedBrokers(Connections):
         super().__init__(MemoryNetwork())
         self._log_ends = {address_of(broker_id): end for broker_id, end in log_ends.items()}
         self._metadata = metadata
+        self.fetch_failures: dict[Address, str] = {}
 
     async def ask(self, address: Address, request: Request, answer_type: type[ResponseT]) -> ResponseT | None:
         if address not in self._log_ends:
@@ -53,7 +60,10 @@ class ScriptedBrokers(Connections):
             assert not request.allow_auto_topic_creation
             return self._metadata
         if isinstance(request, DescribeLogDirsRequest):
-            return DescribeLogDirsResponse()
+            failure = self.fetch_failures.get(address, "")
+            described = DescribeLogDirsPartition(partition_index=0, fetch_failure=failure)
+            topic = DescribeLogDirsTopic(name="tides", partitions=[described])
+            return DescribeLogDirsResponse(results=[DescribeLogDirsResult(topics=[topic])])
         assert isinstance(request, ListOffsetsRequest)
         end = self._log_ends[address] if request.replica_id == DEBUGGING_CONSUMER else HIGH_WATERMARK
         partition = ListOffsetsPartitionResponse(partition_index=0, offset=end)
@@ -90,6 +100,14 @@ def test_broker_that_is_away_has_no_lag_but_a_reason() -> None:
     assert partition.lag == {1: 0, 2: 0, 3: None}
     (missing,) = partition.out_of_sync
     assert (missing.replica, missing.rule) == (3, "its broker does not answer")
+
+
+def test_a_follower_that_cannot_write_says_why() -> None:
+    brokers = ScriptedBrokers({1: 100, 2: 100, 3: 93}, metadata(members=[1, 2, 3], leader=1, in_sync=[1, 2]))
+    brokers.fetch_failures[address_of(3)] = "Too many open files"
+    (partition,) = ask(brokers, 1).partitions
+    (missing,) = partition.out_of_sync
+    assert missing.rule == "it is catching up with leader 1; it says: Too many open files"
 
 
 def test_partition_without_a_leader_says_so() -> None:

@@ -85,6 +85,7 @@ class RecordingFetchers:
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
+        self.failed_partitions: dict[TopicPartition, str] = {}
 
     def follow(self, partition: Partition, leader: LeaderAddress, leader_epoch: int) -> None:
         self.told.append(("follow", partition.topic_partition, leader.broker_id, leader_epoch))

@@ -18,6 +18,7 @@ from tests.simulation.scenario import (
 )
 from tidelog.errors import KafkaStorageError
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from tidelog.protocol.record_batch import split_batches
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.types import BrokerId, TopicPartition
@@ -46,6 +47,8 @@ async def a_follower_short_of_descriptors(cluster: SimulatedCluster) -> None:
     failed = cluster.broker(3).fetchers.failed_partitions
     await wait_for(lambda: TopicPartition(TOPIC, 0) in failed)
     assert "short of descriptors" in failed[TopicPartition(TOPIC, 0)]
+    described = await ask(cluster, 3, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    assert "short of descriptors" in described.results[0].topics[0].partitions[0].fetch_failure
     await wait_for(lambda: in_sync(cluster) == {1, 2}, 60)
     await asyncio.sleep(60)
     assert cluster.machines[3].disk.faults, "it has waited all the time"

@@ -46,6 +46,8 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 class Fetchers(Protocol):
     """Who copies from the leaders what this broker follows."""
 
+    failed_partitions: dict[TopicPartition, str]
+
     def follow(self, partition: Partition, leader: LeaderAddress, leader_epoch: int) -> None: ...
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None: ...
@@ -99,6 +101,10 @@ class ReplicaManager:
     def doubted_leaders(self) -> set[BrokerId]:
         """Brokers that may have died a moment ago."""
         return self._fetchers.doubted_leaders()
+
+    def fetch_failure(self, topic_partition: TopicPartition) -> str:
+        """Why a partition that this broker follows does not get on; empty if it does."""
+        return self._fetchers.failed_partitions.get(topic_partition, "")
 
     def get(self, topic: str, partition: int) -> Partition:
         found = self._online.get((topic, partition))  # type: ignore[call-overload]  # a tuple equals its named twin

@@ -8,7 +8,11 @@ from tidelog.cli.local_cluster.view import OutOfSync, PartitionView
 from tidelog.client.bootstrap import Address
 from tidelog.client.connection import ClientConnection, ConnectionLost
 from tidelog.errors import NO_ERROR, KafkaError
-from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tidelog.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -129,6 +133,8 @@ class _BrokerLook(NamedTuple):
     log_ends: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
     out_of_sync: Mapping[TopicPartition, Mapping[BrokerId, OutOfSync]]
+    fetch_failures: Mapping[TopicPartition, str]
+    """Why it does not get on with partitions that it follows."""
 
 
 async def _look_at_broker(
@@ -139,12 +145,19 @@ async def _look_at_broker(
 ) -> _BrokerLook:
     hosted = [found for found, partition in known.items() if broker_id in partition.replica_nodes]
     led = [found for found in hosted if known[found].leader_id == broker_id]
-    ends, high_watermarks, reasons = await asyncio.gather(
+    ends, high_watermarks, directories = await asyncio.gather(
         _latest(connections, address, hosted, DEBUGGING_CONSUMER),
         _latest(connections, address, led, CONSUMER),
-        _reasons(connections, address),
+        connections.ask(address, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse),
     )
-    return _BrokerLook(ends, high_watermarks, reasons)
+    described = {
+        TopicPartition(topic.name, partition.partition_index): partition
+        for directory in (directories.results if directories else [])
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+    failures = {found: partition.fetch_failure for found, partition in described.items() if partition.fetch_failure}
+    return _BrokerLook(ends, high_watermarks, _reasons(described), failures)
 
 
 async def _latest(
@@ -166,10 +179,11 @@ async def _latest(
     }
 
 
-async def _reasons(connections: Connections, address: Address) -> dict[TopicPartition, dict[BrokerId, OutOfSync]]:
-    answer = await connections.ask(address, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+def _reasons(
+    described: Mapping[TopicPartition, DescribeLogDirsPartition],
+) -> dict[TopicPartition, dict[BrokerId, OutOfSync]]:
     return {
-        TopicPartition(topic.name, partition.partition_index): {
+        topic_partition: {
             found.replica_id: OutOfSync(
                 found.replica_id,
                 found.rule,
@@ -179,9 +193,7 @@ async def _reasons(connections: Connections, address: Address) -> dict[TopicPart
             )
             for found in partition.out_of_sync
         }
-        for directory in (answer.results if answer else [])
-        for topic in directory.topics
-        for partition in topic.partitions
+        for topic_partition, partition in described.items()
         if partition.out_of_sync
     }
 
@@ -202,11 +214,20 @@ def _partition_view(
         leading.high_watermarks.get(topic_partition) if leading else None,
         {replica: _lag(leader_end, looks.get(replica), topic_partition) for replica in partition.replica_nodes},
         [
-            reasons.get(replica) or _reason_of_our_own(replica, leader, looks)
+            _with_failure(reasons.get(replica) or _reason_of_our_own(replica, leader, looks), looks, topic_partition)
             for replica in partition.replica_nodes
             if replica not in partition.isr_nodes
         ],
     )
+
+
+def _with_failure(
+    found: OutOfSync, looks: Mapping[BrokerId, _BrokerLook], topic_partition: TopicPartition
+) -> OutOfSync:
+    """The leader sees that a replica lags; the replica itself may know why."""
+    look = looks.get(found.replica)
+    failure = look.fetch_failures.get(topic_partition) if look else None
+    return found if failure is None else found._replace(rule=f"{found.rule}; it says: {failure}")
 
 
 def _lag(leader_end: int | None, look: _BrokerLook | None, topic_partition: TopicPartition) -> int | None:

@@ -32,6 +32,8 @@ class DescribeLogDirsPartition(Struct):
     is_future_key: bool = boolean()  # being moved here from another directory
     out_of_sync: list[OutOfSyncReplica] = array(OutOfSyncReplica, versions="2+", tag=10000)
     """Tidelog's own: told by the leader of the partition. Other clients skip it."""
+    fetch_failure: str = string(versions="2+", tag=10001)
+    """Tidelog's own: why this broker, a follower, does not get on with the partition; empty if it does."""
 
 
 class DescribeLogDirsTopic(Struct):

@@ -39,6 +39,7 @@ async def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None,
                     partition_size=log.size_bytes,
                     offset_lag=0,
                     out_of_sync=_out_of_sync(topic_partition, call),
+                    fetch_failure=call.services.replicas.fetch_failure(topic_partition),
                 )
             )
     return DescribeLogDirsResult(

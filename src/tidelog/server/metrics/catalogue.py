@@ -85,6 +85,16 @@ def reasons_out_of_sync(reading: Reading) -> Iterator[Sample]:
         yield (*partition.topic_partition, found.replica, found.rule, found.remedy), 1
 
 
+def failing_fetches(reading: Reading) -> Iterator[Sample]:
+    for topic_partition, reason in reading.fetchers.failed_partitions.items():
+        yield (*topic_partition, reason), 1
+
+
+def shortages(reading: Reading) -> Iterator[Sample]:
+    for directory in reading.services.logs.directories:
+        yield (directory.path,), directory.shortages
+
+
 def elections(reading: Reading) -> Iterator[Sample]:
     yield (), reading.controller.election_rounds
     yield (), reading.controller.election_time_ms
@@ -214,9 +224,17 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         _fetchers("FailedPartitionsCount"),
-        "Partitions that are not fetched any more until their leader changes; the log says why.",
+        "Partitions that do not follow their leader: given up until it changes, or retried since this broker cannot"
+        " write them now.",
         one_for_fetchers(lambda now: len(now.fetchers.failed_partitions)),
         ("clientId",),
+    ),
+    Metric(
+        Kind.GAUGE,
+        "tidelog_replica_fetch_failed",
+        "1 for each of those partitions, with the reason.",
+        failing_fetches,
+        (*PARTITION, "reason"),
     ),
     Metric(
         Kind.COUNTER,
@@ -410,6 +428,13 @@ METRICS: tuple[Metric, ...] = (
         "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
         "Log directories that have failed.",
         one(lambda now: sum(not directory.is_online for directory in now.services.logs.directories)),
+    ),
+    Metric(
+        Kind.COUNTER,
+        "tidelog_log_directory_shortages_total",
+        "Operations on files that lacked a descriptor or memory, and are retried.",
+        shortages,
+        ("directory",),
     ),
     # -- groups
     *GROUP_METRICS,
