@@ -316,3 +316,17 @@ def test_a_follower_is_never_cut_below_its_log_start() -> None:
         assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (50, 50, 50)
 
     with_replicas(scenario)
+
+
+def test_the_log_start_of_a_follower_does_not_pass_its_high_watermark() -> None:
+    """R4: a leader that has just taken office may know a log start that its own high watermark has not reached yet."""
+
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1, 2, leader=2))
+        partition = replicas.orders()
+        replicate(partition, b"a", b"b", b"c", high_watermark=1, log_start=2)
+        assert (partition.log.log_start_offset, partition.log.high_watermark) == (0, 1)
+        replicate(partition, high_watermark=2, log_start=2)
+        assert (partition.log.log_start_offset, partition.log.high_watermark) == (2, 2)
+
+    with_replicas(scenario)

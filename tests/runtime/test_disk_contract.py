@@ -1,6 +1,7 @@
 """What every disk must do, and what only the one in memory can do."""
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -242,3 +243,45 @@ def test_a_vanished_directory_is_gone_with_all_that_was_in_it() -> None:
     with pytest.raises(FileNotFoundError):
         disk.write_file_atomically("/data/a/file", b"y")
     assert disk.list_directory("/data") == []
+
+
+# ---- what the real one asks of the system
+
+
+class SystemCalls:
+    """In their order, by the name of the file that they are about."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[tuple[str, str]] = []
+        self._replace = os.replace
+        monkeypatch.setattr(os, "fsync", lambda fd: self._note("fsync", fd))
+        monkeypatch.setattr(os, "fdatasync", lambda fd: self._note("fdatasync", fd))
+        monkeypatch.setattr(os, "replace", self._on_replace)
+
+    def _note(self, call: str, fd: int) -> None:
+        self.made.append((call, Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+
+    def _on_replace(self, old: str, new: str) -> None:
+        self.made.append(("rename", Path(new).name))
+        self._replace(old, new)
+
+
+def test_an_atomic_write_is_synced_before_it_gets_its_name_and_its_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = SystemCalls(monkeypatch)
+    SystemDisk().write_file_atomically(str(tmp_path / "checkpoint"), b"0\n")
+    assert calls.made == [("fsync", "checkpoint.tmp"), ("rename", "checkpoint"), ("fsync", tmp_path.name)]
+
+
+def test_files_and_directories_are_synced_when_somebody_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, calls = SystemDisk(), SystemCalls(monkeypatch)
+    file = disk.open(str(tmp_path / "a"), "append")
+    file.append(b"x")
+    assert calls.made == []
+    file.sync()
+    disk.sync_directory(str(tmp_path))
+    assert calls.made == [("fdatasync", "a"), ("fsync", tmp_path.name)]
+    file.close()

@@ -111,3 +111,38 @@ def test_what_has_reached_the_disk_names_its_topic_there() -> None:
         assert read_topic_id(disk, "/data/orders-0") == bytes(range(16))
 
     asyncio.run(scenario())
+
+
+class SlowSync:
+    """The first sync of segments takes until somebody lets it pass."""
+
+    def __init__(self) -> None:
+        self.may_pass: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result = work(*args, **kwargs)
+        await self.may_pass
+        return result
+
+    def close(self) -> None: ...
+
+
+def test_a_flush_across_a_truncation_does_not_vouch_for_what_was_written_after_it() -> None:
+    async def scenario() -> None:
+        disk, workers = MemoryDisk(), SlowSync()
+        disk.make_directory("/data")
+        log = new_log(
+            directory=LogDirectory("/data", StorageContext(disk, ManualClock(NOW_MS), workers, SeededRandomness(1)))
+        )
+        append_many(log, 10)
+        flushing = asyncio.ensure_future(log.flush())
+        await asyncio.sleep(0)
+        log.truncate_to(5)
+        append_many(log, 5)
+        workers.may_pass.set_result(None)
+        await flushing
+        assert log.recovery_point <= 5
+        await log.flush()
+        assert log.recovery_point == 10
+
+    asyncio.run(scenario())

@@ -22,6 +22,7 @@ from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError
 from tidelog.runtime.disk import Disk, File, OpenMode
 from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.storage.checkpoints import write_epochs
 from tidelog.storage.leader_epochs import EpochStart
 from tidelog.storage.log import Log
 
@@ -358,3 +359,49 @@ def test_a_crash_while_loading_counts_as_a_crash() -> None:
         assert not (await manager_on(disk)).directories[0].was_clean
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_checkpointed_again", [False, True])
+def test_what_is_written_where_flushed_records_were_cut_does_not_pass_for_flushed(is_checkpointed_again: bool) -> None:
+    """Records 0 to 9 were flushed, all but two were cut, others took their places, and the machine stopped."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        log = manager.create(ORDERS, None, TopicSettings())
+        append_many(log, 10)
+        await log.flush()
+        await manager.checkpoint_recovery_points()
+        log.truncate_to(2)
+        append_many(log, 3)
+        log.roll()
+        append_many(log, 5)
+        if is_checkpointed_again:
+            await manager.checkpoint_recovery_points()
+        disk.crash(lambda path, unsynced_bytes: unsynced_bytes if path.endswith("5.log") else 0)
+        again = (await manager_on(disk)).logs[ORDERS]
+        assert again.log_end_offset == 2, "the last segment survived; what stood before it did not"
+        assert offsets_of(all_records(again)) == [0, 1]
+
+    asyncio.run(run())
+
+
+def test_recovery_forgets_epochs_that_the_log_does_not_have() -> None:
+    """Their truncation was lost on its way to the checkpoint, and other epochs took their place."""
+    disk = MemoryDisk()
+    log = new_log(disk)
+    for _ in range(4):
+        append(log, b"x", leader_epoch=5)
+    append(log, b"x", leader_epoch=7)
+    asyncio.run(log.flush())
+    write_epochs(disk, "/data/orders-0/leader-epoch-checkpoint", [EpochStart(5, 0), EpochStart(6, 3), EpochStart(8, 9)])
+    assert loaded(log).leader_epochs.starts == (EpochStart(5, 0), EpochStart(7, 4))
+
+
+def test_a_clean_start_forgets_epochs_behind_the_end_of_the_log() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append_many(log, 5)
+    asyncio.run(log.close())
+    write_epochs(disk, "/data/orders-0/leader-epoch-checkpoint", [EpochStart(5, 0), EpochStart(6, 8)])
+    assert loaded(log, is_clean=True, recovery_point=5).leader_epochs.starts == (EpochStart(5, 0),)
