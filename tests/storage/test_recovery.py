@@ -386,6 +386,28 @@ def test_what_is_written_where_flushed_records_were_cut_does_not_pass_for_flushe
     asyncio.run(run())
 
 
+def test_a_log_that_starts_over_at_a_lower_offset_keeps_it_after_a_crash() -> None:
+    """The log start of before lies behind its new end: by it everything would be dropped."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        log = manager.create(ORDERS, None, TopicSettings())
+        append_many(log, 60)
+        log.raise_high_watermark(60)
+        log.advance_log_start_offset(50)
+        await log.flush()
+        await manager.checkpoint_log_start_offsets()
+        log.truncate_fully_and_start_at(10)
+        append_many(log, 5)
+        await log.flush()
+        disk.crash()
+        again = (await manager_on(disk)).logs[ORDERS]
+        assert offsets_of(all_records(again)) == list(range(10, 15))
+
+    asyncio.run(run())
+
+
 def test_recovery_forgets_epochs_that_the_log_does_not_have() -> None:
     """Their truncation was lost on its way to the checkpoint, and other epochs took their place."""
     disk = MemoryDisk()

@@ -19,6 +19,7 @@ from tests.storage.logs import (
     batch_of,
     context_on,
     end_transaction,
+    loaded,
     manager_on,
     new_log,
     offsets_of,
@@ -71,6 +72,19 @@ def filled() -> Log:
         send(log, sequence)
     append_many(log, 12)
     log.raise_high_watermark(30)
+    log.let_go()
+    return log
+
+
+def reopened() -> Log:
+    """Nothing is known but what stands in the files, and the next batch gets an entry in the indexes."""
+    closed = filled()
+    closed.roll()
+    append_many(closed, 3)
+    asyncio.run(closed.close())
+    log = loaded(closed, is_clean=True, recovery_point=closed.log_end_offset, high_watermark=30)
+    log.directory.logs[ORDERS] = log
+    append_many(log, 2)
     log.let_go()
     return log
 
@@ -169,14 +183,15 @@ OPERATIONS = [
 ]
 
 
+@pytest.mark.parametrize("start", [filled, reopened], ids=lambda start: start.__name__)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 def test_whatever_descriptor_is_missing_nothing_has_changed_and_the_next_attempt_does_it(
-    operation: Callable[[Log], None],
+    operation: Callable[[Log], None], start: Callable[[], Log]
 ) -> None:
-    expected = filled()
+    expected = start()
     operation(expected)
     for calls_before in range(100):
-        log = filled()
+        log = start()
         disk = log.directory.context.disk
         assert isinstance(disk, MemoryDisk)
         before, recovery_point = story(log), log.recovery_point
