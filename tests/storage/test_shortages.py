@@ -215,6 +215,48 @@ def test_whatever_descriptor_is_missing_nothing_has_changed_and_the_next_attempt
     assert calls_before > 0, "it takes no descriptor"
 
 
+CUTS = (
+    cut_a_little,
+    cut_into_an_earlier_segment,
+    cut_away_an_aborted_transaction,
+    start_over,
+    start_over_where_a_segment_starts,
+    apply_retention,
+)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
+def test_whatever_fails_for_good_takes_the_directory_offline_and_the_next_start_finds_whole_records(
+    operation: Callable[[Log], None], number: int
+) -> None:
+    """Also in the middle of a change: what is cut or deleted may be there or not, nothing else is missing or twice."""
+    expected = filled()
+    operation(expected)
+    for calls_before in range(200):
+        log = filled()
+        disk = log.directory.context.disk
+        assert isinstance(disk, MemoryDisk)
+        before = story(log)
+        log.let_go()
+        disk.inject(number, "/data", (*TAKES_A_DESCRIPTOR, "append", "truncate", "rename", "sync"), calls_before)
+        try:
+            operation(log)
+        except KafkaStorageError:
+            assert not log.directory.is_online
+            with pytest.raises(KafkaStorageError, match="offline"):
+                append(log, b"x")
+        else:
+            break
+        found = story(as_the_next_start_finds_it(log))[:3]
+        if operation not in CUTS:
+            assert found in (before[:3], story(expected)[:3])
+        start, end, records = found
+        assert [offset for offset, _ in records] == list(range(start, end))  # type: ignore[attr-defined,call-overload]
+        assert set(records) <= {*before[2], *story(expected)[2]}  # type: ignore[call-overload,misc]
+    assert calls_before > 0
+
+
 @pytest.mark.parametrize("operations", [("open",), ("append",), ("truncate",)])
 def test_a_half_written_batch_is_taken_back_or_the_directory_is_offline(operations: tuple[str, ...]) -> None:
     """Short of memory in the middle of a write: what stands in the file already must not stay there."""

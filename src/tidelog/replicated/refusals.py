@@ -11,6 +11,7 @@ from tidelog.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from tidelog.storage.disk_errors import is_passing
 
 _MOVED = (NotLeaderOrFollower, KafkaStorageError)
 _NOT_NOW = (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut, UnknownTopicOrPartition)
@@ -18,6 +19,8 @@ _NOT_NOW = (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut, Un
 
 def as_coordinator_error(error: KafkaError) -> KafkaError:
     """Errors of other kinds, such as a batch that is too large, stay what they are."""
+    if is_passing(error):
+        return CoordinatorNotAvailable(error.message)
     if isinstance(error, _MOVED):
         return NotCoordinator(error.message)
     if isinstance(error, _NOT_NOW):

@@ -516,7 +516,7 @@ class Log:
         self._checkpoint_cut(end_offset, self.log_start_offset, kept[0].base_offset)
         with _irrevocably():
             removed, self.segments = self.segments[len(kept) :], kept
-            self._delete_files(removed)
+            self._delete_files(removed[::-1])  # from the end: a crash in between leaves no gap
             segment.cut(cut)
             self._end_at(end_offset)
             self.snapshots.cut(end_offset)
@@ -572,7 +572,7 @@ class Log:
             context.disk.remove(segment.path(LOG_SUFFIX))
             raise
         with _irrevocably():
-            self._delete_files(self.segments)
+            self._delete_files(self.segments[::-1])
             segment.change_suffix("")
             self.segments = [segment]
             self.unsynced_directories.add(self.path)

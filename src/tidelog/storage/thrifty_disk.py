@@ -15,7 +15,7 @@ class ThriftyDisk:
     """Data files stay open for the next reader, up to half of what the process may open: connections may need more."""
 
     def __init__(self, disk: Disk, cache: SegmentCache) -> None:
-        self._disk = disk
+        self.disk = disk
         self._cache = cache
 
     def _again(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -30,51 +30,51 @@ class ThriftyDisk:
     # ---- what takes a descriptor
 
     def open(self, path: str, mode: OpenMode) -> File:
-        return self._again(self._disk.open, path, mode)
+        return self._again(self.disk.open, path, mode)
 
     def read_file(self, path: str) -> bytes:
-        return self._again(self._disk.read_file, path)
+        return self._again(self.disk.read_file, path)
 
     def write_file_atomically(self, path: str, data: bytes) -> None:
-        self._again(self._disk.write_file_atomically, path, data)
+        self._again(self.disk.write_file_atomically, path, data)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        return self._again(self._disk.list_directory, path)
+        return self._again(self.disk.list_directory, path)
 
     def remove_tree(self, path: str) -> None:
-        self._again(self._disk.remove_tree, path)
+        self._again(self.disk.remove_tree, path)
 
     def sync_directory(self, path: str) -> None:
-        self._again(self._disk.sync_directory, path)
+        self._again(self.disk.sync_directory, path)
 
     def lock(self, path: str) -> Lock:
-        return self._again(self._disk.lock, path)
+        return self._again(self.disk.lock, path)
 
     # ---- what takes none
 
     def exists(self, path: str) -> bool:
-        return self._disk.exists(path)
+        return self.disk.exists(path)
 
     def size(self, path: str) -> int:
-        return self._disk.size(path)
+        return self.disk.size(path)
 
     def identity(self, path: str) -> object:
-        return self._disk.identity(path)
+        return self.disk.identity(path)
 
     def make_directory(self, path: str) -> None:
-        self._disk.make_directory(path)
+        self.disk.make_directory(path)
 
     def rename(self, old: str, new: str) -> None:
-        self._disk.rename(old, new)
+        self.disk.rename(old, new)
 
     def remove(self, path: str) -> None:
-        self._disk.remove(path)
+        self.disk.remove(path)
 
     def sync_everything(self) -> None:
-        self._disk.sync_everything()
+        self.disk.sync_everything()
 
     def open_files_limit(self) -> int:
-        return self._disk.open_files_limit()
+        return self.disk.open_files_limit()
 
     def space(self, path: str) -> tuple[int, int]:
-        return self._disk.space(path)
+        return self.disk.space(path)
