@@ -32,7 +32,7 @@ class ConfluentMember:
         self._ledger.assigned(_numbers(places))
 
     def _on_revoke(self, _: Consumer, places: list[TopicPartition]) -> None:
-        is_known = self.commit()
+        is_known = self._commit(self._ledger.positions())
         self._ledger.given_up(_numbers(places), is_lost=not is_known)
 
     def _on_lost(self, _: Consumer, places: list[TopicPartition]) -> None:
@@ -50,9 +50,11 @@ class ConfluentMember:
         for partition, records in polled.items():
             self._ledger.processed(partition, records)
 
-    def commit(self) -> bool:
+    def commit(self) -> None:
+        self._commit(self._ledger.uncommitted())
+
+    def _commit(self, offsets: dict[int, int]) -> bool:
         """Whether the coordinator still knows this member, as far as one can tell."""
-        offsets = self._ledger.uncommitted()
         if not offsets:
             return True
         self._ledger.committing(offsets)

@@ -234,11 +234,7 @@ class Churn:
     # -- the verdict
 
     def _judged(self) -> Outcome:
-        lives = [
-            Life(slot.name, list(read_journal(journal)), program.killed_at_s, program.stopped_at_s)
-            for slot in self._slots
-            for program, journal in slot.programs
-        ]
+        lives = [Life(slot.name, list(read_journal(journal))) for slot in self._slots for _, journal in slot.programs]
         owned = lives if self._trial.is_static else _each_its_own(lives)
         problems = [
             *double_owners(owned),

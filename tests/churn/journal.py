@@ -104,6 +104,10 @@ class Ledger:
             if position is not None and self._committed.get(partition) != position
         }
 
+    def positions(self) -> dict[int, int]:
+        """The same of all partitions that were read: a commit of these asks whether the coordinator knows the member."""
+        return {partition: position for partition, position in self._positions.items() if position is not None}
+
     def committing(self, offsets: dict[int, int]) -> None:
         self._journal.note(Kind.COMMITTING, offsets=offsets)
 

@@ -1,6 +1,5 @@
 """What the journals of a group say: who owned what when, and whether a record was passed over."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -15,13 +14,10 @@ class Life(NamedTuple):
     owner: str
     """Its name, or that of the static member that it is."""
     entries: Sequence[Entry]
-    killed_at_s: float | None = None
-    stopped_at_s: Sequence[float] = ()
-    """When it was made to stand still."""
 
 
 class Tenure(NamedTuple):
-    """A member has a partition."""
+    """The time for which the coordinator is known to have counted a member as owner of a partition."""
 
     partition: int
     owner: str
@@ -31,50 +27,47 @@ class Tenure(NamedTuple):
 
 
 def tenures_of(life: Life) -> list[Tenure]:
-    """Who stands still, is killed or forgotten may lose its partitions at any time after its last sign of life.
+    """A tenure ends with the member's last proof of membership: the begin of the last commit that was accepted.
 
-    That is the last commit which was accepted: it was begun then, and who knows when it was answered.
+    What a member notes later proves nothing. A process that was stopped, killed or merely starved of CPU time may have
+    lost its session, and its partitions, long before it learns of it: callbacks that waited in its queue (an
+    assignment, a revocation) are noted when it runs again. A member that still owns a partition has its commits
+    accepted, and members commit all along and once more when partitions are revoked.
     """
-    book = _Book(life)
+    book = _Book(life.owner)
     for entry in life.entries:
         book.add(entry)
     return book.close()
 
 
 class _Book:
-    def __init__(self, life: Life) -> None:
-        self._life = life
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
         self._held: dict[int, tuple[float, int | None]] = {}
-        self._alive_s = self._begun_s = 0.0
+        self._proved_s = self._begun_s = 0.0
         self._found: list[Tenure] = []
 
     def add(self, entry: Entry) -> None:
         match entry.kind:
             case Kind.ASSIGNED:
-                self._alive_s = entry.at_s
-                self._end(entry.partitions, entry.at_s, in_order=False)
+                self._end(entry.partitions)
                 self._held |= dict.fromkeys(entry.partitions, (entry.at_s, entry.details["generation"]))
             case Kind.COMMITTING:
                 self._begun_s = entry.at_s
             case Kind.COMMITTED:
-                self._alive_s = self._begun_s
+                self._proved_s = self._begun_s
             case Kind.REVOKED | Kind.LOST:
-                self._end(entry.partitions, entry.at_s, in_order=entry.kind is Kind.REVOKED)
-            case Kind.CLOSED:
-                self._end(list(self._held), entry.at_s, in_order=False)
+                self._end(entry.partitions)
 
     def close(self) -> list[Tenure]:
-        killed_at_s = self._life.killed_at_s
-        self._end(list(self._held), math.inf if killed_at_s is None else killed_at_s, in_order=killed_at_s is None)
+        self._end(list(self._held))
         return self._found
 
-    def _end(self, partitions: list[int], at_s: float, *, in_order: bool) -> None:
-        has_stood_still = any(self._alive_s <= stopped_s < at_s for stopped_s in self._life.stopped_at_s)
+    def _end(self, partitions: list[int]) -> None:
         for partition in partitions:
             if partition in self._held:
                 begin_s, generation = self._held.pop(partition)
-                end_s = at_s if in_order and not has_stood_still else max(begin_s, min(self._alive_s, at_s))
-                self._found.append(Tenure(partition, self._life.owner, generation, begin_s, end_s))
+                self._found.append(Tenure(partition, self._owner, generation, begin_s, max(begin_s, self._proved_s)))
 
 
 def double_owners(lives: Iterable[Life]) -> list[str]:

@@ -18,7 +18,6 @@ class Program:
         self._output_file = directory / f"{name}.log"
         self.ended_at_s = 0.0
         self.killed_at_s: float | None = None
-        self.stopped_at_s: list[float] = []
         self._is_asked_to_end = False
         with self._output_file.open("ab") as output:
             self._process = subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=output, stderr=output)
@@ -37,7 +36,6 @@ class Program:
         return self._output_file.read_text(errors="replace")
 
     def stand_still(self) -> None:
-        self.stopped_at_s.append(time.monotonic())
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:

@@ -43,57 +43,65 @@ def test_partitions_that_change_hands_have_one_owner_at_a_time() -> None:
 
 
 def test_two_owners_at_one_time_are_noticed() -> None:
-    a = Life("a", [assigned(1, 0), revoked(3, 0)])
+    a = Life("a", [assigned(1, 0), committing(2.5, 0, 5), committed(2.6, 0, 5), revoked(3, 0)])
     b = Life("b", [assigned(2, 0)])
     assert len(double_owners([a, b])) == 1
 
 
 def test_two_owners_at_one_time_are_noticed_across_a_short_tenure_between_them() -> None:
-    a = Life("a", [assigned(1, 0), revoked(9, 0)])
+    a = Life("a", [assigned(1, 0), committing(8, 0, 5), committed(8.1, 0, 5), revoked(9, 0)])
     a_again = Life("a", [assigned(2, 0), revoked(3, 0)])
     b = Life("b", [assigned(4, 0)])
     assert len(double_owners([a, a_again, b])) == 1
 
 
 def test_two_owners_in_one_generation_are_noticed_whenever_they_were() -> None:
-    a = Life("a", [assigned(1, 0, generation=7)], killed_at_s=2)
+    a = Life("a", [assigned(1, 0, generation=7)])
     b = Life("b", [assigned(20, 0, generation=7)])
     assert len(double_owners([a, b])) == 1
 
 
 def test_a_static_member_may_come_back_in_the_same_generation() -> None:
-    first = Life("a", [assigned(1, 0, generation=7)], killed_at_s=2)
+    first = Life("a", [assigned(1, 0, generation=7)])
     second = Life("a", [assigned(20, 0, generation=7)])
     assert double_owners([first, second]) == []
 
 
+REFUSED = entry(8, Kind.REFUSED, offsets={"0": 9}, reason="UNKNOWN_MEMBER_ID")
+
+
 @pytest.mark.parametrize(
-    "life",
+    "later",
     [
-        Life("a", [assigned(1, 0), committing(2, 0, 5), committed(2.1, 0, 5), lost(9, 0)]),
-        Life("a", [assigned(1, 0), committing(2, 0, 5), committed(2.1, 0, 5), revoked(9, 0)], stopped_at_s=[2.5]),
-        Life("a", [assigned(1, 0), committing(2, 0, 5), committed(2.1, 0, 5)], killed_at_s=9),
+        [lost(9, 0)],
+        [revoked(9, 0)],
+        [],
+        [committing(5, 0, 9), REFUSED, revoked(9, 0)],
+        [assigned(8, 1), lost(9, 0, 1)],
+        [assigned(8, 0), revoked(9, 0)],
     ],
-    ids=["forgotten", "stopped", "killed"],
+    ids=["forgotten", "starved", "killed", "refused", "assignment that waited", "assigned again"],
 )
-def test_whoever_gives_no_sign_of_life_may_be_succeeded(life: Life) -> None:
-    assert tenures_of(life) == [Tenure(0, "a", None, 1, 2)]
+def test_whoever_gives_no_proof_of_membership_may_be_succeeded(later: list[Entry]) -> None:
+    """Whatever a member notes when it runs again, by its last accepted commit it was known, and no later."""
+    life = Life("a", [assigned(1, 0), committing(2, 0, 5), committed(2.1, 0, 5), *later])
+    assert tenures_of(life)[0] == Tenure(0, "a", None, 1, 2)
     assert double_owners([life, Life("b", [assigned(3, 0)])]) == []
     assert len(double_owners([life, Life("b", [assigned(1.5, 0)])])) == 1
 
 
-def test_a_member_that_commits_after_it_stood_still_was_never_succeeded() -> None:
-    a = Life("a", [assigned(1, 0), committing(4, 0, 5), committed(4.1, 0, 5), revoked(5, 0)], stopped_at_s=[2])
+def test_a_member_whose_commit_was_accepted_was_not_succeeded_before() -> None:
+    a = Life("a", [assigned(1, 0), committing(4, 0, 5), committed(4.1, 0, 5), revoked(5, 0)])
     assert len(double_owners([a, Life("b", [assigned(3, 0)])])) == 1
 
 
-def test_a_commit_that_was_answered_while_its_member_stood_still_tells_of_the_time_before() -> None:
-    a = Life("a", [assigned(1, 0), committing(2, 0, 5), committed(9, 0, 5), revoked(9.1, 0)], stopped_at_s=[2.1])
+def test_a_commit_proves_membership_when_it_began_not_when_its_answer_was_read() -> None:
+    a = Life("a", [assigned(1, 0), committing(2, 0, 5), committed(9, 0, 5), revoked(9.1, 0)])
     assert double_owners([a, Life("b", [assigned(3, 0)])]) == []
 
 
 def test_records_that_are_read_again_are_good() -> None:
-    a = Life("a", [processed(1, 0, 0, 9), committing(2, 0, 5)], killed_at_s=3)
+    a = Life("a", [processed(1, 0, 0, 9), committing(2, 0, 5)])
     b = Life("b", [processed(4, 0, 5, 19), committing(5, 0, 20)])
     assert passed_over([a, b], {0: 20}) == []
 
