@@ -10,6 +10,11 @@ import pytest
 from tests.simulation.scenario import TOPIC, ask, create_topic, simulate, stored, wait_for
 from tidelog.client.connection import ConnectionLost
 from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
+from tidelog.groups.consumer import heartbeats
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -100,6 +105,56 @@ def answers_before_the_commit() -> Iterator[None]:
 def test_an_answer_that_does_not_wait_for_the_commit_is_noticed() -> None:
     with answers_before_the_commit(), pytest.raises(AssertionError, match="is lost"):
         simulate(die_alone, controller=2)
+
+
+# ---- what a member was told to own
+
+
+async def join(cluster: SimulatedCluster, broker_id: BrokerId, member_id: str) -> bool:
+    """Whether the coordinator told the member what it owns (KIP-848)."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="group",
+        member_id=member_id,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    try:
+        answer = await ask(cluster, broker_id, request, ConsumerGroupHeartbeatResponse, 1)
+    except ConnectionLost:
+        return False
+    return answer.error_code == NO_ERROR and answer.assignment is not None
+
+
+async def join_twice_and_die(cluster: SimulatedCluster) -> None:
+    """Broker 1 assigns partitions while nobody can follow it; the member asks again, as after a lost answer."""
+    await prepare(cluster)
+    cluster.cut(1, [2, 3])
+    first = asyncio.ensure_future(join(cluster, 1, "member"))
+    await asyncio.sleep(0.5)
+    again = asyncio.ensure_future(join(cluster, 1, "member"))
+    await asyncio.sleep(0.5)
+    assert not first.done()
+    assert not again.done(), "it was told an assignment that the next coordinator will not know"
+    cluster.kill(1)
+    assert [await first, await again] == [False, False]
+    successor = await coordinator_other_than(cluster, 1)
+    assert await join(cluster, successor, "another member")
+
+
+def test_a_member_that_asks_again_is_not_told_an_assignment_that_may_be_undone() -> None:
+    simulate(join_twice_and_die, controller=2)
+
+
+@contextmanager
+def heartbeats_tell_what_is_not_committed() -> Iterator[None]:
+    with patch.object(heartbeats, "_tells_state", lambda request, response: False):
+        yield
+
+
+def test_an_assignment_that_is_told_before_it_is_committed_is_noticed() -> None:
+    with heartbeats_tell_what_is_not_committed(), pytest.raises(AssertionError, match="will not know"):
+        simulate(join_twice_and_die, controller=2)
 
 
 # ---- one coordinator at a time

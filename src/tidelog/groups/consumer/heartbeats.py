@@ -44,6 +44,9 @@ class Heartbeats:
             effects.timers.clear()
             effects.fail(reply, error)
         else:
+            # An assignment or an epoch that the member does not know yet may not be committed yet, though it was
+            # decided by an earlier request: told too early, it could be undone by the next coordinator.
+            effects.is_read_of_state = _tells_state(request, response)
             effects.answer(reply, response)
 
     # -- going on
@@ -158,6 +161,10 @@ def _says_nothing_new(known: Member, request: ConsumerGroupHeartbeatRequest, cal
         and (caller.client_id, caller.client_host) == (known.client_id, known.client_host)
         and known.classic is None
     )
+
+
+def _tells_state(request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse) -> bool:
+    return response.assignment is not None or response.member_epoch != request.member_epoch
 
 
 def _told_assignment(member: Member) -> messages.Assignment:
