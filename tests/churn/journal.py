@@ -105,7 +105,7 @@ class Ledger:
         }
 
     def positions(self) -> dict[int, int]:
-        """The same of all partitions that were read: a commit of these asks whether the coordinator knows the member."""
+        """The same of all partitions that were read: a commit of these asks whether the member is still known."""
         return {partition: position for partition, position in self._positions.items() if position is not None}
 
     def committing(self, offsets: dict[int, int]) -> None:

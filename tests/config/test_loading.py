@@ -57,18 +57,70 @@ def test_a_file_that_is_not_text_is_one_clear_sentence(tmp_path: Path) -> None:
 
 def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        load_broker_settings(None, ["num.io.threads=8", "zookeeper.set.acl=true", "listener.name.a.ssl.key.password=x"])
+        load_broker_settings(None, ["num.io.threads=8", "zookeeper.set.acl=false", "ssl.client.auth=none"])
     assert [record.getMessage() for record in caplog.records] == [
         "setting is known to Kafka, without effect here: --set name=num.io.threads",
         "setting is known to Kafka, without effect here: --set name=zookeeper.set.acl",
-        "setting is known to Kafka, without effect here: --set name=listener.name.a.ssl.key.password",
+        "setting is known to Kafka, without effect here: --set name=ssl.client.auth",
     ]
 
 
-def test_an_authorizer_is_not_silently_left_out() -> None:
-    assert mistakes("authorizer.class.name=kafka.security.Authorizer") == [
-        "--set: authorizer.class.name: not supported; a broker without it would not be guarded"
-    ]
+@pytest.mark.parametrize(
+    "given",
+    [
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users=User:admin",
+        "allow.everyone.if.no.acl.found=false",
+        "ssl.client.auth=required",
+        "ssl.client.auth=requested",
+        "ssl.keystore.location=/etc/keystore.jks",
+        "security.inter.broker.protocol=SSL",
+        "security.inter.broker.protocol=SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms=SCRAM-SHA-512",
+        "sasl.jaas.config=secret",
+        "sasl.mechanism.inter.broker.protocol=PLAIN",
+        "listener.name.plaintext.ssl.client.auth=required",
+        "listener.name.outside.scram-sha-512.sasl.jaas.config=secret",
+        "principal.builder.class=x.Builder",
+        "delegation.token.secret.key=secret",
+        "zookeeper.set.acl=true",
+        "zookeeper.ssl.client.enable=true",
+        "create.topic.policy.class.name=x.Policy",
+    ],
+)
+def test_a_setting_that_would_guard_a_broker_is_not_silently_left_out(given: str) -> None:
+    name = given.partition("=")[0]
+    assert mistakes(given) == [f"--set: {name}: not supported; a broker without it would not be guarded"]
+    assert "secret" not in mistakes(given)[0].replace(name, "")
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+def test_a_listener_that_would_be_guarded_is_not_opened_unguarded(protocol: str) -> None:
+    unsupported = f"--set: listeners: listener {{}} asks for {protocol}; only PLAINTEXT is supported"
+    assert unsupported.format(protocol) in mistakes(f"listeners={protocol}://127.0.0.1:9092")
+    named = ["listeners=OUTSIDE://127.0.0.1:9092", f"listener.security.protocol.map=OUTSIDE:{protocol}"]
+    assert unsupported.format("OUTSIDE") in mistakes(*named)
+
+
+def test_a_listener_without_a_host_is_on_the_loopback_interface() -> None:
+    settings = load_broker_settings(None)
+    assert (
+        settings.endpoints == settings.advertised_endpoints == (Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
+    )
+    assert settings.listeners_without_host == ("PLAINTEXT",)
+
+
+def test_a_listener_on_every_interface_advertises_the_name_of_the_machine() -> None:
+    settings = load_broker_settings(None, ["listeners=PLAINTEXT://0.0.0.0:9092"])
+    assert settings.endpoints == (Endpoint("PLAINTEXT", "0.0.0.0", 9092, "PLAINTEXT"),)
+    assert settings.advertised_endpoints == (Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+    assert settings.listeners_without_host == ()
+
+
+def test_an_address_that_others_cannot_reach_is_not_advertised() -> None:
+    (mistake,) = mistakes("listeners=PLAINTEXT://:9092", "advertised.listeners=PLAINTEXT://tide1:9092")
+    assert mistake.endswith("for every interface write listeners=PLAINTEXT://0.0.0.0:PORT")
+    assert load_broker_settings(None, ["advertised.listeners=PLAINTEXT://localhost:19092"])
 
 
 def test_the_address_for_metrics() -> None:
@@ -126,13 +178,13 @@ def test_listeners_become_endpoints() -> None:
     settings = load_broker_settings(
         None,
         [
-            "listeners=INSIDE://:9092,PLAINTEXT://[::1]:9093",
+            "listeners=INSIDE://0.0.0.0:9092,PLAINTEXT://[::1]:9093",
             "listener.security.protocol.map=INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "advertised.listeners=INSIDE://broker.example:19092",
         ],
     )
     assert settings.endpoints == (
-        Endpoint("INSIDE", "", 9092, "PLAINTEXT"),
+        Endpoint("INSIDE", "0.0.0.0", 9092, "PLAINTEXT"),
         Endpoint("PLAINTEXT", "::1", 9093, "PLAINTEXT"),
     )
     assert settings.advertised_endpoints == (Endpoint("INSIDE", "broker.example", 19092, "PLAINTEXT"),)

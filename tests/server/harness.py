@@ -11,6 +11,7 @@ from tidelog.protocol.codec import decode, encode
 from tidelog.protocol.header import read_response_header, request_header
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tidelog.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -149,6 +150,11 @@ class Client:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
         response = await self.ask(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
         assert [result.error_code for result in response.topics] == [0], response
+
+    async def create_internal_topic(self, name: str) -> None:
+        """As brokers make it: somebody asks for it, and it has as many partitions as the settings say."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+        await self.ask(request, 9, MetadataResponse)
 
     async def produce(self, topic: str, *values: bytes, partition: int = 0, acks: int = -1) -> PartitionProduceResponse:
         response = await self.ask(produce_request(topic, batch_of(*values), partition, acks), 9, ProduceResponse)

@@ -438,6 +438,18 @@ def test_the_limits_of_connections_change_at_once() -> None:
     with_broker(scenario)
 
 
+def test_nobody_is_locked_out_by_a_changed_setting() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        for resource in (ALL_BROKERS, THIS_BROKER):
+            assert await change(client, resource, ("max.connections", SET, "0")) == InvalidRequest.code
+            assert await change(client, resource, ("max.connections.per.ip", SET, "0")) == InvalidRequest.code
+            assert await change(client, resource, ("num.replica.fetchers", SET, "100000")) == InvalidRequest.code
+            assert await change(client, resource, ("num.replica.fetchers", SET, "2")) == 0
+            assert await change(client, resource, ("num.replica.fetchers", DELETE, None)) == 0
+
+    with_broker(scenario)
+
+
 def test_limits_of_connections_that_were_changed_hold_after_a_restart() -> None:
     async def main() -> None:
         world = World()

@@ -194,3 +194,43 @@ def test_topics_and_their_settings_survive_a_restart() -> None:
             assert await client.values("t") == [b"small"]
 
     run_virtually(main())
+
+
+INTERNAL = ["__consumer_offsets", "__transaction_state", "__share_group_state"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nobody_creates_internal_topics_by_hand(version: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        for name in (*INTERNAL, "__cluster_metadata"):
+            for validate_only in (False, True):
+                (result,) = await create(client, topic(name), version=version, validate_only=validate_only)
+                assert (result.name, result.error_code) == (name, InvalidRequest.code)
+                assert result.error_message == f"Creation of internal topic {name} is prohibited."
+        results = await create(client, topic("__consumer_offsets"), topic("t"), topic("__cluster_metadata"))
+        assert {result.name: result.error_code for result in results} == {
+            "__consumer_offsets": InvalidRequest.code,
+            "t": 0,
+            "__cluster_metadata": InvalidRequest.code,
+        }
+        assert await topic_names(client) == ["t"]
+
+    with_broker(scenario)
+
+
+def test_an_internal_topic_that_is_there_already_exists() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_internal_topic("__consumer_offsets")
+        (result,) = await create(client, topic("__consumer_offsets"))
+        assert result.error_code == TopicAlreadyExists.code
+
+    with_broker(scenario)
+
+
+def test_asking_for_an_internal_topic_that_nobody_needs_does_not_create_it() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        for name in ("__share_group_state", "__cluster_metadata"):
+            await client.create_internal_topic(name)
+        assert await topic_names(client) == []
+
+    with_broker(scenario)

@@ -44,7 +44,7 @@ async def id_of(client: Client, name: str) -> Uuid:
 
 def test_the_topics_of_coordinators_stay() -> None:
     async def scenario(world: World, client: Client) -> None:
-        await client.create_topic("__consumer_offsets")
+        await client.create_internal_topic("__consumer_offsets")
         (result,) = await delete(client, "__consumer_offsets")
         assert result.error_code == InvalidTopic.code
         assert await topic_names(client) == ["__consumer_offsets"]

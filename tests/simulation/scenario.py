@@ -11,6 +11,7 @@ from unittest.mock import patch
 from tests.server.harness import batch_of, fetch_request, produce_request
 from tidelog.client.connection import ConnectionLost
 from tidelog.cluster.image import Partition as StoredPartition
+from tidelog.cluster.topic_names import is_internal
 from tidelog.cluster.znodes import decode_state, state_path
 from tidelog.controller.channels import _BrokerChannel
 from tidelog.errors import NotEnoughReplicas, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -29,6 +30,7 @@ from tidelog.protocol.structs import Request, Response
 from tidelog.replication.follower import PartitionFollower
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
+from tidelog.server.controller_link import CLIENT_ID_PREFIX
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.processes import run_simulation
 from tidelog.storage.log import Log
@@ -100,10 +102,24 @@ async def create_topic(
         ],
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-    (result,) = (await ask(cluster, cluster.running[0].broker_id, request, CreateTopicsResponse)).topics
+    if is_internal(name):
+        answer = await _create_as_broker(cluster, request)
+    else:
+        answer = await ask(cluster, cluster.running[0].broker_id, request, CreateTopicsResponse)
+    (result,) = answer.topics
     assert result.error_code == 0, result
     for index, place in enumerate(places):
         await wait_for(lambda index=index, place=place: _is_settled(cluster, name, index, place))  # type: ignore[misc]
+
+
+async def _create_as_broker(cluster: SimulatedCluster, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Topics of coordinators are made by brokers only: this one is laid out as the scenario needs it."""
+    controller = next(broker.broker_id for broker in cluster.running if broker._services.is_controller)
+    connection = await cluster.connect(controller, f"{CLIENT_ID_PREFIX}scenario")
+    try:
+        return await connection.ask(request, CreateTopicsResponse)
+    finally:
+        connection.close()
 
 
 def _is_settled(cluster: SimulatedCluster, name: str, index: int, place: Sequence[BrokerId]) -> bool:

@@ -126,7 +126,7 @@ def test_a_pattern_is_found_anywhere_in_the_name_and_may_find_nothing() -> None:
     async def scenario(orders: Orders) -> None:
         await orders.admin.create_topic("old-orders", partitions=1)
         await orders.admin.create_topic("payments", partitions=1)
-        await orders.admin.create_topic("__consumer_offsets", partitions=1)
+        await orders.client.create_internal_topic("__consumer_offsets")
 
         async def found(pattern: str) -> list[str]:
             topics = await resolve(orders.cluster, replace(OPTIONS, subscription=SubscribePattern(pattern)))

@@ -81,13 +81,21 @@ def _settle_memory() -> None:
     gc.freeze()
 
 
+def _reach(broker: "Broker") -> str:
+    names = broker.settings.listeners_without_host
+    if not names:
+        return ""
+    port = broker.listeners[0].port
+    return f"\nreachable from this machine only; for others: --set listeners={names[0]}://0.0.0.0:{port}"
+
+
 def _greeting(broker: "Broker") -> str:
     addresses = ", ".join(host_and_port(listener.host, listener.port) for listener in broker.listeners)
     address = broker.advertised_address
     python = shlex.quote(sys.executable)
     return f"""
 Tidelog {__version__}: broker {broker.broker_id} of cluster {broker.cluster_id}
-listening on {addresses}
+listening on {addresses}{_reach(broker)}
 data in {", ".join(broker.settings.log_directories)}
 
 Try it from another terminal, with kcat (apt install kcat):

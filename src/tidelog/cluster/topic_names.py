@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterable
 
-from tidelog.errors import InvalidTopic
+from tidelog.errors import InvalidRequest, InvalidTopic
 
 MAX_NAME_LENGTH = 249
 """With a dash and the number of a partition it must fit the 255 bytes of a directory name."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+METADATA_TOPIC = "__cluster_metadata"
+"""Of Kafka's own quorum. There is none here, and no other topic may pose as it."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -18,6 +21,10 @@ def check_topic_name(name: str) -> None:
     reason = _why_invalid(name)
     if reason is not None:
         raise InvalidTopic(f"Topic name is invalid: {reason}")
+
+
+def prohibited_creation(name: str) -> InvalidRequest:
+    return InvalidRequest(f"Creation of internal topic {name} is prohibited.")
 
 
 def is_internal(name: str) -> bool:

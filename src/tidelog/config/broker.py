@@ -5,7 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelog.config.coordinators import CoordinatorSettings
-from tidelog.config.listeners import Endpoint, parse_address, parse_listeners, parse_protocol_map
+from tidelog.config.listeners import (
+    EVERY_INTERFACE,
+    LOOPBACK,
+    Endpoint,
+    parse_address,
+    parse_listeners,
+    parse_protocol_map,
+)
 from tidelog.config.setting import INT_MAX, LONG_MAX, ConfigType, UpdateMode, setting
 from tidelog.config.topic import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
 
@@ -95,7 +102,9 @@ class BrokerSettings(CoordinatorSettings):
         default=None, doc="The addresses that clients are told, if they differ from `listeners`."
     )
     listeners: tuple[str, ...] = setting(
-        default=("PLAINTEXT://:9092",), doc="The addresses to listen on; an empty host is every interface."
+        default=("PLAINTEXT://:9092",),
+        doc="The addresses to listen on. Without a host it is the loopback interface, as nobody is authenticated (in"
+        " Kafka: every interface); the host 0.0.0.0 is every interface.",
     )
     log_cleaner_backoff_ms: int = setting(
         default=15_000,
@@ -395,12 +404,21 @@ class BrokerSettings(CoordinatorSettings):
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        return parse_listeners(self.listeners, parse_protocol_map(self.listener_security_protocol_map))
+        return tuple(found._replace(host=found.host or LOOPBACK) for found in self._parsed(self.listeners))
+
+    @property
+    def listeners_without_host(self) -> tuple[str, ...]:
+        """The names of those that listen on the loopback interface because nobody named another one."""
+        return tuple(found.listener_name for found in self._parsed(self.listeners) if not found.host)
 
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
         """Where a host is empty, the broker fills in its machine's name."""
-        listeners = self.listeners if self.advertised_listeners is None else self.advertised_listeners
+        if self.advertised_listeners is not None:
+            return self._parsed(self.advertised_listeners)
+        return tuple(found._replace(host="") if found.host in EVERY_INTERFACE else found for found in self.endpoints)
+
+    def _parsed(self, listeners: tuple[str, ...]) -> tuple[Endpoint, ...]:
         return parse_listeners(listeners, parse_protocol_map(self.listener_security_protocol_map))
 
     @property

@@ -1,4 +1,4 @@
-"""Names of Kafka's broker settings that have no effect here: a file that uses them gets a warning, not an error."""
+"""Names of Kafka's broker settings that have no effect here: a warning, or an error where `security.py` says so."""
 
 _NAMES = """
     allow.everyone.if.no.acl.found alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
@@ -114,9 +114,6 @@ _NAMES = """
 
 KNOWN_TO_KAFKA_ONLY = frozenset(_NAMES.split())
 """Settings of Apache Kafka 4.3 and of 3.9 in ZooKeeper mode; also everything that begins with `listener.name.`."""
-
-REFUSED = frozenset({"authorizer.class.name", "create.topic.policy.class.name", "alter.config.policy.class.name"})
-"""Ignoring these would leave a broker open that was meant to be guarded."""
 
 
 def is_known_to_kafka_only(name: str) -> bool:

@@ -14,8 +14,12 @@ PROTOCOL_NUMBERS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3
 """How messages between brokers name them."""
 
 
+LOOPBACK = "127.0.0.1"
+EVERY_INTERFACE = ("0.0.0.0", "::")
+
+
 class Endpoint(NamedTuple):
-    """An empty host is every interface of the machine."""
+    """An empty host: in `listeners` the loopback interface, in what a broker advertises its machine's name."""
 
     listener_name: str
     host: str
@@ -37,6 +41,10 @@ def parse_address(text: str) -> tuple[str, int]:
     if match is None or int(match["port"]) > 65535:
         raise BadValue(f"expected host:port, found {text!r}")
     return match["address"] or match["host"], int(match["port"])
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:

@@ -1,16 +1,16 @@
 """A broker's settings from a server.properties file and flags, with all mistakes reported at once."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from tidelog.config.broker import GENERATED_ID, BrokerSettings
-from tidelog.config.kafka_names import REFUSED, is_known_to_kafka_only
-from tidelog.config.listeners import parse_address
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.consistency import contradictions
+from tidelog.config.kafka_names import is_known_to_kafka_only
 from tidelog.config.nearest import nearest_name
 from tidelog.config.properties import parse_properties
-from tidelog.config.resolution import topic_defaults
+from tidelog.config.security import guards
 from tidelog.config.setting import BadValue, settings_of
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def load_broker_settings(path: str | None, overrides: Iterable[str] = ()) -> Bro
     originals = {name: found.value for name, found in known.items()}
     settings = BrokerSettings(**values, originals=originals)  # type: ignore[arg-type]
     settings = _without_controller_listeners(settings, given)
-    mistakes.extend(_place(known, name) + message for name, message in _contradictions(settings))
+    mistakes.extend(_place(known, name) + message for name, message in contradictions(settings))
     if mistakes:
         raise SettingsError(mistakes)
     return _with_one_id(settings)
@@ -79,7 +79,7 @@ def _only_known(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
             if found.name in known and known[found.name].place != "--set" and found.place != "--set":
                 logger.warning("setting given twice, the last one counts: %s name=%s", found.place, found.name)
             known[found.name] = found
-        elif found.name in REFUSED and found.value:
+        elif guards(found.name, found.value):
             mistakes.append(f"{found.place}: {found.name}: not supported; a broker without it would not be guarded")
         elif is_known_to_kafka_only(found.name):
             logger.warning("setting is known to Kafka, without effect here: %s name=%s", found.place, found.name)
@@ -129,15 +129,6 @@ def _without_controller_listeners(settings: BrokerSettings, given: list[Given]) 
     )
 
 
-def _contradictions(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
-    """Mistakes that no single setting can tell, each with the name of the setting to look at."""
-    for name, check in _CHECKS:
-        try:
-            check(settings)
-        except BadValue as error:
-            yield name, str(error)
-
-
 def _place(known: Mapping[str, Given], name: str) -> str:
     return f"{known[name].place}: {name}: " if name in known else f"{name}: "
 
@@ -145,112 +136,3 @@ def _place(known: Mapping[str, Given], name: str) -> str:
 def _with_one_id(settings: BrokerSettings) -> BrokerSettings:
     broker_id = settings.configured_broker_id
     return settings if broker_id is None else replace(settings, broker_id=broker_id, node_id=broker_id)
-
-
-def _check_ids(settings: BrokerSettings) -> None:
-    if GENERATED_ID not in (settings.broker_id, settings.node_id) and settings.broker_id != settings.node_id:
-        raise BadValue(f"broker.id is {settings.broker_id}, but node.id, which means the same, is {settings.node_id}")
-
-
-def _check_log_directories(settings: BrokerSettings) -> None:
-    if not settings.log_directories:
-        raise BadValue("at least one log directory must be given")
-
-
-def _check_retention(settings: BrokerSettings) -> None:
-    if topic_defaults(settings).retention_ms == 0:
-        raise BadValue("must be unlimited (-1) or at least 1")
-
-
-def _check_roll(settings: BrokerSettings) -> None:
-    if topic_defaults(settings).segment_ms < 1:
-        raise BadValue("must be at least 1")
-
-
-def _check_roll_jitter(settings: BrokerSettings) -> None:
-    if topic_defaults(settings).segment_jitter_ms < 0:
-        raise BadValue("must be at least 0")
-
-
-def _check_queued_bytes(settings: BrokerSettings) -> None:
-    if 0 < settings.queued_max_request_bytes < settings.socket_request_max_bytes:
-        raise BadValue("must be at least socket.request.max.bytes, or the largest request could never be read")
-
-
-def _check_lease(settings: BrokerSettings) -> None:
-    if settings.broker_heartbeat_interval_ms >= settings.broker_session_timeout_ms:
-        raise BadValue("must be less than broker.session.timeout.ms, or the broker would lose its session")
-
-
-def _check_listeners(settings: BrokerSettings) -> None:
-    if not settings.endpoints:
-        raise BadValue("at least one listener must be given")
-
-
-def _check_advertised_listeners(settings: BrokerSettings) -> None:
-    advertised = settings.advertised_listeners
-    if advertised is None:
-        return
-    if any(endpoint.host in ("0.0.0.0", "::") for endpoint in settings.advertised_endpoints):
-        raise BadValue("clients cannot connect to the address of all interfaces; name the machine")
-    names = {text.partition(":")[0].upper() for text in settings.listeners}
-    unknown = [
-        endpoint.listener_name for endpoint in settings.advertised_endpoints if endpoint.listener_name not in names
-    ]
-    if unknown:
-        raise BadValue(f"{', '.join(unknown)} is not among the listeners")
-
-
-def _check_inter_broker_listener(settings: BrokerSettings) -> None:
-    name = settings.inter_broker_listener_name
-    if name is not None and name.upper() not in {endpoint.listener_name for endpoint in settings.advertised_endpoints}:
-        raise BadValue(f"{name} is not among the listeners that this broker advertises")
-
-
-def _check_metrics_listener(settings: BrokerSettings) -> None:
-    if settings.metrics_listener:
-        parse_address(settings.metrics_listener)
-
-
-def _check_group_sessions(settings: BrokerSettings) -> None:
-    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
-        raise BadValue("must not be less than group.min.session.timeout.ms")
-
-
-def _check_consumer_sessions(settings: BrokerSettings) -> None:
-    shortest, longest = settings.group_consumer_min_session_timeout_ms, settings.group_consumer_max_session_timeout_ms
-    if not shortest <= settings.group_consumer_session_timeout_ms <= longest:
-        raise BadValue(f"must lie between the shortest and the longest allowed, {shortest} and {longest}")
-
-
-def _check_consumer_heartbeats(settings: BrokerSettings) -> None:
-    shortest = settings.group_consumer_min_heartbeat_interval_ms
-    longest = settings.group_consumer_max_heartbeat_interval_ms
-    if not shortest <= settings.group_consumer_heartbeat_interval_ms <= longest:
-        raise BadValue(f"must lie between the shortest and the longest allowed, {shortest} and {longest}")
-    if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
-        raise BadValue("must be less than group.consumer.session.timeout.ms, or members would lose their sessions")
-
-
-def _check_assignors(settings: BrokerSettings) -> None:
-    if not settings.group_consumer_assignors:
-        raise BadValue("at least one assignor must be given")
-
-
-_CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
-    ("node.id", _check_ids),
-    ("log.dirs", _check_log_directories),
-    ("log.retention.ms", _check_retention),
-    ("log.roll.ms", _check_roll),
-    ("log.roll.jitter.ms", _check_roll_jitter),
-    ("queued.max.request.bytes", _check_queued_bytes),
-    ("broker.heartbeat.interval.ms", _check_lease),
-    ("listeners", _check_listeners),
-    ("advertised.listeners", _check_advertised_listeners),
-    ("inter.broker.listener.name", _check_inter_broker_listener),
-    ("metrics.listener", _check_metrics_listener),
-    ("group.max.session.timeout.ms", _check_group_sessions),
-    ("group.consumer.session.timeout.ms", _check_consumer_sessions),
-    ("group.consumer.heartbeat.interval.ms", _check_consumer_heartbeats),
-    ("group.consumer.assignors", _check_assignors),
-)

@@ -122,7 +122,10 @@ def validate_group_settings(broker: CoordinatorSettings, overrides: Mapping[str,
 
 
 def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_broker: bool) -> None:
-    """Whether AlterConfigs may store this for a broker, or for all; InvalidRequest if not, as Kafka answers."""
+    """Whether AlterConfigs may store this for a broker, or for all; InvalidRequest if not, as Kafka answers.
+
+    What the broker's other settings have to say is up to `dynamic_changes`.
+    """
     declared = settings_of(BrokerSettings)
     _refuse(
         (name for name in overrides if name in declared and declared[name].update is UpdateMode.READ_ONLY),

@@ -11,6 +11,7 @@ from tidelog.cluster import znodes
 from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.dynamic_changes import check_dynamic_change
 from tidelog.config.group import ConsumerGroupSettings
 from tidelog.config.resolution import (
     topic_defaults,
@@ -117,7 +118,7 @@ class ConfigAdministration:
             node = await self._store.exists(path)
             current = {} if node is None else znodes.decode_config(node.data, path)
             configs = changed_configs(change, current)
-            self._validate(change, configs)
+            self._validate(change, configs, current)
             if validate_only or await self._write(change, entity, configs, node):
                 return configs
         raise RequestTimedOut(f"the settings of {entity} kept changing")
@@ -141,13 +142,16 @@ class ConfigAdministration:
             return f"groups/{znodes.group_node_name(change.resource_name)}"
         raise InvalidRequest(f"Unknown resource type {change.resource_type}")
 
-    def _validate(self, change: ConfigChange, configs: Mapping[str, str]) -> None:
+    def _validate(self, change: ConfigChange, configs: Mapping[str, str], stored: Mapping[str, str]) -> None:
         if change.resource_type == ResourceType.TOPIC:
             validated_topic_settings(topic_defaults(self._settings()), configs)
         elif change.resource_type == ResourceType.GROUP:
             validate_group_settings(self._settings(), configs)
         else:
-            validate_dynamic_broker_configs(configs, for_one_broker=bool(change.resource_name))
+            for_one_broker = bool(change.resource_name)
+            validate_dynamic_broker_configs(configs, for_one_broker=for_one_broker)
+            changed = {name: value for name, value in configs.items() if stored.get(name) != value}
+            check_dynamic_change(self._settings(), changed, for_one_broker=for_one_broker)
 
     async def _write(self, change: ConfigChange, entity: str, configs: Mapping[str, str], node: Node | None) -> bool:
         """False if somebody else changed the settings, or deleted the topic, meanwhile."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tidelog.cluster.image import ClusterImage, Partition, Topic
 from tidelog.cluster.placement import place_replicas, random_start, start_after
-from tidelog.cluster.topic_names import check_topic_name, colliding_topics
+from tidelog.cluster.topic_names import METADATA_TOPIC, check_topic_name, colliding_topics, prohibited_creation
 from tidelog.config.resolution import validated_topic_settings
 from tidelog.config.topic import TopicSettings
 from tidelog.controller.elections import NO_STATE_VERSION
@@ -107,6 +107,8 @@ def unled(index: int, replicas: tuple[BrokerId, ...]) -> Partition:
 
 def _check_name(name: str, image: ClusterImage) -> None:
     check_topic_name(name)
+    if name == METADATA_TOPIC:
+        raise prohibited_creation(name)
     if name in image.topics:
         raise TopicAlreadyExists(f"Topic '{name}' already exists.")
     collisions = colliding_topics(name, image.topics)

@@ -233,7 +233,7 @@ class Broker:
             return await self._seams.network.listen(endpoint.host, endpoint.port, accept)
         except OSError as error:
             raise CannotStart(
-                f"cannot listen on {endpoint.host or '*'}:{endpoint.port}: {error.strerror or error};"
+                f"cannot listen on {endpoint.host}:{endpoint.port}: {error.strerror or error};"
                 " choose another address with --set listeners=PLAINTEXT://HOST:PORT"
             ) from error
 

@@ -16,13 +16,18 @@ GRACE_S = 1.0
 """How much longer than the controller itself to wait for its answer, and then for this broker to hear of the result."""
 
 
+def is_from_broker(client_id: str | None) -> bool:
+    """Whether another broker passes a request on."""
+    return client_id is not None and client_id.startswith(CLIENT_ID_PREFIX)
+
+
 async def forward_unless_controller(
     services: Services, client_id: str | None, request: Request, answer_type: type[ResponseT], timeout_ms: int
 ) -> ResponseT | None:
     """The controller's answer; None if this broker is the controller. Raises NotController, RequestTimedOut."""
     if services.is_controller:
         return None
-    if client_id is not None and client_id.startswith(CLIENT_ID_PREFIX):
+    if is_from_broker(client_id):
         raise NotController("this broker is no longer the controller")
     return await services.controller_link.ask(request, answer_type, max(timeout_ms, 0) / 1000 + GRACE_S)
 

@@ -38,6 +38,9 @@ from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+MIN_BACKOFF_MS = 10
+"""Whatever the setting says: the event loop is shared with everybody."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -138,7 +141,7 @@ class Cleaner:
         self.backoff_ms = backoff_ms
         while True:
             if not await self.clean_once():
-                await asyncio.sleep(self.backoff_ms / 1000)
+                await asyncio.sleep(max(self.backoff_ms, MIN_BACKOFF_MS) / 1000)
 
     async def clean_once(self) -> bool:
         """Clean the log with the largest dirty part; False if none is worth it, or if it has to wait."""

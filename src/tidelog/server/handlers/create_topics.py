@@ -1,5 +1,6 @@
 """CreateTopics: make topics, with defaults where the client leaves the choice to the cluster."""
 
+from tidelog.cluster.topic_names import is_internal, prohibited_creation
 from tidelog.config.resolution import describe_topic
 from tidelog.controller.topic_rules import NewTopic
 from tidelog.controller.topics import TopicOutcome
@@ -12,12 +13,30 @@ from tidelog.protocol.messages.create_topics import (
 )
 from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
-from tidelog.server.forwarding import forward_unless_controller, has_leaders, let_it_be_seen, wait_until_seen
+from tidelog.server.forwarding import (
+    forward_unless_controller,
+    has_leaders,
+    is_from_broker,
+    let_it_be_seen,
+    wait_until_seen,
+)
 from tidelog.server.services import Services
 
 
 async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
-    return await create_topics(request, call.services, call.client_id)
+    """Topics of coordinators are made by brokers, as the coordinators need them, and never by hand."""
+    if is_from_broker(call.client_id):
+        return await create_topics(request, call.services, call.client_id)
+    existing = call.services.cluster.image.topics
+    prohibited = {topic.name for topic in request.topics if is_internal(topic.name) and topic.name not in existing}
+    if not prohibited:
+        return await create_topics(request, call.services, call.client_id)
+    request.topics = [topic for topic in request.topics if topic.name not in prohibited]
+    answer = CreateTopicsResponse()
+    if request.topics:
+        answer = await create_topics(request, call.services, call.client_id)
+    answer.topics += [_refused(name, prohibited_creation(name)) for name in sorted(prohibited)]
+    return answer
 
 
 async def create_topics(

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 
 from tidelog.cluster.image import ClusterImage, Topic
-from tidelog.cluster.topic_names import check_topic_name, is_internal
+from tidelog.cluster.topic_names import METADATA_TOPIC, check_topic_name, is_internal
 from tidelog.errors import (
     ERRORS_BY_CODE,
     NO_ERROR,
@@ -110,14 +110,23 @@ async def _create_missing(names: Iterable[str], call: Call, *, may_create: bool)
     missing, failures = _missing(names, call.services.cluster.image)
     if not may_create or not call.services.settings.auto_create_topics_enable:
         return failures | {name: UnknownTopicOrPartition() for name in missing}
-    if missing:
-        topics = [_creatable(name, call) for name in missing]
+    unfounded = [name for name in missing if not _may_be_created(name, call)]
+    failures |= {name: UnknownTopicOrPartition() for name in unfounded}
+    topics = [_creatable(name, call) for name in missing if name not in unfounded]
+    if topics:
         request = CreateTopicsRequest(topics=topics, timeout_ms=AUTO_CREATION_TIMEOUT_MS)
         for result in (await create_topics(request, call.services, call.client_id)).topics:
             error = ERRORS_BY_CODE.get(result.error_code, UnknownServerError)(result.error_message or "")
             if result.error_code != NO_ERROR and not _may_exist_soon(error):
                 failures[result.name] = error
     return failures
+
+
+def _may_be_created(name: str, call: Call) -> bool:
+    """An internal topic is made as coordinators need it, or not at all."""
+    if name == METADATA_TOPIC:
+        return False
+    return not is_internal(name) or call.services.internal_topics.wanted(name) is not None
 
 
 def _creatable(name: str, call: Call) -> CreatableTopic:

@@ -1,0 +1,147 @@
+"""Checks of a broker's settings against each other."""
+
+from collections.abc import Callable, Iterator
+
+from tidelog.config.broker import GENERATED_ID, BrokerSettings
+from tidelog.config.listeners import EVERY_INTERFACE, is_loopback, parse_address
+from tidelog.config.resolution import topic_defaults
+from tidelog.config.setting import BadValue
+
+MIN_DEDUPE_BUFFER_BYTES = 1 << 20
+"""Of Kafka, for each thread of the cleaner; here there is one."""
+
+
+def contradictions(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
+    """Mistakes that no single setting can tell, each with the name of the setting to look at."""
+    for name, check in _CHECKS:
+        try:
+            check(settings)
+        except BadValue as error:
+            yield name, str(error)
+
+
+def _check_ids(settings: BrokerSettings) -> None:
+    if GENERATED_ID not in (settings.broker_id, settings.node_id) and settings.broker_id != settings.node_id:
+        raise BadValue(f"broker.id is {settings.broker_id}, but node.id, which means the same, is {settings.node_id}")
+
+
+def _check_log_directories(settings: BrokerSettings) -> None:
+    if not settings.log_directories:
+        raise BadValue("at least one log directory must be given")
+
+
+def _check_retention(settings: BrokerSettings) -> None:
+    if topic_defaults(settings).retention_ms == 0:
+        raise BadValue("must be unlimited (-1) or at least 1")
+
+
+def _check_roll(settings: BrokerSettings) -> None:
+    if topic_defaults(settings).segment_ms < 1:
+        raise BadValue("must be at least 1")
+
+
+def _check_roll_jitter(settings: BrokerSettings) -> None:
+    if topic_defaults(settings).segment_jitter_ms < 0:
+        raise BadValue("must be at least 0")
+
+
+def _check_queued_bytes(settings: BrokerSettings) -> None:
+    if 0 < settings.queued_max_request_bytes < settings.socket_request_max_bytes:
+        raise BadValue("must be at least socket.request.max.bytes, or the largest request could never be read")
+
+
+def _check_lease(settings: BrokerSettings) -> None:
+    if settings.broker_heartbeat_interval_ms >= settings.broker_session_timeout_ms:
+        raise BadValue("must be less than broker.session.timeout.ms, or the broker would lose its session")
+
+
+def _check_connections_per_ip(settings: BrokerSettings) -> None:
+    if settings.max_connections_per_ip == 0:
+        raise BadValue("can be set to zero only if max.connections.per.ip.overrides is set, which is not supported")
+
+
+def _check_cleaner_memory(settings: BrokerSettings) -> None:
+    if settings.log_cleaner_dedupe_buffer_size <= MIN_DEDUPE_BUFFER_BYTES:
+        raise BadValue(f"must be more than {MIN_DEDUPE_BUFFER_BYTES}")
+
+
+def _check_listeners(settings: BrokerSettings) -> None:
+    if not settings.endpoints:
+        raise BadValue("at least one listener must be given")
+
+
+def _check_advertised_listeners(settings: BrokerSettings) -> None:
+    advertised = settings.advertised_listeners
+    if advertised is None:
+        return
+    if any(endpoint.host in EVERY_INTERFACE for endpoint in settings.advertised_endpoints):
+        raise BadValue("clients cannot connect to the address of all interfaces; name the machine")
+    names = {text.partition(":")[0].upper() for text in settings.listeners}
+    unknown = [
+        endpoint.listener_name for endpoint in settings.advertised_endpoints if endpoint.listener_name not in names
+    ]
+    if unknown:
+        raise BadValue(f"{', '.join(unknown)} is not among the listeners")
+    for name, host, *_ in settings.advertised_endpoints:
+        if name in settings.listeners_without_host and not is_loopback(host):
+            raise BadValue(
+                f"{host or 'the machine'} cannot be reached by others: listener {name} has no host and listens on the"
+                f" loopback interface only; for every interface write listeners={name}://0.0.0.0:PORT"
+            )
+
+
+def _check_inter_broker_listener(settings: BrokerSettings) -> None:
+    name = settings.inter_broker_listener_name
+    if name is not None and name.upper() not in {endpoint.listener_name for endpoint in settings.advertised_endpoints}:
+        raise BadValue(f"{name} is not among the listeners that this broker advertises")
+
+
+def _check_metrics_listener(settings: BrokerSettings) -> None:
+    if settings.metrics_listener:
+        parse_address(settings.metrics_listener)
+
+
+def _check_group_sessions(settings: BrokerSettings) -> None:
+    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
+        raise BadValue("must not be less than group.min.session.timeout.ms")
+
+
+def _check_consumer_sessions(settings: BrokerSettings) -> None:
+    shortest, longest = settings.group_consumer_min_session_timeout_ms, settings.group_consumer_max_session_timeout_ms
+    if not shortest <= settings.group_consumer_session_timeout_ms <= longest:
+        raise BadValue(f"must lie between the shortest and the longest allowed, {shortest} and {longest}")
+
+
+def _check_consumer_heartbeats(settings: BrokerSettings) -> None:
+    shortest = settings.group_consumer_min_heartbeat_interval_ms
+    longest = settings.group_consumer_max_heartbeat_interval_ms
+    if not shortest <= settings.group_consumer_heartbeat_interval_ms <= longest:
+        raise BadValue(f"must lie between the shortest and the longest allowed, {shortest} and {longest}")
+    if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
+        raise BadValue("must be less than group.consumer.session.timeout.ms, or members would lose their sessions")
+
+
+def _check_assignors(settings: BrokerSettings) -> None:
+    if not settings.group_consumer_assignors:
+        raise BadValue("at least one assignor must be given")
+
+
+_CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
+    ("node.id", _check_ids),
+    ("log.dirs", _check_log_directories),
+    ("log.retention.ms", _check_retention),
+    ("log.roll.ms", _check_roll),
+    ("log.roll.jitter.ms", _check_roll_jitter),
+    ("log.cleaner.dedupe.buffer.size", _check_cleaner_memory),
+    ("max.connections.per.ip", _check_connections_per_ip),
+    ("queued.max.request.bytes", _check_queued_bytes),
+    ("broker.heartbeat.interval.ms", _check_lease),
+    ("listeners", _check_listeners),
+    ("advertised.listeners", _check_advertised_listeners),
+    ("inter.broker.listener.name", _check_inter_broker_listener),
+    ("metrics.listener", _check_metrics_listener),
+    ("group.max.session.timeout.ms", _check_group_sessions),
+    ("group.consumer.session.timeout.ms", _check_consumer_sessions),
+    ("group.consumer.heartbeat.interval.ms", _check_consumer_heartbeats),
+    ("group.consumer.assignors", _check_assignors),
+)

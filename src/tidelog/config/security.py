@@ -1,0 +1,43 @@
+"""Security settings of Kafka, which Tidelog does not have: a broker that is told to guard something must not start."""
+
+from collections.abc import Mapping
+
+GUARDING_PREFIXES = (
+    "ssl.",
+    "sasl.",
+    "security.",
+    "listener.name.",
+    "delegation.token.",
+    "password.encoder.",
+    "zookeeper.ssl.",
+)
+GUARDING_NAMES = frozenset(
+    {
+        "allow.everyone.if.no.acl.found",
+        "alter.config.policy.class.name",
+        "authorizer.class.name",
+        "connections.max.reauth.ms",
+        "create.topic.policy.class.name",
+        "principal.builder.class",
+        "super.users",
+        "zookeeper.set.acl",
+    }
+)
+HARMLESS_VALUES: Mapping[str, frozenset[str]] = {
+    "allow.everyone.if.no.acl.found": frozenset({"true"}),
+    "connections.max.reauth.ms": frozenset({"0"}),
+    "security.inter.broker.protocol": frozenset({"plaintext"}),
+    "ssl.client.auth": frozenset({"none"}),
+    "zookeeper.set.acl": frozenset({"false"}),
+    "zookeeper.ssl.client.enable": frozenset({"false"}),
+    "zookeeper.ssl.crl.enable": frozenset({"false"}),
+    "zookeeper.ssl.ocsp.enable": frozenset({"false"}),
+}
+"""What asks for no more than a broker without any guard gives. Case does not matter."""
+
+
+def guards(name: str, value: str) -> bool:
+    """Whether the setting would guard an Apache Kafka broker, which it cannot do here."""
+    if not value or value.lower() in HARMLESS_VALUES.get(name, ()):
+        return False
+    return name in GUARDING_NAMES or name.startswith(GUARDING_PREFIXES)

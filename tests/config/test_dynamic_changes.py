@@ -1,0 +1,60 @@
+"""Changes of broker settings while it runs, bounded by what it runs with, as Apache Kafka 4.3.1 bounds them."""
+
+import pytest
+
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.dynamic_changes import check_dynamic_change
+from tidelog.errors import InvalidConfig, InvalidRequest
+
+RUNNING = BrokerSettings(num_replica_fetchers=4)
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        {"max.connections": "1"},
+        {"max.connections.per.ip": "1"},
+        {"num.replica.fetchers": "2"},
+        {"num.replica.fetchers": "8"},
+        {"min.insync.replicas": "2"},
+        {"log.cleaner.dedupe.buffer.size": "1048577"},
+        {"log.retention.ms": "-1"},
+        {"log.roll.ms": "1"},
+        {},
+    ],
+)
+def test_a_change_within_bounds_passes(allowed: dict[str, str]) -> None:
+    check_dynamic_change(RUNNING, allowed, for_one_broker=False)
+
+
+@pytest.mark.parametrize(
+    ("refused", "message"),
+    [
+        ({"max.connections": "0"}, "Invalid max.connections 0"),
+        ({"max.connections.per.ip": "0"}, "can be set to zero only if max.connections.per.ip.overrides is set"),
+        ({"num.replica.fetchers": "1"}, "value should be at least half the current value 4"),
+        ({"num.replica.fetchers": "9"}, "value should not be greater than double the current value 4"),
+        ({"num.replica.fetchers": "100000"}, "value should not be greater than double the current value 4"),
+        ({"log.cleaner.dedupe.buffer.size": "1048576"}, "must be more than 1048576"),
+        ({"log.cleaner.dedupe.buffer.size": "-1"}, "must be more than 1048576"),
+        ({"log.retention.ms": "0"}, "must be unlimited"),
+        ({"log.roll.ms": "0"}, "must be at least 1"),
+        ({"log.roll.jitter.ms": "-1"}, "must be at least 0"),
+    ],
+)
+def test_a_change_that_would_lock_clients_out_or_stop_the_broker_is_refused(
+    refused: dict[str, str], message: str
+) -> None:
+    for for_one_broker in (True, False):
+        with pytest.raises(InvalidRequest, match=message):
+            check_dynamic_change(RUNNING, refused, for_one_broker=for_one_broker)
+
+
+def test_min_isr_is_the_same_for_all_brokers() -> None:
+    with pytest.raises(InvalidConfig, match="Broker-level"):
+        check_dynamic_change(RUNNING, {"min.insync.replicas": "2"}, for_one_broker=True)
+
+
+def test_what_was_wrong_before_does_not_stop_a_change_of_something_else() -> None:
+    running = BrokerSettings(max_connections=0, log_roll_ms=0)
+    check_dynamic_change(running, {"message.max.bytes": "5000"}, for_one_broker=False)
