@@ -10,12 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compat.answers import classic_groups, consumer_groups, coordinators, extremes, offsets, readers, transactions
+from compat.answers import (
+    classic_groups,
+    consumer_groups,
+    coordinators,
+    extremes,
+    limits,
+    offsets,
+    readers,
+    transactions,
+)
 from compat.answers.conversation import CHAPTERS, Conversation, differences
 from tests.clients.broker import TidelogProcess
 from tools.apache_kafka import KAFKA_4, ApacheKafka
 
-CHAPTER_MODULES = (coordinators, classic_groups, offsets, consumer_groups, transactions, readers, extremes)
+CHAPTER_MODULES = (coordinators, classic_groups, offsets, consumer_groups, transactions, readers, extremes, limits)
 """Importing them fills the table of chapters."""
 
 SETTINGS = {
@@ -39,6 +48,7 @@ AT_ONCE = {"group.consumer.assignment.interval.ms": "0", "group.consumer.assigno
 
 ASSIGNED = "which partitions a member gets is up to the assignor, which goes through members in an order of its own"
 INTERNAL = "Tidelog keeps transactions of clients out of internal topics; Kafka first adds the partition, then refuses"
+BY_HAND = "Tidelog lets nobody but brokers create internal topics; Kafka forbids one of them only"
 KNOWN: Mapping[str, str] = {
     "a heartbeat of the new protocol to a rebalancing group": ASSIGNED,
     "a classic group seen as a consumer group": ASSIGNED,
@@ -46,6 +56,8 @@ KNOWN: Mapping[str, str] = {
     "produce to a topic of the broker's own, v8": INTERNAL,
     "produce to a topic of the broker's own, v11": INTERNAL,
     "what it is with records, v12": INTERNAL,
+    "create __share_group_state, v2": BY_HAND,
+    "create __share_group_state, v7": BY_HAND,
 }
 """Questions to which the answers differ on purpose, with the reason."""
 

@@ -1,0 +1,81 @@
+"""What a broker does not let clients do: make internal topics, lock others out by a setting, pose as a producer."""
+
+import time
+
+from compat.answers.conversation import Conversation, chapter
+from compat.answers.coordinators import GROUP, find_coordinators
+from compat.answers.requests import create_topic
+from compat.answers.writers import TIMEOUT_MS, prepare
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.setting import ConfigType, Setting, UpdateMode, settings_of
+from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tidelog.protocol.records import Record, build_batch
+
+BROKER = 4
+BROKER_ID = "1"
+LAST_EPOCH = 32_767
+VALUES = {
+    ConfigType.BOOLEAN: ("true", "x"),
+    ConfigType.STRING: ("", "x"),
+    ConfigType.LIST: ("", "x"),
+    ConfigType.DOUBLE: ("-1", "0", "1", "2"),
+    ConfigType.INT: (str(-(2**31)), "-2", "-1", "0", "1", "2", "3", "100000", str(2**31 - 1)),
+    ConfigType.LONG: (str(-(2**63)), "-2", "-1", "0", "1", "1048576", "1048577", str(2**63 - 1)),
+}
+
+
+@chapter("names of internal topics")
+def internal_topics(talk: Conversation) -> None:
+    find_coordinators(talk, GROUP, "somebody")
+    for name in ("__cluster_metadata", "__consumer_offsets", "__share_group_state"):
+        for version in (2, 7):
+            wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+            request = CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=True)
+            talk.ask(f"create {name}, v{version}", request, version)
+
+
+def _dynamic_settings() -> list[Setting]:
+    return [known for known in settings_of(BrokerSettings).values() if known.update is not UpdateMode.READ_ONLY]
+
+
+@chapter("settings that change while a broker runs, at their limits")
+def dynamic_settings(talk: Conversation) -> None:
+    for known in _dynamic_settings():
+        for value in VALUES[known.type]:
+            for resource in ("", BROKER_ID):
+                change = AlterableConfig(name=known.name, config_operation=0, value=value)
+                wanted = AlterConfigsResource(resource_type=BROKER, resource_name=resource, configs=[change])
+                request = IncrementalAlterConfigsRequest(resources=[wanted], validate_only=True)
+                talk.ask(f"{known.name}={value!r} for broker {resource!r}", request, 1)
+
+
+@chapter("producer ids of strangers")
+def strangers(talk: Conversation) -> None:
+    """An epoch is believed if its first sequence is 0, whoever sends it; anything else changes nothing."""
+    prepare(talk)
+    topic, _ = create_topic(talk, "topic")
+    for epoch in (1, LAST_EPOCH - 1, LAST_EPOCH):
+        for sequence in (-1, 0, 1, 2, 5):
+            request = InitProducerIdRequest(None, TIMEOUT_MS)
+            owner = talk.ask_quietly(request, 5, InitProducerIdResponse).producer_id
+            story = f"epoch {epoch}, sequence {sequence}"
+            for number in range(2):
+                talk.ask(f"{story}: the owner's batch {number}", _produce(topic, owner, 0, number), 9)
+            talk.ask(f"{story}: the stranger's batch", _produce(topic, owner, epoch, sequence), 9)
+            talk.ask(f"{story}: the owner goes on", _produce(topic, owner, 0, 2), 9)
+            talk.ask(f"{story}: the owner repeats itself", _produce(topic, owner, 0, 1), 9)
+            talk.ask(f"{story}: the stranger goes on", _produce(topic, owner, epoch, sequence + 1), 9)
+
+
+def _produce(topic: str, producer_id: int, epoch: int, sequence: int) -> ProduceRequest:
+    record = Record(0, int(time.time() * 1000), None, b"value")
+    batch = build_batch([record], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, memoryview(batch))])
+    return ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data])
