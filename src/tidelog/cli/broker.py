@@ -19,10 +19,15 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         choices=["debug", "info", "warning", "error"],
         help="how much to tell on standard error (info)",
     )
+    parser.add_argument(
+        "--log-file",
+        metavar="FILE",
+        help="write to this file instead of standard error; it rotates at 10 MiB, and three older ones are kept",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from tidelog.cli.broker_process import run_broker
 
-    return run_broker(options.config, options.overrides, options.log_level)
+    return run_broker(options.config, options.overrides, options.log_level, options.log_file)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog import __version__
 from tidelog.cli.log_lines import LogLines
+from tidelog.cli.rotating_log import RotatingLog
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import host_and_port
 from tidelog.config.loading import SettingsError, load_broker_settings
@@ -25,9 +26,13 @@ GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
 """Requests make no reference cycles: looking for some on every few hundred of them only costs time."""
 
 
-def run_broker(config: str | None, overrides: Sequence[str], log_level: str) -> int:
+def run_broker(config: str | None, overrides: Sequence[str], log_level: str, log_file: str | None = None) -> int:
     gc.disable()
-    handler = logging.StreamHandler(sys.stderr)
+    try:
+        handler = logging.StreamHandler(sys.stderr) if log_file is None else RotatingLog(log_file)
+    except OSError as error:
+        print(f"tidelog broker: cannot write to {log_file}: {error.strerror}", file=sys.stderr)
+        return 1
     handler.setFormatter(LogLines(LOG_FORMAT))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:

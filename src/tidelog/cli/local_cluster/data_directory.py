@@ -150,7 +150,8 @@ class DataDirectory:
         else:
             own["coordination.store"] = str(self.coordination_store)
         flags = [part for name, value in own.items() for part in ("--set", f"{name}={value}")]
-        return ["-m", "tidelog", "broker", "--config", str(self.settings_file), *flags]
+        log = ["--log-file", str(self.log_file(broker_id))]
+        return ["-m", "tidelog", "broker", "--config", str(self.settings_file), *log, *flags]
 
     # -- the processes
 

@@ -9,6 +9,7 @@ from tidelog.cli.local_cluster.foreground import EndOfWatch, new_connections, st
 from tidelog.cli.local_cluster.looking import look_at_local_cluster
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.supervisor import Supervisor
+from tidelog.cli.rotating_log import RotatingLog
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +31,9 @@ async def keep_up(data: DataDirectory, plan: Plan) -> None:
 
 
 def main(path: str) -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
     data = DataDirectory(path)
+    handlers = [RotatingLog(str(data.supervisor_log))]
+    logging.basicConfig(handlers=handlers, level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
     with data.supervision(restart=True):
         asyncio.run(keep_up(data, data.require_plan()))
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidelog.cli import rotating_log
 from tidelog.runtime.process_identity import ProcessIdentity, is_running, state_and_start
 
 POLL_S = 0.01
-LARGEST_LOG_BYTES = 20 * 1024 * 1024
 
 
 def wait_until_gone(identity: ProcessIdentity, timeout_s: float) -> bool:
@@ -58,8 +58,9 @@ def _is_passed_on(descriptor: int) -> bool:
 
 
 def _rotate(log_file: Path) -> None:
-    if log_file.exists() and log_file.stat().st_size > LARGEST_LOG_BYTES:
-        log_file.replace(log_file.with_name(log_file.name + ".1"))
+    """For a process that does not rotate its log by itself, or was killed before it could."""
+    if log_file.exists() and log_file.stat().st_size > rotating_log.MAX_BYTES:
+        rotating_log.put_aside(str(log_file))
 
 
 def reap() -> dict[int, int]:
