@@ -397,7 +397,8 @@ class Broker:
         """Take a new connection, or turn it away."""
         refusal = self._registry.refusal(channel.peer_host)
         if refusal is not None:
-            log.warning("connection refused peer=%s reason=%s", channel.peer_host, refusal)
+            if self._registry.complaints.may_tell(channel.peer_host):
+                log.warning("connection refused peer=%s reason=%s", channel.peer_host, refusal)
             return None
         connection = Connection(channel, self._dispatcher, self._registry, listener_name)
         self._registry.add(connection)

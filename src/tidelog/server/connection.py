@@ -16,6 +16,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.errors import MalformedMessage, UnknownApi
 from tidelog.protocol.structs import Response
 from tidelog.runtime.network import Channel, FramePart
+from tidelog.server.complaints import Complaints
 from tidelog.server.dispatch import Call, Dispatcher, Route, UnsupportedRequest
 from tidelog.server.outcome import Deferred, Outcome
 
@@ -64,10 +65,12 @@ class Connection:
             route, call, outcome = self._dispatcher.start(frame, self)
             self._take_outcome(outcome, route, call)
         except (MalformedMessage, UnknownApi, UnsupportedRequest) as error:
-            log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
+            if self._may_complain():
+                log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
             self.channel.close(str(error))
         except Exception:
-            log.exception("connection closed: the broker failed on a request peer=%s", self.peer)
+            if self._may_complain():
+                log.exception("connection closed: the broker failed on a request peer=%s", self.peer)
             self.channel.close("the broker failed on a request")
 
     def on_frames_done(self) -> None:
@@ -89,6 +92,9 @@ class Connection:
     @property
     def peer(self) -> str:
         return f"{self.channel.peer_host}:{self.channel.peer_port}"
+
+    def _may_complain(self) -> bool:
+        return self._registry.complaints.may_tell(self.channel.peer_host)
 
     # -- answers
 
@@ -125,7 +131,8 @@ class Connection:
         try:
             response = await outcome
         except Exception:
-            log.exception("connection closed: the broker failed on a request api=%s peer=%s", route.name, self.peer)
+            if self._may_complain():
+                log.exception("connection closed: the broker failed on a request api=%s peer=%s", route.name, self.peer)
             self.channel.close("the broker failed on a request")
             return
         self._answer(pending, route, call, response)
@@ -135,7 +142,8 @@ class Connection:
             pending.parts = None if response is None else route.encode(response, call)
         except Exception:
             # Whoever gives the answer goes on with those of others: here somebody would wait for ever.
-            log.exception("connection closed: an answer cannot be sent api=%s peer=%s", route.name, self.peer)
+            if self._may_complain():
+                log.exception("connection closed: an answer cannot be sent api=%s peer=%s", route.name, self.peer)
             self.channel.close("the broker failed on a request")
             return
         pending.is_ready = True
@@ -193,6 +201,7 @@ class ConnectionRegistry:
         self._connections: dict[Connection, None] = {}
         """In the order in which they came, and are closed."""
         self._per_host: dict[str, int] = {}
+        self.complaints = Complaints(log)
 
     def __len__(self) -> int:
         return len(self._connections)
