@@ -90,6 +90,28 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
     assert log.log_end_offset == 2
 
 
+@pytest.mark.parametrize("epoch", [1, 32_766, 32_767])
+def test_a_stranger_who_does_not_begin_its_epoch_at_zero_changes_nothing(epoch: int) -> None:
+    """What Apache Kafka 4.3.1 checks: a newer epoch is believed if its first sequence is 0, whoever sends it."""
+    log = new_log()
+    send(log, 0, 2)
+    for sequence in (1, 2, 5):
+        with pytest.raises(OutOfOrderSequenceNumber, match="instead of 0"):
+            send(log, sequence, epoch=epoch)
+    assert send(log, 2).first_offset == 2
+    assert send(log, 0, 2).is_duplicate
+
+
+def test_a_stranger_with_the_last_epoch_takes_over_as_any_newer_epoch_does() -> None:
+    """As in Kafka 4.3.1: a partition's leader does not know who owns an idempotent producer's id."""
+    log = new_log()
+    send(log, 0, 2)
+    assert send(log, 0, epoch=32_767).first_offset == 2
+    with pytest.raises(InvalidProducerEpoch, match="epoch 32767 has taken over"):
+        send(log, 2)
+    assert send(log, 1, epoch=32_767).first_offset == 3
+
+
 def test_the_state_survives_a_clean_stop_with_the_last_batch() -> None:
     log = new_log()
     for number in range(3):
