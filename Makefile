@@ -14,6 +14,7 @@ GROUPS ?=
 KILLS ?= 20
 ROUNDS ?= 1
 DISTURBANCES ?= 12
+MINUTES ?= 5
 SEED ?=
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -21,7 +22,7 @@ RUNTIME := $(VENV)/.runtime-installed
 SPARK_READY := $(VENV)/.spark-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run demo install spark test check format bench compat kills churn docs lock clean
+.PHONY: help run demo install spark test check format bench compat kills churn soak docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -61,6 +62,9 @@ kills: $(DEV) ## Kill drivers, executors, workers and brokers of queries under l
 
 churn: $(DEV) ## Kill and stop members of groups, transactional workers and brokers at random (DISTURBANCES=12 SEED=7)
 	@$(BIN)/python -m tests.churn.run --disturbances $(DISTURBANCES) $(if $(SEED),--seed $(SEED))
+
+soak: $(DEV) ## Three brokers under work of all kinds for a while (MINUTES=5): memory, descriptors, latencies and errors in a table
+	@$(BIN)/python -m tests.soak.run --minutes $(MINUTES)
 
 docs: $(DEV) ## Generate the reference pages again
 	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference && $(BIN)/python -m tools.spark_options_reference
