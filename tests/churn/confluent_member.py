@@ -11,6 +11,7 @@ from tests.churn.membership import (
     FETCH_WAIT_MS,
     FORGOTTEN_CODES,
     HEARTBEAT_MS,
+    METADATA_AGE_MS,
     POLL_MS,
     SESSION_MS,
     Options,
@@ -91,6 +92,8 @@ def _settings(options: Options) -> dict[str, Any]:
         "fetch.wait.max.ms": FETCH_WAIT_MS,
         "retry.backoff.ms": 50,
         "reconnect.backoff.max.ms": 200,
+        # A broker that has not heard of a new topic yet says so, and librdkafka would ask again after five minutes.
+        "topic.metadata.refresh.interval.ms": METADATA_AGE_MS,
         "log_level": 3,
     }
     if options.instance_id is not None:

@@ -11,6 +11,7 @@ HEARTBEAT_MS = 300
 SESSION_MS = 3000
 FETCH_WAIT_MS = 50
 POLL_MS = 100
+METADATA_AGE_MS = 1000
 # Of commits: the coordinator knows the member or its generation no more.
 FORGOTTEN_CODES = frozenset({22, 25, 82, 110, 113})
 

@@ -15,6 +15,7 @@ REPLICAS = 3
 PATIENCE_S = 30.0
 STREAM = "soak-stream"
 TRANSACTIONS = "soak-transactions"
+METADATA_AGE_MS = 1000
 PADDING = b"." * 80
 STREAM_SETTINGS = {"min.insync.replicas": "2", "segment.bytes": "16777216", "retention.bytes": "67108864"}
 
@@ -271,6 +272,8 @@ def _consumer_settings(bootstrap: str, group: str, own: dict[str, Any] | None = 
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 100,
+        # A broker that has not heard of a new topic yet says so, and librdkafka would ask again after five minutes.
+        "topic.metadata.refresh.interval.ms": METADATA_AGE_MS,
         "log_level": 0,
     } | (own or {})
 
