@@ -202,7 +202,7 @@ class Groups(Activity):
         """Until each member has got some. Those that have are polled on: a rebalance waits for all of them."""
         waiting = set(range(len(members)))
         deadline_s = time.monotonic() + PATIENCE_S
-        while waiting:
+        while waiting and not self.is_ending:  # the stream ends at the same time
             for number, member in enumerate(members):
                 if _consumed(self, member) and _commit(self, member):
                     waiting.discard(number)
