@@ -196,7 +196,8 @@ def test_mistaken_flags_are_refused_and_nothing_is_made(cluster: LocalCluster, f
 
 
 def test_what_contradicts_the_data_is_refused(cluster: LocalCluster) -> None:
-    cluster.up()
+    # A running broker would write its checkpoints meanwhile, if the commands take long enough.
+    cluster.up("--set", "replica.high.watermark.checkpoint.interval.ms=3600000")
     before = contents(cluster.data).keys()
     assert "holds a cluster of one broker, and --brokers asks for 3" in cluster.refusal("up", "--brokers", "3")
     assert "--zookeeper asks for" in cluster.refusal("up", "--detach", "--zookeeper", "127.0.0.1:2181")
