@@ -8,6 +8,7 @@ import pytest
 
 from tests.replication.leaders import ORDERS, ORDERS_ID, Replicas, assignment_of
 from tests.storage.logs import append
+from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
     FencedLeaderEpoch,
     InconsistentTopicId,
@@ -19,7 +20,7 @@ from tidelog.errors import (
 from tidelog.replication.assignment import EPOCH_DURING_DELETE, NO_EPOCH_CHECK, ReplicaStop
 from tidelog.replication.partition import Partition
 from tidelog.runtime.memory_disk import MemoryDisk
-from tidelog.types import TopicPartition
+from tidelog.types import TopicPartition, uuid_text
 
 SECOND_ID = b"2" * 16
 
@@ -197,6 +198,33 @@ def test_a_topic_made_again_does_not_inherit_the_records_of_the_earlier_one() ->
         again.take(assignment_of(1, epoch=0, topic_id=SECOND_ID))
         log = again.orders().log
         assert (log.log_end_offset, log.topic_id) == (0, SECOND_ID)
+        assert again.logs.stray_paths == [f"/data/orders-0.{uuid_text(ORDERS_ID)}-stray"]
+
+    asyncio.run(run())
+
+
+def test_a_log_without_an_id_is_not_taken_for_one_of_a_topic_that_was_just_made() -> None:
+    async def run() -> None:
+        replicas = await Replicas.on(MemoryDisk())
+        append(replicas.logs.create(ORDERS, None, TopicSettings()), b"old")
+        replicas.take(assignment_of(1, epoch=0, is_new=True))
+        assert replicas.orders().log.log_end_offset == 0
+        assert len(replicas.logs.stray_paths) == 1
+
+    asyncio.run(run())
+
+
+def test_the_deletion_of_a_topic_sets_aside_the_log_of_another_one_of_its_name() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        replicas = await Replicas.on(disk)
+        append(replicas.logs.create(ORDERS, SECOND_ID, TopicSettings()), b"not of the deleted topic")
+        replicas.manager.stop_replicas(1, [ReplicaStop(ORDERS, EPOCH_DURING_DELETE, True, ORDERS_ID)])
+        assert replicas.logs.stray_paths == [f"/data/orders-0.{uuid_text(SECOND_ID)}-stray"]
+        append(replicas.logs.create(ORDERS, ORDERS_ID, TopicSettings()), b"of the deleted topic")
+        replicas.manager.stop_replicas(1, [ReplicaStop(ORDERS, EPOCH_DURING_DELETE, True, ORDERS_ID)])
+        assert len(replicas.logs.stray_paths) == 1
+        assert [entry.name for entry in disk.list_directory("/data") if entry.name.endswith("-delete")]
 
     asyncio.run(run())
 

@@ -203,14 +203,18 @@ def test_gaps_that_compaction_left_are_no_damage_even_if_the_topic_is_no_longer_
 
 def test_everything_in_a_log_dir_that_is_no_partition_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
-        disk = MemoryDisk()
+        disk, clock = MemoryDisk(), ManualClock(NOW_MS)
         kept = {"__cluster_metadata-0", "orders-1.abc-future", "orders-2.abc-stray", "lost+found", "orders-01"}
         for name in (*kept, "orders-3.abc-delete", "orders-4"):
             disk.make_directory(f"/data/{name}")
         disk.write_file_atomically("/data/bootstrap.checkpoint", b"x")
         with caplog.at_level(logging.INFO):
-            manager = await manager_on(disk)
+            manager = await manager_on(disk, clock=clock)
         assert set(manager.logs) == {orders(4)}
+        assert manager.stray_paths == ["/data/orders-2.abc-stray"]
+        await manager.remove_doomed_files()
+        assert "orders-3.abc-delete" in names(disk)  # a start does not shorten the time in which it can be rescued
+        clock.advance(manager.settings.log_segment_delete_delay_ms)
         await manager.remove_doomed_files()
         assert kept | {"bootstrap.checkpoint", "orders-4"} <= names(disk)
         assert "orders-3.abc-delete" not in names(disk)
@@ -270,6 +274,41 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
         await manager.remove_doomed_files()
         assert not any(name.endswith("-delete") for name in names(disk))
         assert manager.logs[ORDERS].log_end_offset == 1
+
+    asyncio.run(run())
+
+
+def test_a_log_that_was_set_aside_is_kept_for_ever_and_found_again() -> None:
+    async def run() -> None:
+        disk, clock = MemoryDisk(), ManualClock(NOW_MS)
+        manager = await manager_on(disk, clock=clock)
+        append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"old")
+        manager.set_aside(ORDERS)
+        (path,) = manager.stray_paths
+        assert path == f"/data/orders-0.{uuid_text(TOPIC_ID)}-stray"
+        append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"again")
+        manager.set_aside(ORDERS)
+        clock.advance(100 * manager.settings.log_segment_delete_delay_ms)
+        await manager.remove_doomed_files()
+        await manager.close()
+        assert len([name for name in names(disk) if name.endswith("-stray")]) == 2
+        assert path in (await manager_on(disk, clock=clock)).stray_paths
+
+    asyncio.run(run())
+
+
+def test_a_deleted_partition_that_was_moved_away_in_time_is_kept() -> None:
+    async def run() -> None:
+        disk, clock = MemoryDisk(), ManualClock(NOW_MS)
+        manager = await manager_on(disk, clock=clock)
+        append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"old")
+        manager.delete(ORDERS)
+        (doomed,) = [name for name in names(disk) if name.endswith("-delete")]
+        disk.rename(f"/data/{doomed}", "/data/rescued")
+        clock.advance(manager.settings.log_segment_delete_delay_ms)
+        await manager.remove_doomed_files()
+        assert "rescued" in names(disk)
+        assert manager.directories[0].is_online
 
     asyncio.run(run())
 

@@ -44,4 +44,5 @@ def _stop(office: Office, replica: Replica, *, delete: bool) -> None:
         topic_partition.partition,
         leader_epoch=leader_epoch,
         delete=delete,
+        topic_id=office.context.topics[topic_partition.topic].topic_id,
     )

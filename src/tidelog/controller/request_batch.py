@@ -24,7 +24,7 @@ from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from tidelog.protocol.structs import Request
-from tidelog.types import BrokerId, Uuid
+from tidelog.types import ZERO_UUID, BrokerId, Uuid
 
 LEADER_DURING_DELETE: BrokerId = -2
 """In UpdateMetadata: the topic is being deleted, and brokers forget it."""
@@ -54,7 +54,7 @@ class RequestBatch:
         self._controller_epoch = controller_epoch
         self._listener_name = listener_name
         self._leader_and_isr: dict[BrokerId, dict[_Topic, dict[int, LeaderAndIsrPartitionState]]] = {}
-        self._stops: dict[BrokerId, dict[str, dict[int, _Stop]]] = {}
+        self._stops: dict[BrokerId, dict[_Topic, dict[int, _Stop]]] = {}
         self._metadata: dict[BrokerId, _Metadata] = {}
         self._told_all: set[BrokerId] = set()
 
@@ -67,10 +67,18 @@ class RequestBatch:
             states[partition.index] = _leadership(partition, is_new or (earlier is not None and earlier.is_new))
 
     def add_stop_replica(
-        self, brokers: Iterable[BrokerId], topic: str, partition: int, *, leader_epoch: int, delete: bool
+        self,
+        brokers: Iterable[BrokerId],
+        topic: str,
+        partition: int,
+        *,
+        leader_epoch: int,
+        delete: bool,
+        topic_id: Uuid = ZERO_UUID,
     ) -> None:
         for broker_id in brokers:
-            self._stops.setdefault(broker_id, {}).setdefault(topic, {})[partition] = _Stop(leader_epoch, delete)
+            stops = self._stops.setdefault(broker_id, {}).setdefault(_Topic(topic, topic_id), {})
+            stops[partition] = _Stop(leader_epoch, delete)
 
     def add_metadata(
         self,
@@ -153,8 +161,9 @@ class RequestBatch:
                     broker_epoch=live_brokers[broker_id].epoch,
                     topic_states=[
                         StopReplicaTopicState(
-                            topic,
+                            topic.name,
                             [StopReplicaPartitionState(index, *stop) for index, stop in partitions.items()],
+                            topic.topic_id,
                         )
                         for topic, partitions in topics.items()
                     ],

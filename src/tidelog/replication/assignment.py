@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tidelog.types import BrokerId, TopicPartition, Uuid
+from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
 
 NO_EPOCH_CHECK = -1
 EPOCH_DURING_DELETE = -2
@@ -39,3 +39,5 @@ class ReplicaStop(NamedTuple):
     topic_partition: TopicPartition
     leader_epoch: int
     delete: bool
+    topic_id: Uuid = ZERO_UUID
+    """Of the topic that is deleted; ZERO_UUID where the controller does not tell it, as Kafka's does not."""

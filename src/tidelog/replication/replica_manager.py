@@ -33,7 +33,7 @@ from tidelog.storage.disk_errors import StorageShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
-from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid, ids_text
+from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, ids_text
 
 logger = logging.getLogger(__name__)
 
@@ -187,24 +187,31 @@ class ReplicaManager:
         topic_partition, topic_id = assignment.topic_partition, assignment.topic_id
         partition = self._online.get(topic_partition)
         if partition is None:
-            log = self._log_of(topic_partition, topic_id) or self._create_log(assignment)
+            log = self._log_of(assignment) or self._create_log(assignment)
             partition = Partition(topic_partition, topic_id, log, self._host)
             if self._is_suspended:
                 partition.suspend()
             self._online[topic_partition] = partition
         return partition
 
-    def _log_of(self, topic_partition: TopicPartition, topic_id: Uuid) -> Log | None:
-        """The log that is there, if it is of this topic and not of an earlier one of the same name."""
+    def _log_of(self, assignment: PartitionAssignment) -> Log | None:
+        """The log that is there, if it is of this topic. One of another topic of the same name is set aside (R44)."""
+        topic_partition, topic_id = assignment.topic_partition, assignment.topic_id
         log = self._logs.get(topic_partition)
         if log is None or topic_id in (log.topic_id, ZERO_UUID):
             return log
-        if log.topic_id is None:
+        if log.topic_id is None and not (assignment.is_new and log.log_end_offset):
             log.assign_topic_id(topic_id)
             return log
-        logger.warning("deleting the log of an earlier topic partition=%s", topic_partition)
-        self._logs.delete(topic_partition)
+        self._clear_name(log)
         return None
+
+    def _clear_name(self, log: Log) -> None:
+        """Nothing deletes records because metadata is missing or new; a log without any may go."""
+        if log.log_end_offset > log.log_start_offset:
+            self._logs.set_aside(log.topic_partition)
+        else:
+            self._logs.delete(log.topic_partition)
 
     def _create_log(self, assignment: PartitionAssignment) -> Log:
         offline = [directory.path for directory in self._logs.directories if not directory.is_online]
@@ -243,7 +250,7 @@ class ReplicaManager:
                 partition.resign()
                 left.append(partition)
             if stop.delete:
-                outcomes[stop.topic_partition] = self._delete(stop.topic_partition)
+                outcomes[stop.topic_partition] = self._delete(stop)
         self._fetchers.stop_idle()
         self._forget_traffic({stop.topic_partition.topic for stop in accepted if stop.delete})
         _tell_stopped(accepted, controller_epoch)
@@ -260,11 +267,19 @@ class ReplicaManager:
             return None
         return FencedLeaderEpoch(f"{stop.topic_partition} is in leader epoch {known.leader_epoch} here")
 
-    def _delete(self, topic_partition: TopicPartition) -> KafkaError | None:
-        """Also a log that nobody hosts: the topic was deleted while this broker was away."""
+    def _delete(self, stop: ReplicaStop) -> KafkaError | None:
+        """Also a log that nobody hosts: the topic was deleted while this broker was away.
+
+        Only a log of that very topic is deleted; one of another topic of its name is set aside (R44).
+        """
+        topic_partition = stop.topic_partition
         self._online.pop(topic_partition, None)
+        log = self._logs.get(topic_partition)
         try:
-            self._logs.delete(topic_partition)
+            if log is not None and log.topic_id not in (None, stop.topic_id) and stop.topic_id != ZERO_UUID:
+                self._clear_name(log)
+            else:
+                self._logs.delete(topic_partition)
         except KafkaStorageError as error:
             self._offline.add(topic_partition)
             return error

@@ -37,6 +37,8 @@ class LoadedDirectory(NamedTuple):
     logs: list[Log]
     doomed_paths: list[str]
     """Partitions whose deletion a stop interrupted."""
+    stray_paths: list[str]
+    """Logs that were set aside earlier; nobody but an operator removes them."""
 
 
 def check_for_duplicates(directories: Iterable[LogDirectory]) -> None:
@@ -73,7 +75,7 @@ def load_directory(directory: LogDirectory, topic_settings: Callable[[str], Topi
         return _load(directory, topic_settings)
     except OSError as error:
         directory.fail_while_opening(error)
-        return LoadedDirectory(directory, [], [])
+        return LoadedDirectory(directory, [], [], [])
 
 
 def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:
@@ -85,7 +87,8 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
     log_start_offsets = _offsets(directory, LOG_START_OFFSETS)
     segment_sizes = _offsets(directory, SEGMENT_SIZES)
     cleaned_until = _offsets(directory, CLEANER_OFFSETS)
-    partitions, doomed_paths = _sort_out(directory, directory.context.disk.list_directory(directory.path))
+    entries = directory.context.disk.list_directory(directory.path)
+    partitions, doomed_paths, stray_paths = _sort_out(directory, entries)
     logger.info(
         "loading logs path=%s partitions=%d last_stop=%s",
         directory.path,
@@ -108,7 +111,7 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
             logger.info("loading logs path=%s loaded=%d of=%d", directory.path, len(logs), len(partitions))
     elapsed_ms = int((clock.monotonic() - started) * 1000)
     logger.info("loaded logs path=%s partitions=%d elapsed_ms=%d", directory.path, len(logs), elapsed_ms)
-    return LoadedDirectory(directory, logs, doomed_paths)
+    return LoadedDirectory(directory, logs, doomed_paths, stray_paths)
 
 
 def _offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
@@ -119,19 +122,23 @@ def _offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
         return {}
 
 
-def _sort_out(directory: LogDirectory, entries: list[DirectoryEntry]) -> tuple[list[TopicPartition], list[str]]:
-    """The partitions, and the paths of deleted ones; everything else is left alone."""
-    partitions, doomed_paths = [], []
+def _sort_out(
+    directory: LogDirectory, entries: list[DirectoryEntry]
+) -> tuple[list[TopicPartition], list[str], list[str]]:
+    """The partitions, and the paths of those deleted and of those set aside; everything else is left alone."""
+    partitions, doomed_paths, stray_paths = [], [], []
     for entry in entries:
         if not entry.is_directory:
             continue
         topic_partition = parse_partition_name(entry.name)
         if entry.name.endswith(DELETION_SUFFIX):
             doomed_paths.append(directory.file(entry.name))
-        elif entry.name == CLUSTER_METADATA_NAME or entry.name.endswith((FUTURE_SUFFIX, STRAY_SUFFIX)):
+        elif entry.name.endswith(STRAY_SUFFIX):
+            stray_paths.append(directory.file(entry.name))
+        elif entry.name == CLUSTER_METADATA_NAME or entry.name.endswith(FUTURE_SUFFIX):
             logger.info("directory is left alone path=%s", directory.file(entry.name))
         elif topic_partition is None or str(topic_partition) != entry.name:
             logger.warning("not the directory of a partition, left alone path=%s", directory.file(entry.name))
         else:
             partitions.append(topic_partition)
-    return sorted(partitions), doomed_paths
+    return sorted(partitions), doomed_paths, sorted(stray_paths)

@@ -18,11 +18,11 @@ from tidelog.storage.directory_loader import LoadedDirectory, check_for_duplicat
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, LogDirectory, StorageContext, StorageSetupError
-from tidelog.storage.partition_names import deletion_name, partition_name
+from tidelog.storage.partition_names import deletion_name, partition_name, stray_name
 from tidelog.storage.retention import load_timestamps
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.storage.thrifty_disk import ThriftyDisk
-from tidelog.types import TopicPartition, Uuid
+from tidelog.types import TopicPartition, Uuid, uuid_text
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,8 @@ class LogManager:
         self._context = context
         self._logs: dict[TopicPartition, Log] = {}
         self._doomed: list[_DoomedDirectory] = []
+        self.stray_paths: list[str] = []
+        """Logs that were set aside, now or in an earlier run: nothing here removes them."""
         self._rolled: set[Log] = set()
         self._has_rolled = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -128,8 +130,15 @@ class LogManager:
         for directory in loaded:
             for log in directory.logs:
                 self._adopt(log)
-            now_ms = self._context.clock.now_ms()
-            self._doomed += [_DoomedDirectory(now_ms, directory.directory, path) for path in directory.doomed_paths]
+            self.stray_paths += directory.stray_paths
+            for path in directory.doomed_paths:
+                self._doom(directory.directory, path)
+
+    def _doom(self, directory: LogDirectory, path: str) -> None:
+        """Remove the directory of a deleted partition, but not at once: until then an operator can move it away."""
+        delay_ms = self.settings.log_segment_delete_delay_ms
+        self._doomed.append(_DoomedDirectory(self._context.clock.now_ms() + delay_ms, directory, path))
+        logger.info("the log of a deleted topic will be removed path=%s after_ms=%d", path, delay_ms)
 
     def _adopt(self, log: Log) -> None:
         self._logs[log.topic_partition] = log
@@ -168,24 +177,49 @@ class LogManager:
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Rename the partition's directory at once; its files go later, in a worker."""
-        log = self._logs.pop(topic_partition, None)
+        """Its topic was deleted: rename the directory at once; its files go after log.segment.delete.delay.ms."""
+        log = self._logs.get(topic_partition)
+        name = deletion_name(topic_partition, self._context.randomness.bytes(16).hex())
+        if log is not None and (path := self._rename_away(log, name)) is not None:
+            self._doom(log.directory, path)
+
+    def set_aside(self, topic_partition: TopicPartition) -> None:
+        """The log is not of the topic that has its name now: keep it under another name, for an operator (R44)."""
+        log = self._logs.get(topic_partition)
         if log is None:
             return
+        owner = self._context.randomness.bytes(16).hex() if log.topic_id is None else uuid_text(log.topic_id)
+        name = stray_name(topic_partition, owner)
+        if self._context.disk.exists(log.directory.file(name)):
+            name = stray_name(topic_partition, f"{owner}-{self._context.randomness.bytes(4).hex()}")
+        path = self._rename_away(log, name)
+        if path is not None:
+            self.stray_paths.append(path)
+            logger.warning(
+                "set aside a log that is not of the present topic of its name; it is kept until you remove it"
+                " partition=%s path=%s records_from=%d records_to=%d",
+                topic_partition,
+                path,
+                log.log_start_offset,
+                log.log_end_offset,
+            )
+
+    def _rename_away(self, log: Log, name: str) -> str | None:
+        """No longer a log of this broker; the path that its directory has now, or None if its disk is offline."""
         directory = log.directory
-        directory.logs.pop(topic_partition, None)
+        del self._logs[log.topic_partition]
+        directory.logs.pop(log.topic_partition, None)
         self._rolled.discard(log)
         log.is_deleted = True
         log.let_go()
         if not directory.is_online:
-            return
-        path = directory.file(deletion_name(topic_partition, self._context.randomness.bytes(16).hex()))
+            return None
+        path = directory.file(name)
         try:
             self._context.disk.rename(log.path, path)
         except OSError as error:
             raise directory.fail(error) from error
-        due_ms = self._context.clock.now_ms() + self.settings.log_segment_delete_delay_ms
-        self._doomed.append(_DoomedDirectory(due_ms, directory, path))
+        return path
 
     def _online_logs(self) -> list[Log]:
         return [log for log in self._logs.values() if log.directory.is_online]

@@ -21,6 +21,12 @@ def deletion_name(topic_partition: TopicPartition, unique: str) -> str:
     return topic_partition.topic[: LONGEST_NAME - len(end)] + end
 
 
+def stray_name(topic_partition: TopicPartition, unique: str) -> str:
+    """Of a log that was set aside: it is kept until an operator removes it."""
+    end = f"-{topic_partition.partition}.{unique}{STRAY_SUFFIX}"
+    return topic_partition.topic[: LONGEST_NAME - len(end)] + end
+
+
 def parse_partition_name(name: str) -> TopicPartition | None:
     """None if it is not the name of a partition's directory."""
     topic, dash, partition = name.rpartition("-")

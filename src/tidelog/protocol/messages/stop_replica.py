@@ -1,7 +1,8 @@
 """StopReplica: the controller tells a broker to host some partitions no longer, and whether to delete their logs."""
 
-from tidelog.protocol.fields import array, boolean, int16, int32, int64, string
+from tidelog.protocol.fields import array, boolean, int16, int32, int64, string, uuid
 from tidelog.protocol.structs import Request, Response, Struct
+from tidelog.types import Uuid
 
 
 class StopReplicaPartitionState(Struct):
@@ -13,6 +14,8 @@ class StopReplicaPartitionState(Struct):
 class StopReplicaTopicState(Struct):
     topic_name: str = string()
     partition_states: list[StopReplicaPartitionState] = array(StopReplicaPartitionState)
+    topic_id: Uuid = uuid(versions="3+", tag=10000)
+    """Tidelog's own: only a log of this topic may be deleted (R44). Others skip it."""
 
 
 class StopReplicaRequest(Request, key=5, versions="3-4", flexible="2+"):

@@ -10,7 +10,12 @@ from tidelog.types import TopicPartition
 
 async def handle_stop_replica(request: StopReplicaRequest, call: Call) -> StopReplicaResponse:
     stops = [
-        ReplicaStop(TopicPartition(topic.topic_name, state.partition_index), state.leader_epoch, state.delete_partition)
+        ReplicaStop(
+            TopicPartition(topic.topic_name, state.partition_index),
+            state.leader_epoch,
+            state.delete_partition,
+            topic.topic_id,
+        )
         for topic in request.topic_states
         for state in topic.partition_states
     ]
