@@ -1,6 +1,7 @@
 """What only the SQLite store must do: leases, files, other processes."""
 
 import asyncio
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -220,7 +221,35 @@ def test_nobody_acts_on_a_file_that_others_cannot_find_any_more(tmp_path: Path, 
 
     alive: list[bool] = []
     asyncio.run(scenario())
-    assert alive == [False, True]
+    assert alive == [False, not is_made_anew]
+
+
+def test_who_finds_another_file_in_place_of_its_own_has_no_session_any_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stores = SqliteStores(tmp_path)
+        store = await stores.open()
+        store.on_session_end(lambda: ended.append(True))
+        os.unlink(stores.path)  # what SQLite keeps beside it stays
+        await store.poll()
+        stores.clock.advance(4000)
+        await store.poll()
+        assert "is gone" in store.trouble
+        other = await stores.open()
+        assert other.session_id != store.session_id
+        assert await other.children("/") == []
+        for _ in range(3):
+            stores.clock.advance(2000)
+            await store.poll()
+            await other.poll()
+        await asyncio.sleep(0)
+        assert ended == [True]
+        await store.close()
+        assert other.is_session_alive
+        assert await other.create("/new") == "/new"
+        await other.close()
+
+    ended: list[bool] = []
+    asyncio.run(scenario())
 
 
 def put_away(directory: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -75,6 +76,22 @@ class MalformedNode(Exception):
 
 NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What taking apart JSON of another shape than expected ends with."""
+
+
+class TakeoverState(StrEnum):
+    """How far the takeover of log directories by an empty store has come (R44)."""
+
+    UNKNOWN = ""  # a store that no Tidelog controller has served yet, or one of Apache Kafka
+    WAITING = "waiting"  # something is missing: `reason` says what
+    REFUSED = "refused"  # waiting does not help: `reason` says what does
+    REGISTERING = "registering"  # some of the topics found are in the store
+    DONE = "done"
+
+
+class ClusterNode(NamedTuple):
+    cluster_id: str
+    takeover: TakeoverState = TakeoverState.UNKNOWN
+    reason: str = ""
 
 
 class ProducerIdBlock(NamedTuple):
@@ -307,11 +324,31 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return _encode({"version": "1", "id": cluster_id})
+    return encode_cluster(ClusterNode(cluster_id))
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return str(_field(data, CLUSTER_ID, "id"))
+    return decode_cluster(data).cluster_id
+
+
+def encode_cluster(node: ClusterNode) -> bytes:
+    """`takeover` is Tidelog's own; Kafka reads only the id."""
+    content: dict[str, object] = {"version": "1", "id": node.cluster_id}
+    if node.takeover is not TakeoverState.UNKNOWN:
+        content["takeover"] = node.takeover.value
+    if node.reason:
+        content["takeover_reason"] = node.reason
+    return _encode(content)
+
+
+def decode_cluster(data: bytes) -> ClusterNode:
+    cluster_id = str(_field(data, CLUSTER_ID, "id"))
+    content = _decode(data, CLUSTER_ID)
+    try:
+        state = TakeoverState(content.get("takeover", ""))
+        return ClusterNode(cluster_id, state, str(content.get("takeover_reason", "")))
+    except NONSENSE as error:
+        raise MalformedNode(f"{CLUSTER_ID}: {error!r}") from error
 
 
 def encode_controller(broker_id: BrokerId, timestamp_ms: int) -> bytes:

@@ -372,10 +372,22 @@ class BrokerSettings(CoordinatorSettings):
     socket_send_buffer_bytes: int = setting(
         default=102_400, doc="The send buffer of a connection's socket; -1 is the operating system's default."
     )
+    takeover_wait_ms: int = setting(
+        default=60_000,
+        at_least=0,
+        kind=ConfigType.LONG,
+        doc="Tidelog's own: how long a broker that starts with an empty coordination store waits for other brokers that"
+        " held replicas, before it gives up. See `unclean.takeover.enable`.",
+    )
     unclean_leader_election_enable: bool = setting(
         default=False,
         update=UpdateMode.CLUSTER_WIDE,
         doc="Whether a replica outside the in-sync replicas may become leader, which loses records.",
+    )
+    unclean_takeover_enable: bool = setting(
+        default=False,
+        doc="Tidelog's own: whether brokers that start with an empty coordination store take over the log directories"
+        " that are there although some are missing, which may lose records. Only for one start: take it away again.",
     )
     zookeeper_connect: str | None = setting(
         default=None,

@@ -98,6 +98,7 @@ class Controller:
         channels: ChannelsFactory,
         on_elected: Callable[[ControllerTerm], Awaitable[None]] | None = None,
     ) -> None:
+        """`on_elected` is awaited between the election and the office: nobody can ask for anything before."""
         self._broker_id = broker_id
         self._store = store
         self._clock = clock
@@ -252,8 +253,7 @@ class Controller:
 
     async def _elect(self) -> None:
         node = await self._store.exists(znodes.CONTROLLER, self._on_controller_changed)
-        if not self._store.is_session_alive:
-            raise StoreUnavailable(reason="the session may have ended")
+        self._check_session()
         is_own = node is not None and node.ephemeral_owner == self._store.session_id
         if self._office is not None:
             if is_own:
@@ -282,16 +282,26 @@ class Controller:
             self._queue.put(Reelect())
             return
         self._other_controller = NO_BROKER
-        office = self._office = self._open_office(term)
+        office: Office | None = None
         try:
             if self._on_elected is not None:
                 await self._on_elected(term)
+                self._check_session()
+            # Not before: topics that are made while old ones are still looked for might take their names.
+            office = self._office = self._open_office(term)
             await self._timed(office, take_office(office))
         except Exception as error:
-            self._over(office, f"could not take office: {error!r}")
+            if office is not None:
+                self._over(office, f"could not take office: {error!r}")
             if not isinstance(error, SessionExpired):
                 await self._give_up_claim()
             raise
+
+    def _check_session(self) -> None:
+        if self._has_expired:
+            raise SessionExpired
+        if not self._store.is_session_alive:
+            raise StoreUnavailable(reason="the session may have ended")
 
     def _open_office(self, term: ControllerTerm) -> Office:
         return Office(

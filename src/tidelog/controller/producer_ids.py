@@ -1,12 +1,13 @@
 """Producer ids: a broker takes a block of them from the store and hands them out one by one."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from tidelog.cluster import znodes
 from tidelog.cluster.znodes import ProducerIdBlock
 from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.errors import CoordinatorLoadInProgress, UnknownServerError
-from tidelog.store.interface import BadVersion, Store
+from tidelog.store.interface import BadVersion, Store, StoreUnavailable
 from tidelog.types import BrokerId
 
 BLOCK_SIZE = 1000
@@ -21,9 +22,19 @@ def next_block(latest: bytes, broker_id: BrokerId) -> ProducerIdBlock:
 
 
 class ProducerIds:
-    def __init__(self, store: Store, broker_id: BrokerId) -> None:
+    def __init__(
+        self,
+        store: Store,
+        broker_id: BrokerId,
+        *,
+        is_allowed: Callable[[], bool] = lambda: True,
+        note: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        """`note` is awaited with the last id of a block before any of it is handed out."""
         self._store = store
         self._broker_id = broker_id
+        self._is_allowed = is_allowed
+        self._note = note
         self._unused: range = range(0)
         self._claiming = asyncio.Lock()
 
@@ -52,6 +63,14 @@ class ProducerIds:
         return producer_id
 
     async def _claim_block(self) -> ProducerIdBlock:
+        if not self._is_allowed():
+            raise StoreUnavailable(reason="the store does not know yet which producer ids were given before")
+        block = await self._take_block()
+        if self._note is not None:
+            await self._note(block.last)
+        return block
+
+    async def _take_block(self) -> ProducerIdBlock:
         while True:
             node = await self._store.get(znodes.PRODUCER_ID_BLOCK)
             block = next_block(node.data, self._broker_id)

@@ -20,6 +20,7 @@ from tidelog.controller.registration import (
     prepare_store,
     wait_for_free_id,
 )
+from tidelog.controller.takeover import TakeoverRules, take_over
 from tidelog.controller.topics import new_topic_id
 from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog.replication.replica_manager import ReplicaManager
@@ -28,6 +29,7 @@ from tidelog.runtime.http_server import HttpServer
 from tidelog.runtime.network import Channel, FrameReceiver, Listener
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.side_tasks import SideTasks
+from tidelog.server.cluster_backup import ClusterBackup
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.connection import Connection, ConnectionRegistry
@@ -37,13 +39,13 @@ from tidelog.server.controller_link import ControllerLink
 from tidelog.server.coordinators import Coordinators
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.handlers.create_topics import create_topics
-from tidelog.server.internal_topics import InternalTopics
+from tidelog.server.internal_topics import InternalTopics, internal_topic_configs
 from tidelog.server.membership import Membership, World
 from tidelog.server.metrics.page import PATH as METRICS_PATH
 from tidelog.server.metrics.page import MetricsPage
 from tidelog.server.seams import Seams, system_seams
 from tidelog.server.services import Services
-from tidelog.server.takeover import take_over_logs
+from tidelog.server.takeover import StoreEntry
 from tidelog.storage.log_directory import Identity, LogDirectory, StorageSetupError, find_identity
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store, StoreError
@@ -87,6 +89,8 @@ class Broker:
         self._store: Store | None = None
         self._keeping_session: asyncio.Task[object] | None = None
         self._membership: Membership
+        self._entry: StoreEntry
+        self._backup: ClusterBackup
         self._fetchers: FetcherManager
         self._services: Services
         self._dispatcher: Dispatcher
@@ -124,12 +128,14 @@ class Broker:
         self._wire(store, cluster, logs)
         if self.metrics_server is not None:
             await self.metrics_server.start({METRICS_PATH: self.metrics})
+        await self._entry.enter(store)
         await self._membership.join()
         # No await until it stands for controller: if the session ended meanwhile, the next one would do so first.
-        for listener in self.listeners:
-            listener.start()
         self._start_background(logs)
         self._membership.begin()
+        await self._wait_for_takeover(cluster)
+        for listener in self.listeners:
+            listener.start()
         await self._wait_for_controller(cluster)
         self._tell_start()
         self._tell_strays(cluster, logs)
@@ -151,6 +157,9 @@ class Broker:
             topic_settings=cluster.topic_settings,
         )
         cluster.start(replicas)
+        self._backup = ClusterBackup(logs, cluster, seams.disk, seams.clock, seams.workers)
+        self._entry = StoreEntry(self.broker_id, self.cluster_id, logs, self._backup, seams.clock, seams.randomness)
+        self._backup.controller_epoch = self._entry.controller_epoch = lambda: replicas.controller_epoch
         self._membership = self._make_membership(store, cluster, replicas)
         config_changes = ConfigChanges(
             cluster, lambda: self._membership.store, seams.clock, lambda: self._membership.on_settings_changed()
@@ -202,6 +211,8 @@ class Broker:
             cluster=cluster,
             replicas=replicas,
             spawn=self._background.start,
+            entry=self._entry,
+            note_producer_ids=self._backup.note_producer_ids,
         )
         return Membership(store, registration, world)
 
@@ -209,10 +220,7 @@ class Broker:
         seams = self._seams
 
         async def on_elected(term: ControllerTerm) -> None:
-            assert self._logs is not None
-            await take_over_logs(
-                store, term, self._logs, self.broker_id, lambda: new_topic_id(seams.randomness, cluster.image)
-            )
+            await take_over(store, term, self.broker_id, self._takeover_rules(cluster))
 
         return Controller(
             broker_id=self.broker_id,
@@ -223,6 +231,15 @@ class Broker:
                 seams.network, f"controller-{self.broker_id}", self.settings.inter_broker_listener_name
             ),
             on_elected=on_elected,
+        )
+
+    def _takeover_rules(self, cluster: ClusterState) -> TakeoverRules:
+        return TakeoverRules(
+            clock=self._seams.clock,
+            wait_ms=self.settings.takeover_wait_ms,
+            is_forced=self.settings.unclean_takeover_enable,
+            new_topic_id=lambda: new_topic_id(self._seams.randomness, cluster.image),
+            internal_configs=lambda name, factor: internal_topic_configs(cluster.settings, name, factor),
         )
 
     async def _bind(self, endpoint: Endpoint) -> Listener:
@@ -302,6 +319,12 @@ class Broker:
         endpoint = self._membership.broker.endpoints[0]
         return host_and_port(endpoint.host, endpoint.port)
 
+    async def _wait_for_takeover(self, cluster: ClusterState) -> None:
+        """An empty store is filled first; then it tells more than it did when this broker read it."""
+        if not self._entry.is_in_use:
+            await self._entry.wait_until_in_use(lambda: self._membership.store, self.settings.takeover_wait_ms)
+            cluster.apply(await load_image(self._membership.store))
+
     async def _wait_for_controller(self, cluster: ClusterState) -> None:
         """Until a controller has told this broker about its cluster, and what to lead and to follow."""
         replicas = self._services.replicas
@@ -347,6 +370,10 @@ class Broker:
         for topic_partition in logs.logs:
             if cluster.image.partition(topic_partition) is None:
                 log.warning("log of an unknown topic is left alone partition=%s", topic_partition)
+        for path in logs.stray_paths:
+            log.warning(
+                "log that was set aside is kept; move it elsewhere or remove it if you do not need it path=%s", path
+            )
 
     # -- running
 
@@ -372,6 +399,7 @@ class Broker:
             logs.run(),
             services.replicas.run(),
             services.config_changes.run(),
+            self._backup.run(),
             self._close_idle_connections(),
         ):
             self._background.start(work)

@@ -61,6 +61,14 @@ _KINDS = {
 }
 
 
+def internal_topic_configs(settings: BrokerSettings, name: str, replication_factor: int) -> dict[str, str] | None:
+    """The settings that an internal topic is made with; None if the name is not one of ours."""
+    kind = _KINDS.get(name)
+    if kind is None:
+        return None
+    return {config: str(value) for config, value in kind.configs(settings, replication_factor).items()}
+
+
 class InternalTopics:
     def __init__(
         self, cluster: ClusterState, create: Callable[[CreateTopicsRequest], Awaitable[CreateTopicsResponse]]

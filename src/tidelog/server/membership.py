@@ -18,6 +18,7 @@ from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
 from tidelog.server.cluster_state import ClusterState
+from tidelog.server.takeover import StoreEntry
 from tidelog.store.interface import SessionExpired, Store, StoreError
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ class World(NamedTuple):
     cluster: ClusterState
     replicas: ReplicaManager
     spawn: Callable[[Coroutine[Any, Any, object]], "asyncio.Task[object]"]
+    entry: StoreEntry
+    note_producer_ids: Callable[[int], Awaitable[None]]
 
 
 class Membership:
@@ -56,7 +59,9 @@ class Membership:
         world, broker_id = self._world, self.broker.id
         self.store = store
         self.controller = world.make_controller(store)
-        self.producer_ids = ProducerIds(store, broker_id)
+        self.producer_ids = ProducerIds(
+            store, broker_id, is_allowed=lambda: world.entry.is_in_use, note=world.note_producer_ids
+        )
         self.configs = ConfigAdministration(store, broker_id, lambda: world.cluster.settings, self._image)
 
     def _image(self) -> ClusterImage:
@@ -83,6 +88,18 @@ class Membership:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._registered.wait()
+
+    @property
+    def suspension(self) -> str:
+        """Why this broker leads nothing now: a sentence for people; empty if it acts as a member."""
+        if self.is_fenced:
+            trouble = f" ({self.store.trouble})" if self.store.trouble else ""
+            return f"the coordination store cannot be reached{trouble}; nothing is led until it is back"
+        if self._world.entry.obstacle:
+            return self._world.entry.obstacle
+        if not self._is_registered:
+            return "its session with the coordination store has ended, and it has not joined again yet"
+        return ""
 
     @property
     def topics(self) -> TopicAdministration:
@@ -176,7 +193,9 @@ class Membership:
         while not self._is_leaving:
             try:
                 await prepare_store(self.store)
+                await self._world.entry.enter(self.store)
                 await self.join()
+                self._world.spawn(self._world.entry.watch(self.store))
                 return
             except SessionExpired:
                 self._world.spawn(self._rejoin())

@@ -1,48 +1,149 @@
-"""Logs that were there before the coordination store: a new store on the directories of an Apache Kafka broker, say."""
+"""This broker's part in the takeover of log directories by an empty coordination store (R44)."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Topic
-from tidelog.controller.found_topics import found_topic, register_found_topics
-from tidelog.controller.registration import ControllerTerm
-from tidelog.storage.log import Log
+from tidelog.cluster.inventory import FoundLog, Inventory
+from tidelog.cluster.znodes import TakeoverState
+from tidelog.controller.registration import find_cluster_id
+from tidelog.controller.takeover import (
+    forget_inventory,
+    forget_verdict,
+    raise_controller_epoch,
+    read_store_state,
+    tell_inventory,
+)
+from tidelog.runtime.clock import Clock
+from tidelog.runtime.randomness import Randomness
+from tidelog.server.cluster_backup import ClusterBackup
 from tidelog.storage.log_manager import LogManager
-from tidelog.store.interface import Store
-from tidelog.types import BrokerId, Uuid
+from tidelog.store.interface import Store, StoreError
+from tidelog.types import NO_PRODUCER_ID, BrokerId
 
 logger = logging.getLogger(__name__)
 
+POLL_S = 0.1
 
-async def take_over_logs(
-    store: Store, term: ControllerTerm, logs: LogManager, broker_id: BrokerId, new_topic_id: Callable[[], Uuid]
-) -> None:
-    """If the store knows no topic, enter every log as a partition that this broker alone has, and leads."""
-    if not logs.logs or await store.children(znodes.TOPICS):
-        return
-    brokers = await store.children(znodes.BROKER_IDS)
-    if brokers != [str(broker_id)]:
-        logger.warning(
-            "logs are left alone: the store knows no topics, and several brokers are there brokers=%s",
-            ",".join(brokers),
+
+class TakeoverRefused(StoreError):
+    """The store and the log directories do not go together, and nobody can decide what was acknowledged."""
+
+
+class StoreEntry:
+    """Every session of this broker enters its store by `enter`; nothing is served before the store is in use."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        cluster_id: str,
+        logs: LogManager,
+        backup: ClusterBackup,
+        clock: Clock,
+        randomness: Randomness,
+    ) -> None:
+        self._broker_id = broker_id
+        self._cluster_id = cluster_id
+        self._logs = logs
+        self._backup = backup
+        self._clock = clock
+        self._randomness = randomness
+        self.controller_epoch: Callable[[], int] = lambda: 0
+        self.is_in_use = False
+        """Whether the store of now knows its cluster."""
+        self.obstacle = ""
+        """What the takeover waits for; a sentence."""
+
+    async def enter(self, store: Store) -> None:
+        """Before the broker registers. TakeoverRefused if the store is not the one of its cluster, or an older one."""
+        self.is_in_use, self.obstacle = False, ""
+        cluster_id = await find_cluster_id(store, self._randomness, self._cluster_id)
+        if cluster_id != self._cluster_id:
+            raise self._refused(
+                f"the coordination store belongs to cluster {cluster_id}, the log directories to {self._cluster_id}"
+            )
+        state = await read_store_state(store)
+        if state.is_in_use:
+            await self._refuse_older_store(store)
+            self.is_in_use = True
+            return
+        await raise_controller_epoch(store, self._known_controller_epoch)
+        await tell_inventory(store, self.inventory())
+        await forget_verdict(store, state)
+
+    def _refused(self, sentence: str) -> TakeoverRefused:
+        self.obstacle = sentence
+        return TakeoverRefused(reason=sentence)
+
+    async def _refuse_older_store(self, store: Store) -> None:
+        node = await store.exists(znodes.CONTROLLER_EPOCH)
+        stored = 0 if node is None else znodes.decode_controller_epoch(node.data)
+        if stored < self._known_controller_epoch:
+            raise self._refused(
+                f"the coordination store is older than the log directories (controller epoch {stored}, they have seen"
+                f" {self._known_controller_epoch}): it may name leaders that lack records. Restore a newer copy, or"
+                " stop all brokers, move it away, and start them again: they rebuild it from the log directories"
+            )
+
+    @property
+    def _known_controller_epoch(self) -> int:
+        noted = self._backup.latest.controller_epoch if self._backup.latest is not None else 0
+        return max(noted, self.controller_epoch())
+
+    def inventory(self) -> Inventory:
+        logs = self._logs.logs.values()
+        return Inventory(
+            self._broker_id,
+            [
+                FoundLog(
+                    log.topic_partition,
+                    log.topic_id,
+                    log.leader_epochs.latest_epoch,
+                    log.log_start_offset,
+                    log.log_end_offset,
+                )
+                for log in logs
+            ],
+            self._backup.latest,
+            self._known_controller_epoch,
+            max((max(log.producers.by_id, default=NO_PRODUCER_ID) for log in logs), default=NO_PRODUCER_ID),
+            self._backup.directories_without,
+            [directory.path for directory in self._logs.directories if not directory.is_online],
         )
-        return
-    by_topic: dict[str, dict[int, Log]] = {}
-    for topic_partition, log in logs.logs.items():
-        by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = log
-    topics = [_topic(name, found, term, broker_id, new_topic_id) for name, found in sorted(by_topic.items())]
-    await register_found_topics(store, term, topics)
-    logger.info("took over the topics found in the log dirs topics=%s", ",".join(topic.name for topic in topics))
 
+    async def wait_until_in_use(self, store: Callable[[], Store], patience_ms: int) -> None:
+        """For a broker that starts. TakeoverRefused if that cannot be, or takes longer than this."""
+        deadline = self._clock.monotonic() + patience_ms / 1000
+        while not self.is_in_use:
+            is_final = await self._look_patiently(store())
+            if self.obstacle and (is_final or self._clock.monotonic() >= deadline):
+                raise TakeoverRefused(reason=self.obstacle)
+            if not self.is_in_use:
+                await asyncio.sleep(POLL_S)
 
-def _topic(
-    name: str, logs: dict[int, Log], term: ControllerTerm, broker_id: BrokerId, new_topic_id: Callable[[], Uuid]
-) -> Topic:
-    known_ids = [log.topic_id for log in logs.values() if log.topic_id is not None]
-    topic_id = known_ids[0] if known_ids else new_topic_id()
-    for log in logs.values():
-        if log.topic_id is None:
-            log.assign_topic_id(topic_id)
-    latest_epochs = {index: log.leader_epochs.latest_epoch for index, log in logs.items()}
-    return found_topic(name, topic_id, latest_epochs, broker_id, term)
+    async def _look_patiently(self, store: Store) -> bool:
+        try:
+            return await self._look(store)
+        except (StoreError, znodes.MalformedNode) as error:
+            logger.debug("the state of the takeover cannot be read reason=%s", error)
+            return False
+
+    async def watch(self, store: Store) -> None:
+        """For a broker that runs and has joined again: it waits for as long as it takes."""
+        while not self.is_in_use and store.is_session_alive:
+            await self._look_patiently(store)
+            await asyncio.sleep(POLL_S)
+
+    async def _look(self, store: Store) -> bool:
+        """Whether it is of no use to wait any longer."""
+        state = await read_store_state(store)
+        reason = state.node.reason
+        if reason and reason != self.obstacle:
+            logger.info("not serving yet: %s", reason)
+        self.obstacle = reason
+        self.is_in_use = state.is_in_use
+        if state.is_in_use:
+            self.obstacle = ""
+            await forget_inventory(store, self._broker_id)
+        return state.node.takeover is TakeoverState.REFUSED

@@ -36,6 +36,8 @@ class BaseStore(ABC):
         self._resumed_callbacks: list[Callable[[], None]] = []
         self._session_end_callbacks: list[Callable[[], None]] = []
         self._has_session_ended = False
+        self.trouble = ""
+        """Why the store could not be asked the last time; empty if it could."""
 
     @property
     def is_session_alive(self) -> bool:

@@ -118,6 +118,11 @@ class Store(Protocol):
         """Until when, in seconds of the monotonic clock, the session certainly lives."""
         ...
 
+    @property
+    def trouble(self) -> str:
+        """Why the store could not be asked the last time, as far as known; empty if it could."""
+        ...
+
     def on_suspended(self, callback: Callable[[], None]) -> None:
         """Call back, on the event loop, whenever the store could not be reached for so long that the session may end.
 

@@ -32,8 +32,15 @@ LONE_POLL_INTERVAL_SECONDS = 0.25
 BUSY_AFTER_CHANGE_MS = 1000
 BUSY_AFTER_OPENING_MS = 5000
 """For so long others are looked at often: one change seldom comes alone."""
+CREATION_PAUSE_SECONDS = 0.02
+CREATION_ATTEMPTS = 500
+"""While another process makes the file, which takes it some milliseconds."""
 HEARTBEATS_PER_SESSION = 4
 """At least so many within the session timeout, however rarely the settings ask for them."""
+
+
+class FileReplaced(StoreUnavailable):
+    """Another file stands in the place of the one that this session is in."""
 
 
 class SqliteStore(BaseStore):
@@ -89,10 +96,18 @@ class SqliteStore(BaseStore):
         processes = processes or SystemProcesses()
         store = cls(disk, clock, workers, processes, session_timeout_ms, heartbeat_interval_ms)
         opened_ms = store._now_ms()
+        await store._ensure_file(path)
         await store._call(store._open, path, opened_ms)
         store._renewed(opened_ms)
         store._busy_end_ms = opened_ms + BUSY_AFTER_OPENING_MS
         return store
+
+    async def _ensure_file(self, path: str) -> None:
+        for _ in range(CREATION_ATTEMPTS):
+            if await self._workers.run(self._has_file, path):
+                return
+            await asyncio.sleep(CREATION_PAUSE_SECONDS)
+        raise StoreUnavailable(path, "another process makes the file and does not get on")
 
     @property
     def session_id(self) -> int:
@@ -154,7 +169,11 @@ class SqliteStore(BaseStore):
             except SessionExpired:
                 self._end()
             except (StoreUnavailable, OSError) as error:
-                self._not_reached(error)
+                trouble = self._file_trouble() or error
+                self._not_reached(trouble)
+                if isinstance(trouble, FileReplaced) and not self.lease.is_valid:
+                    # Nobody renews a lease in a file that was replaced: a session in the new one is the way back.
+                    self._end()
 
     async def close(self) -> None:
         async with self._turn:
@@ -211,12 +230,26 @@ class SqliteStore(BaseStore):
     def _reached(self) -> None:
         if not self._is_reachable:
             self._is_reachable = True
+            self.trouble = ""
             logger.info("coordination store can be asked again session_id=%d", self._session_id)
 
     def _not_reached(self, error: Exception) -> None:
-        if self._is_reachable:
+        if self._is_reachable or self.trouble != str(error):
             self._is_reachable = False
+            self.trouble = str(error)
             logger.warning("coordination store cannot be asked session_id=%d error=%s", self._session_id, error)
+
+    def _file_trouble(self) -> StoreUnavailable | None:
+        """Whether the file is still the one that this session is in."""
+        path = self._database.path
+        try:
+            is_replaced = self._file_identity != self._disk.identity(path)
+        except FileNotFoundError:
+            # It may come back, like a server that was stopped.
+            return StoreUnavailable(path, "the file is gone")
+        except OSError:
+            return None  # whoever asked has an error of its own to tell
+        return FileReplaced(path, "the file was replaced by another") if is_replaced else None
 
     async def _find(self, path: str) -> StoredNode | None:
         (node,) = await self._read([path])
@@ -268,8 +301,29 @@ class SqliteStore(BaseStore):
 
     # From here on what runs in a worker thread, one call at a time.
 
-    def _open(self, path: str, opened_ms: int) -> None:
+    def _has_file(self, path: str) -> bool:
+        """Make it if it is missing; False while another process does."""
         self._disk.make_directory(path.rpartition("/")[0] or ".")
+        if self._disk.exists(path):
+            return True
+        lock_path = f"{path}.creation.lock"
+        try:
+            lock = self._disk.lock(lock_path)
+        except DirectoryInUse:
+            return False
+        try:
+            if not self._disk.exists(path):
+                # What a file that was removed has left beside it: SQLite would play it into the new one.
+                for suffix in ("-wal", "-shm", "-journal"):
+                    self._disk.remove(f"{path}{suffix}")
+                # No two files give the same id to a session: its lock may outlive a file that was removed.
+                Database(path, first_session_id=self._now_ms()).close()
+            self._disk.remove(lock_path)
+        finally:
+            lock.release()
+        return True
+
+    def _open(self, path: str, opened_ms: int) -> None:
         with ExitStack() as undo:
             self._database = Database(path)
             self._file_identity = self._disk.identity(path)
@@ -285,8 +339,9 @@ class SqliteStore(BaseStore):
 
     def _renew(self, lease_end_ms: int) -> None:
         """A file that was removed still works for those who have it open; whoever starts next makes another."""
-        if self._file_identity != self._disk.identity(self._database.path):
-            raise StoreUnavailable(self._database.path, "the file was replaced by another")
+        trouble = self._file_trouble()
+        if trouble is not None:
+            raise trouble
         self._database.renew_session(self._session_id, lease_end_ms)
 
     def _take_lock(self, session_id: int) -> None:

@@ -60,8 +60,10 @@ class Written(NamedTuple):
 class Database:
     """One connection. Times are those of the machine's monotonic clock, which all its processes share."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, first_session_id: int = NO_OWNER + 1) -> None:
+        """A new file counts its sessions from `first_session_id` on."""
         self.path = path
+        self._first_session_id = first_session_id
         with _storage_errors(path):
             self._connection = sqlite3.connect(
                 path, timeout=LOCK_WAIT_SECONDS, isolation_level=None, check_same_thread=False
@@ -172,6 +174,8 @@ class Database:
             with self._transaction("IMMEDIATE"):
                 if self._user_version() == 0:
                     self._execute_all(_SCHEMA)
+                    last = max(NO_OWNER, self._first_session_id - 1)
+                    self._connection.execute("UPDATE counter SET value = ? WHERE name = 'session_id'", (last,))
                     self.put(ROOT, ROOT_NODE)
                 elif self._user_version() == 1:
                     self._execute_all(_UPGRADE)

@@ -1,0 +1,139 @@
+"""Inventories: what the log directories of one broker hold, for the controller of an empty store (R44)."""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tidelog.cluster.znodes import NONSENSE, MalformedNode
+from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, BrokerId, TopicPartition, Uuid, uuid_from_text, uuid_text
+
+INVENTORIES = "/takeover"
+"""One ephemeral node per part of an inventory, `3-0-of-2`: part 0 of the two parts of broker 3."""
+
+LARGEST_PART_BYTES = 512 * 1024
+"""ZooKeeper takes requests of 1 MB."""
+
+
+class FoundLog(NamedTuple):
+    """The log of one replica, as it was found in a log directory."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid | None
+    last_epoch: int
+    """The newest leader epoch in the log."""
+    log_start_offset: int
+    log_end_offset: int
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """The greater of two logs of one partition has everything committed that the other has."""
+        return self.last_epoch, self.log_end_offset
+
+
+class Backup(NamedTuple):
+    """What a broker noted of the metadata of its cluster, to have it when the coordination store is lost."""
+
+    members: frozenset[BrokerId] = frozenset()
+    """The brokers that hold replicas."""
+    controller_epoch: int = 0
+    leader_epoch: int = NO_LEADER_EPOCH
+    """The highest of all partitions: an epoch without records leaves no trace in the logs, but in clients."""
+    last_producer_id: int = NO_PRODUCER_ID
+    """Of the blocks that this broker took."""
+    topic_configs: Mapping[str, Mapping[str, str]] = {}
+    """The settings of topics that have some of their own."""
+    written_ms: int = 0
+
+
+class Inventory(NamedTuple):
+    broker_id: BrokerId
+    logs: Sequence[FoundLog] = ()
+    backup: Backup | None = None
+    """None: this broker never held a replica, or its log directories are new."""
+    controller_epoch: int = 0
+    """The highest that this broker has heard of since it started."""
+    last_producer_id: int = NO_PRODUCER_ID
+    """The highest one in its logs and producer snapshots."""
+    empty_directories: Sequence[str] = ()
+    """Log directories without a backup, where another one of the broker has it."""
+    offline_directories: Sequence[str] = ()
+
+
+def encode_inventory(inventory: Inventory) -> list[bytes]:
+    """In as many parts as it takes."""
+    content = {
+        "version": 1,
+        "broker": inventory.broker_id,
+        "logs": [
+            [*log.topic_partition, None if log.topic_id is None else uuid_text(log.topic_id), *log[2:]]
+            for log in inventory.logs
+        ],
+        "backup": None if inventory.backup is None else backup_content(inventory.backup),
+        "controller_epoch": inventory.controller_epoch,
+        "last_producer_id": inventory.last_producer_id,
+        "empty_directories": list(inventory.empty_directories),
+        "offline_directories": list(inventory.offline_directories),
+    }
+    packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode())
+    return [packed[start : start + LARGEST_PART_BYTES] for start in range(0, len(packed), LARGEST_PART_BYTES)]
+
+
+def decode_inventory(parts: Sequence[bytes]) -> Inventory:
+    try:
+        content = json.loads(zlib.decompress(b"".join(parts)))
+        backup = content["backup"]
+        return Inventory(
+            broker_id=int(content["broker"]),
+            logs=[_found_log(entry) for entry in content["logs"]],
+            backup=None if backup is None else backup_of(backup),
+            controller_epoch=int(content["controller_epoch"]),
+            last_producer_id=int(content["last_producer_id"]),
+            empty_directories=content["empty_directories"],
+            offline_directories=content["offline_directories"],
+        )
+    except (*NONSENSE, zlib.error) as error:
+        raise MalformedNode(f"{INVENTORIES}: {error!r}") from error
+
+
+def _found_log(entry: list[Any]) -> FoundLog:
+    topic, partition, topic_id, last_epoch, log_start_offset, log_end_offset = entry
+    known_id = None if topic_id is None else uuid_from_text(topic_id)
+    return FoundLog(TopicPartition(topic, partition), known_id, last_epoch, log_start_offset, log_end_offset)
+
+
+def backup_content(backup: Backup) -> dict[str, object]:
+    """As JSON has it."""
+    configs = {topic: dict(configs) for topic, configs in backup.topic_configs.items()}
+    return {"version": 1, **backup._asdict(), "members": sorted(backup.members), "topic_configs": configs}
+
+
+def backup_of(content: Mapping[str, Any]) -> Backup:
+    """Raises one of NONSENSE where it is not what `backup_content` gives."""
+    return Backup(
+        members=frozenset(map(int, content["members"])),
+        controller_epoch=int(content["controller_epoch"]),
+        leader_epoch=int(content["leader_epoch"]),
+        last_producer_id=int(content["last_producer_id"]),
+        topic_configs={str(topic): dict(configs) for topic, configs in content["topic_configs"].items()},
+        written_ms=int(content["written_ms"]),
+    )
+
+
+def part_name(broker_id: BrokerId, index: int, count: int) -> str:
+    return f"{broker_id}-{index}-of-{count}"
+
+
+def parts_by_broker(names: Sequence[str]) -> dict[BrokerId, list[str]]:
+    """The names of the parts in order, of the brokers of which all parts are there."""
+    found: dict[BrokerId, dict[int, str]] = {}
+    counts: dict[BrokerId, int] = {}
+    for name in names:
+        broker, index, _, count = name.split("-")
+        found.setdefault(int(broker), {})[int(index)] = name
+        counts[int(broker)] = int(count)
+    return {
+        broker_id: [parts[index] for index in range(counts[broker_id])]
+        for broker_id, parts in found.items()
+        if len(parts) == counts[broker_id]
+    }

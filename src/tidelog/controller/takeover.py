@@ -1,0 +1,292 @@
+"""Takeover of existing log directories by an empty coordination store (R44).
+
+Every broker that joins a store which has not been taken into use tells its inventory and then registers. The controller
+registers the topics that all inventories amount to, or waits and says what for. Nobody serves before that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from tidelog.cluster import inventory as inventories_of
+from tidelog.cluster import znodes
+from tidelog.cluster.image import Broker, Partition, Topic
+from tidelog.cluster.inventory import INVENTORIES, Inventory
+from tidelog.cluster.znodes import ClusterNode, MalformedNode, ProducerIdBlock, TakeoverState
+from tidelog.controller.loading import load_brokers
+from tidelog.controller.registration import ControllerTerm
+from tidelog.controller.takeover_plan import PlannedTopic, Problem, TakeoverPlan, plan_takeover
+from tidelog.controller.term_store import MAX_OPERATIONS
+from tidelog.runtime.clock import Clock
+from tidelog.store.interface import (
+    BadVersion,
+    Check,
+    Create,
+    NodeExists,
+    NoNode,
+    Operation,
+    Set,
+    Store,
+    StoreUnavailable,
+)
+from tidelog.types import BrokerId, Uuid
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.2
+KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""The settings of a topic whose own ones are lost: none of its records may go because of that."""
+
+
+class TakeoverRules(NamedTuple):
+    """What the controller needs beside the store."""
+
+    clock: Clock
+    wait_ms: int
+    is_forced: bool
+    new_topic_id: Callable[[], Uuid]
+    internal_configs: Callable[[str, int], Mapping[str, str] | None]
+    """The settings of an internal topic with so many replicas; None if the name is not of one."""
+
+
+class StoreState(NamedTuple):
+    node: ClusterNode
+    version: int
+    is_in_use: bool
+    """The store knows its cluster. One without topics that was never taken into use may have been lost."""
+
+
+async def read_store_state(store: Store) -> StoreState:
+    found = await store.get(znodes.CLUSTER_ID)
+    node = znodes.decode_cluster(found.data)
+    is_in_use = node.takeover is TakeoverState.DONE
+    if node.takeover is TakeoverState.UNKNOWN:
+        # Written by Apache Kafka, or by a version that knew no takeover: the topics tell.
+        is_in_use = bool(await store.children(znodes.TOPICS))
+    return StoreState(node, found.version, is_in_use)
+
+
+# ---- what every broker does
+
+
+async def tell_inventory(store: Store, inventory: Inventory) -> None:
+    """Before registering. The nodes go with the session."""
+    with suppress(NodeExists):
+        await store.create(INVENTORIES)
+    for name in await store.children(INVENTORIES):
+        if name.startswith(f"{inventory.broker_id}-"):
+            with suppress(NoNode):
+                await store.delete(f"{INVENTORIES}/{name}")
+    parts = inventories_of.encode_inventory(inventory)
+    for index, part in enumerate(parts):
+        name = inventories_of.part_name(inventory.broker_id, index, len(parts))
+        await store.create(f"{INVENTORIES}/{name}", part, ephemeral=True)
+    logger.info(
+        "the coordination store is empty, told it what the log dirs hold broker_id=%d partitions=%d",
+        inventory.broker_id,
+        len(inventory.logs),
+    )
+
+
+async def forget_verdict(store: Store, state: StoreState) -> None:
+    """What was said before this broker came may not hold any more: the controller says it again if it does."""
+    if state.node.reason:
+        with suppress(BadVersion):
+            await store.multi([_in_state(state, TakeoverState.WAITING)])
+
+
+async def raise_controller_epoch(store: Store, known_epoch: int) -> None:
+    """Requests of a controller with a lower epoch than one that brokers remember would be refused (R7)."""
+    while True:
+        node = await store.exists(znodes.CONTROLLER_EPOCH)
+        data = znodes.encode_controller_epoch(known_epoch)
+        try:
+            if node is None:
+                await store.create(znodes.CONTROLLER_EPOCH, data)
+            elif znodes.decode_controller_epoch(node.data) < known_epoch:
+                await store.set(znodes.CONTROLLER_EPOCH, data, node.version)
+        except (BadVersion, NodeExists):
+            continue
+        return
+
+
+# ---- what the controller does
+
+
+async def take_over(store: Store, term: ControllerTerm, broker_id: BrokerId, rules: TakeoverRules) -> None:
+    """Returns when the store is in use. Until then this broker is controller, but not in office."""
+    state = await read_store_state(store)
+    began = rules.clock.monotonic()
+    while not state.is_in_use:
+        brokers = await load_brokers(store)
+        plan = await _plan(store, brokers)
+        has_waited = rules.clock.monotonic() - began >= rules.wait_ms / 1000
+        obstacle = plan.obstacle(is_forced=rules.is_forced, has_waited=has_waited)
+        if obstacle is None:
+            await _register(store, term, broker_id, rules, brokers, plan)
+            return
+        await _tell(store, term, state, plan, obstacle)
+        await asyncio.sleep(POLL_S)
+        state = await read_store_state(store)
+    if state.node.takeover is not TakeoverState.DONE:
+        await _write(store, term, [_in_state(state, TakeoverState.DONE)])
+
+
+async def _plan(store: Store, brokers: Mapping[BrokerId, Broker]) -> TakeoverPlan:
+    inventories = await _load_inventories(store)
+    silent = brokers.keys() - inventories.keys()
+    return plan_takeover({each: inventories[each] for each in sorted(brokers) if each in inventories}, silent)
+
+
+async def _load_inventories(store: Store) -> dict[BrokerId, Inventory]:
+    try:
+        names = inventories_of.parts_by_broker(await store.children(INVENTORIES))
+    except NoNode:
+        return {}
+    found = {}
+    for broker_id, parts in names.items():
+        nodes = await store.get_many([f"{INVENTORIES}/{name}" for name in parts])
+        if all(nodes):
+            found[broker_id] = inventories_of.decode_inventory([node.data for node in nodes if node is not None])
+    return found
+
+
+async def _tell(store: Store, term: ControllerTerm, state: StoreState, plan: TakeoverPlan, problem: Problem) -> None:
+    """The same sentence for all brokers, and for whoever looks into the store."""
+    reason = (
+        f"the coordination store is empty, while the log directories of the running brokers hold {plan.found},"
+        f" and {problem.sentence}"
+    )
+    told = TakeoverState.WAITING if problem.may_pass else TakeoverState.REFUSED
+    if (state.node.takeover, state.node.reason) != (told, reason):
+        logger.log(logging.INFO if problem.may_pass else logging.WARNING, "takeover %s: %s", told.value, reason)
+        await _write(store, term, [_in_state(state, told, reason)])
+    else:
+        await _write(store, term, [])
+
+
+def _in_state(state: StoreState, takeover: TakeoverState, reason: str = "") -> Set:
+    data = znodes.encode_cluster(state.node._replace(takeover=takeover, reason=reason))
+    return Set(znodes.CLUSTER_ID, data, state.version)
+
+
+async def _write(store: Store, term: ControllerTerm, operations: Sequence[Operation]) -> None:
+    """Fenced by the controller epoch, which a broker that remembers a higher one raises (R31)."""
+    try:
+        await store.multi([Check(znodes.CONTROLLER_EPOCH, term.epoch_version), *operations])
+    except BadVersion as error:
+        raise StoreUnavailable(reason="the controller epoch or the state of the takeover has changed") from error
+
+
+# ---- the topics
+
+
+async def _register(
+    store: Store,
+    term: ControllerTerm,
+    broker_id: BrokerId,
+    rules: TakeoverRules,
+    brokers: Mapping[BrokerId, Broker],
+    plan: TakeoverPlan,
+) -> None:
+    state = await read_store_state(store)
+    if plan.topics:
+        for problem in plan.problems:
+            logger.warning("takeover goes on as it was told to, although %s", problem.sentence)
+        await _write(store, term, [_in_state(state, TakeoverState.REGISTERING)])
+        epochs = {broker.id: broker.epoch for broker in brokers.values()}
+        for planned in plan.topics:
+            await _put_topic(store, term, _topic(planned, term, epochs, rules))
+        state = await read_store_state(store)
+    await _write(store, term, [*await _producer_ids(store, broker_id, plan), _in_state(state, TakeoverState.DONE)])
+    if plan.topics:
+        _say(plan)
+
+
+def _say(plan: TakeoverPlan) -> None:
+    logger.warning(
+        "took over what the log dirs of all brokers hold, because the coordination store was empty"
+        " topics=%d partitions=%d last_producer_id=%d",
+        len(plan.topics),
+        sum(len(topic.partitions) for topic in plan.topics),
+        plan.last_producer_id,
+    )
+    unknown = [topic.name for topic in plan.topics if topic.configs is None]
+    lost = "the settings of brokers, groups and clients are lost with the store: set them again"
+    if unknown:
+        lost += "; those of topics too, which keep all their records until you set retention.ms and retention.bytes"
+    logger.warning("%s", lost)
+
+
+def _topic(planned: PlannedTopic, term: ControllerTerm, epochs: Mapping[BrokerId, int], rules: TakeoverRules) -> Topic:
+    replication_factor = max(len(each.replicas) for each in planned.partitions)
+    configs = planned.configs
+    if configs is None:
+        configs = rules.internal_configs(planned.name, replication_factor)
+    return Topic(
+        planned.name,
+        planned.topic_id or rules.new_topic_id(),
+        tuple(
+            Partition(
+                index=each.index,
+                replicas=each.replicas,
+                leader=each.replicas[0],
+                leader_epoch=each.leader_epoch,
+                in_sync_replicas=each.in_sync_replicas,
+                controller_epoch=term.epoch,
+                in_sync_epochs={member: epochs[member] for member in each.in_sync_replicas},
+            )
+            for each in planned.partitions
+        ),
+        KEEP_ALL if configs is None else configs,
+    )
+
+
+async def _put_topic(store: Store, term: ControllerTerm, topic: Topic) -> None:
+    """Over whatever a controller before this one has registered: nobody has acted on that yet."""
+    paths = _nodes_of(topic)
+    found = await store.get_many(list(paths))
+    operations: list[Operation] = [
+        Create(path, data) if node is None else Set(path, data, node.version)
+        for (path, data), node in zip(paths.items(), found, strict=True)
+    ]
+    for part in _in_parts(operations):
+        await _write(store, term, part)
+
+
+def _nodes_of(topic: Topic) -> dict[str, bytes]:
+    """Parents first."""
+    nodes = {
+        znodes.topic_path(topic.name): znodes.encode_topic(topic.topic_id, topic.partitions),
+        znodes.topic_config_path(topic.name): znodes.encode_config(topic.configs),
+        znodes.partitions_path(topic.name): b"",
+    }
+    for partition in topic.partitions:
+        nodes[znodes.partition_path(topic.name, partition.index)] = b""
+        nodes[znodes.state_path(topic.name, partition.index)] = znodes.encode_state(partition)
+    return nodes
+
+
+def _in_parts(operations: Sequence[Operation]) -> Iterator[Sequence[Operation]]:
+    for start in range(0, len(operations), MAX_OPERATIONS):
+        yield operations[start : start + MAX_OPERATIONS]
+
+
+async def _producer_ids(store: Store, broker_id: BrokerId, plan: TakeoverPlan) -> list[Operation]:
+    """The next block begins above every id that somebody may have."""
+    if plan.last_producer_id < 0:
+        return []
+    node = await store.get(znodes.PRODUCER_ID_BLOCK)
+    block = ProducerIdBlock(broker_id, 0, plan.last_producer_id)
+    return [Set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block), node.version)]
+
+
+async def forget_inventory(store: Store, broker_id: BrokerId) -> None:
+    """The takeover is done; nobody reads it any more."""
+    with suppress(NoNode, MalformedNode):
+        for name in await store.children(INVENTORIES):
+            if name.startswith(f"{broker_id}-"):
+                with suppress(NoNode):
+                    await store.delete(f"{INVENTORIES}/{name}")

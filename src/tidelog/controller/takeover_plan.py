@@ -1,0 +1,230 @@
+"""The plan of a takeover: topics, replicas and leaders, as the logs of all brokers tell them (R44)."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.cluster.inventory import Backup, FoundLog, Inventory
+from tidelog.cluster.topic_names import check_topic_name
+from tidelog.errors import InvalidTopic
+from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, BrokerId, TopicPartition, Uuid, ids_text, uuid_text
+
+FORCE = "unclean.takeover.enable=true"
+NAMED_AT_MOST = 5
+
+Holders = Mapping[BrokerId, FoundLog]
+
+
+class Problem(NamedTuple):
+    """Why the logs that are there do not tell for sure what was acknowledged."""
+
+    sentence: str
+    may_pass: bool = False
+    """Brokers that start later may solve it."""
+    can_be_forced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPartition:
+    index: int
+    replicas: tuple[BrokerId, ...]
+    """The leader first."""
+    in_sync_replicas: tuple[BrokerId, ...]
+    leader_epoch: int
+
+
+class PlannedTopic(NamedTuple):
+    name: str
+    topic_id: Uuid | None
+    partitions: tuple[PlannedPartition, ...]
+    configs: Mapping[str, str] | None
+    """None: nobody knows them."""
+
+
+class TakeoverPlan(NamedTuple):
+    topics: tuple[PlannedTopic, ...]
+    last_producer_id: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def found(self) -> str:
+        """What is there, for a sentence."""
+        partitions = sum(len(topic.partitions) for topic in self.topics)
+        return f"{_plural(len(self.topics), 'topic')} with {_plural(partitions, 'partition')}"
+
+    def obstacle(self, *, is_forced: bool, has_waited: bool) -> Problem | None:
+        """What the takeover has to wait for, or is refused for; None if it may go on."""
+        if not is_forced:
+            return next(iter(self.problems), None)
+        pending = (each for each in self.problems if not each.can_be_forced or (each.may_pass and not has_waited))
+        return next(pending, None)
+
+
+def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[BrokerId] = ()) -> TakeoverPlan:
+    """The same for the same inventories, whoever makes it. `silent`: registered, but without an inventory."""
+    holders: dict[str, dict[int, dict[BrokerId, FoundLog]]] = {}
+    for broker_id in sorted(inventories):
+        for log in inventories[broker_id].logs:
+            topic, partition = log.topic_partition
+            if _is_possible(topic):
+                holders.setdefault(topic, {}).setdefault(partition, {})[broker_id] = log
+    backups = [each.backup for each in inventories.values() if each.backup is not None]
+    problems = [
+        *_conflicting_ids(holders),
+        *_missing_brokers(inventories, silent, backups),
+        *_missing_directories(inventories, backups),
+        *_missing_partitions(holders),
+    ]
+    leading: Counter[BrokerId] = Counter()
+    known_epoch = max((backup.leader_epoch for backup in backups), default=NO_LEADER_EPOCH)
+    newest = max(backups, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
+    topics = tuple(
+        PlannedTopic(
+            name,
+            next(iter(_ids(partitions)), None),
+            tuple(_partitions(partitions, leading, known_epoch)),
+            None if newest is None else newest.topic_configs.get(name, {}),
+        )
+        for name, partitions in sorted(holders.items())
+    )
+    return TakeoverPlan(topics, _last_producer_id(inventories.values(), backups), tuple(problems))
+
+
+def _is_possible(topic: str) -> bool:
+    """A directory may be called anything."""
+    try:
+        check_topic_name(topic)
+    except InvalidTopic:
+        return False
+    return True
+
+
+def _partitions(
+    found: Mapping[int, Holders], leading: Counter[BrokerId], known_epoch: int
+) -> Iterable[PlannedPartition]:
+    """Every index up to the last. One that nobody holds, if that is accepted, begins empty beside the first one."""
+    for index in range(max(found) + 1):
+        holders = found.get(index) or dict.fromkeys(found[min(found)], _empty_log(index))
+        yield _partition(index, holders, leading, known_epoch)
+
+
+def _empty_log(index: int) -> FoundLog:
+    return FoundLog(TopicPartition("", index), None, NO_LEADER_EPOCH, 0, 0)
+
+
+def _partition(index: int, holders: Holders, leading: Counter[BrokerId], known_epoch: int) -> PlannedPartition:
+    """The newest log leads. Equal ones are in sync; whoever leads least is chosen among them."""
+    newest = max(log.age for log in holders.values())
+    equal = sorted(broker_id for broker_id, log in holders.items() if log.age == newest)
+    leader = min(equal, key=lambda broker_id: (leading[broker_id], broker_id))
+    leading[leader] += 1
+    followers = _rotated([each for each in equal if each != leader], index)
+    behind = [broker_id for broker_id in sorted(holders) if broker_id not in equal]
+    last_epoch = max(known_epoch, *(log.last_epoch for log in holders.values()))
+    return PlannedPartition(index, (leader, *followers, *behind), (leader, *followers), last_epoch + 1)
+
+
+def _rotated(brokers: Sequence[BrokerId], index: int) -> list[BrokerId]:
+    """So that who comes next when a broker dies is spread too."""
+    start = index % len(brokers) if brokers else 0
+    return [*brokers[start:], *brokers[:start]]
+
+
+def _last_producer_id(inventories: Iterable[Inventory], backups: Iterable[Backup]) -> int:
+    """The highest one that somebody may have been given."""
+    noted = [backup.last_producer_id for backup in backups]
+    return max([NO_PRODUCER_ID, *noted, *(each.last_producer_id for each in inventories)])
+
+
+def _ids(partitions: Mapping[int, Holders]) -> dict[Uuid, set[BrokerId]]:
+    """The ids that the logs of a topic have, and which brokers say so."""
+    found: dict[Uuid, set[BrokerId]] = {}
+    for holders in partitions.values():
+        for broker_id, log in holders.items():
+            if log.topic_id is not None:
+                found.setdefault(log.topic_id, set()).add(broker_id)
+    return found
+
+
+def _conflicting_ids(holders: Mapping[str, Mapping[int, Holders]]) -> Iterable[Problem]:
+    for name, partitions in sorted(holders.items()):
+        ids = _ids(partitions)
+        if len(ids) > 1:
+            listed = " and ".join(
+                f"{uuid_text(topic_id)} on {_brokers(brokers)}" for topic_id, brokers in sorted(ids.items())
+            )
+            yield Problem(
+                f"there are two topics named {name}: {listed} (see partition.metadata in their directories)."
+                f" Rename the directories of the one you do not want so that they end in -stray"
+                f" (mv {name}-0 {name}-0-stray), or restore the store",
+                can_be_forced=False,
+            )
+
+
+def _missing_brokers(
+    inventories: Mapping[BrokerId, Inventory], silent: Collection[BrokerId], backups: Iterable[Backup]
+) -> Iterable[Problem]:
+    missing = frozenset[BrokerId]().union(*(backup.members for backup in backups)) - inventories.keys()
+    if missing:
+        yield Problem(
+            f"{_brokers(missing)} of this cluster {_is(missing)} not running, and may hold newer records."
+            f" Start {_it(missing)}, or restore the store; to go on without {_it(missing)}, set {FORCE}",
+            may_pass=True,
+        )
+    unheard = set(silent) - missing
+    if unheard:
+        yield Problem(
+            f"{_brokers(unheard)} {_is(unheard)} running, but did not tell what {_is(unheard)} in the log directories;"
+            " start all brokers with the same version",
+            may_pass=True,
+            can_be_forced=False,
+        )
+
+
+def _missing_directories(inventories: Mapping[BrokerId, Inventory], backups: Sequence[Backup]) -> Iterable[Problem]:
+    members = frozenset[BrokerId]().union(*(backup.members for backup in backups))
+    remedy = f"Put back what was there, or restore the store; to go on without it, set {FORCE}"
+    for broker_id, inventory in sorted(inventories.items()):
+        if inventory.offline_directories:
+            paths = ", ".join(inventory.offline_directories)
+            yield Problem(f"broker {broker_id} cannot read {paths}, where newer records may be. {remedy}")
+        elif inventory.backup is None and broker_id in members:
+            yield Problem(f"broker {broker_id} held replicas, and its log directories are new. {remedy}")
+        elif inventory.empty_directories and broker_id in members:
+            paths = ", ".join(inventory.empty_directories)
+            yield Problem(f"broker {broker_id} held replicas, and {paths} is new. {remedy}")
+
+
+def _missing_partitions(holders: Mapping[str, Mapping[int, Holders]]) -> Iterable[Problem]:
+    for name, partitions in sorted(holders.items()):
+        gaps = sorted(set(range(max(partitions) + 1)) - partitions.keys())
+        if gaps:
+            yield Problem(
+                f"no running broker holds partition {_listed(gaps)} of topic {name}, of which there are"
+                f" {_listed(sorted(partitions))}. Start the other brokers, or restore the store; to have"
+                f" {'it' if len(gaps) == 1 else 'them'} empty, set {FORCE}",
+                may_pass=True,
+            )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - NAMED_AT_MOST} more" if len(numbers) > NAMED_AT_MOST else ""
+    return ", ".join(map(str, numbers[:NAMED_AT_MOST])) + more
+
+
+def _brokers(broker_ids: AbstractSet[BrokerId]) -> str:
+    return f"broker{'' if len(broker_ids) == 1 else 's'} {ids_text(sorted(broker_ids)).replace(',', ', ')}"
+
+
+def _is(broker_ids: AbstractSet[BrokerId]) -> str:
+    return "is" if len(broker_ids) == 1 else "are"
+
+
+def _it(broker_ids: AbstractSet[BrokerId]) -> str:
+    return "it" if len(broker_ids) == 1 else "them"
+
+
+def _plural(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

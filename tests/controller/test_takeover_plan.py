@@ -1,0 +1,140 @@
+"""Which topics, replicas and leaders the logs of all brokers amount to when the store knows nothing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.cluster.inventory import (
+    Backup,
+    FoundLog,
+    Inventory,
+    decode_inventory,
+    encode_inventory,
+    part_name,
+    parts_by_broker,
+)
+from tidelog.controller.takeover_plan import PlannedPartition, TakeoverPlan, plan_takeover
+from tidelog.types import BrokerId, TopicPartition, Uuid
+
+ORDERS_ID: Uuid = bytes(range(16))
+OTHER_ID: Uuid = bytes(16 * [7])
+
+
+def log(
+    epoch: int, end: int, partition: int = 0, *, topic: str = "orders", topic_id: Uuid | None = ORDERS_ID
+) -> FoundLog:
+    return FoundLog(TopicPartition(topic, partition), topic_id, epoch, 0, end)
+
+
+def plan(*inventories: Inventory) -> TakeoverPlan:
+    return plan_takeover({each.broker_id: each for each in inventories})
+
+
+def partitions(found: TakeoverPlan) -> list[PlannedPartition]:
+    (topic,) = found.topics
+    return list(topic.partitions)
+
+
+def told(found: TakeoverPlan) -> str:
+    (problem,) = found.problems
+    return problem.sentence
+
+
+def test_nothing_is_taken_over_where_nothing_is() -> None:
+    assert plan(Inventory(1), Inventory(2)) == TakeoverPlan((), -1, ())
+
+
+def test_the_newest_epoch_wins_and_then_the_longest_log() -> None:
+    (found,) = partitions(plan(Inventory(1, [log(4, 90)]), Inventory(2, [log(5, 70)]), Inventory(3, [log(5, 80)])))
+    assert found == PlannedPartition(0, replicas=(3, 1, 2), in_sync_replicas=(3,), leader_epoch=6)
+
+
+def test_equal_logs_are_in_sync_and_leaders_are_spread() -> None:
+    brokers = [Inventory(each, [log(2, 10, index) for index in range(6)]) for each in (1, 2, 3)]
+    found = partitions(plan(*brokers))
+    assert [each.replicas[0] for each in found] == [1, 2, 3, 1, 2, 3]
+    assert all(sorted(each.in_sync_replicas) == [1, 2, 3] for each in found)
+
+
+def test_epochs_and_producer_ids_are_above_all_that_was_noted() -> None:
+    backup = Backup(frozenset({1, 2}), leader_epoch=9, last_producer_id=2999)
+    found = plan(Inventory(1, [log(4, 90)], backup, last_producer_id=17), Inventory(2, [], backup))
+    assert partitions(found)[0].leader_epoch == 10
+    assert found.last_producer_id == 2999
+    assert plan(Inventory(1, [log(4, 90)], last_producer_id=17)).last_producer_id == 17
+
+
+def test_settings_come_from_the_newest_backup_that_somebody_has() -> None:
+    old = Backup(frozenset({1}), 3, written_ms=9, topic_configs={"orders": {"cleanup.policy": "delete"}})
+    new = Backup(frozenset({1}), 4, written_ms=5, topic_configs={"orders": {"cleanup.policy": "compact"}})
+    (topic,) = plan(Inventory(1, [log(1, 1)], old), Inventory(2, [], new)).topics
+    assert topic.configs == {"cleanup.policy": "compact"}
+    (topic,) = plan(Inventory(1, [log(1, 1)])).topics
+    assert topic.configs is None
+
+
+def test_a_member_that_does_not_run_is_waited_for() -> None:
+    found = plan(Inventory(1, [log(1, 5)], Backup(frozenset({1, 2, 3}))))
+    assert told(found).startswith(
+        "brokers 2, 3 of this cluster are not running, and may hold newer records. Start them"
+    )
+    assert found.problems[0].may_pass
+    assert found.obstacle(is_forced=True, has_waited=False) is not None
+    assert found.obstacle(is_forced=True, has_waited=True) is None
+    assert found.obstacle(is_forced=False, has_waited=True) is not None
+
+
+def test_a_member_whose_directories_are_new_is_no_proof_that_it_held_nothing() -> None:
+    backup = Backup(frozenset({1, 2}))
+    found = plan(Inventory(1, [log(1, 5)], backup), Inventory(2))
+    assert told(found).startswith("broker 2 held replicas, and its log directories are new.")
+    found = plan(Inventory(1, [log(1, 5)], backup), Inventory(2, [], backup, empty_directories=["/b"]))
+    assert told(found).startswith("broker 2 held replicas, and /b is new.")
+    found = plan(Inventory(1, [log(1, 5)], backup), Inventory(2, [], backup, offline_directories=["/b"]))
+    assert told(found).startswith("broker 2 cannot read /b")
+    assert not found.problems[0].may_pass
+
+
+def test_two_topics_of_one_name_are_never_merged() -> None:
+    found = plan(Inventory(1, [log(1, 5)]), Inventory(2, [log(1, 5, topic_id=OTHER_ID)]))
+    assert told(found).startswith("there are two topics named orders: AAECAwQFBgcICQoLDA0ODw on broker 1 and")
+    assert found.obstacle(is_forced=True, has_waited=True) is not None
+
+
+def test_a_partition_that_nobody_holds_is_waited_for() -> None:
+    found = plan(Inventory(1, [log(1, 5, 0), log(1, 5, 2)]))
+    assert told(found).startswith("no running broker holds partition 1 of topic orders, of which there are 0, 2.")
+    assert [each.replicas for each in partitions(found)] == [(1,), (1,), (1,)]
+
+
+def test_a_broker_that_told_nothing_holds_up_the_takeover() -> None:
+    found = plan_takeover({1: Inventory(1, [log(1, 5)])}, silent=[2])
+    assert told(found).startswith("broker 2 is running, but did not tell")
+
+
+def test_directories_that_no_topic_may_be_called_after_are_left_alone() -> None:
+    assert plan(Inventory(1, [log(1, 5, topic="a b")])).topics == ()
+
+
+@given(st.permutations([1, 2, 3]), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=3, max_size=3))
+def test_the_plan_does_not_depend_on_who_told_first(order: list[BrokerId], logs: list[tuple[int, int]]) -> None:
+    inventories = {each: Inventory(each, [log(*logs[each - 1])]) for each in (1, 2, 3)}
+    shuffled = {each: inventories[each] for each in order}
+    found = plan_takeover(shuffled)
+    assert found == plan_takeover(inventories)
+    (partition,) = partitions(found)
+    assert logs[partition.replicas[0] - 1] == max(logs)
+    assert {logs[each - 1] for each in partition.in_sync_replicas} == {max(logs)}
+    assert partition.leader_epoch > max(epoch for epoch, _ in logs)
+
+
+@pytest.mark.parametrize("count", [0, 1, 30_000])
+def test_an_inventory_is_told_in_parts_that_a_store_takes(count: int) -> None:
+    names = [f"{number:x}-{hash(str(number)) & 0xFFFFFFFFFFFF:x}" for number in range(count)]
+    logs = [log(number, number * 3, topic=name) for number, name in enumerate(names)]
+    told_inventory = Inventory(7, logs, Backup(frozenset({7}), topic_configs={"a": {"b": "c"}}), 3, 99, ["/a"], ["/b"])
+    parts = encode_inventory(told_inventory)
+    assert all(len(part) <= 512 * 1024 for part in parts)
+    assert decode_inventory(parts) == told_inventory
+    names = [part_name(7, index, len(parts)) for index in range(len(parts))]
+    assert parts_by_broker([*reversed(names), "8-0-of-2"]) == {7: names}

@@ -1,0 +1,222 @@
+"""The coordination store is lost and the log directories are not: R44."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.scenario import (
+    all_well_again,
+    ask,
+    create_topic,
+    in_sync,
+    produce,
+    read_all,
+    replica,
+    simulate,
+    stored,
+    wait_for,
+)
+from tidelog.cluster import znodes
+from tidelog.errors import CoordinatorLoadInProgress
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tidelog.server.broker import CannotStart
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.store.memory import MemoryStoreState
+from tidelog.types import BrokerId
+
+WAIT_MS = 5000
+
+
+def lose_store(cluster: SimulatedCluster) -> None:
+    """Of brokers that run, each learns that its session is unknown to the new, empty store."""
+    lost, cluster.store_state = cluster.store_state, MemoryStoreState()
+    for session_id in list(lost.sessions):
+        lost.expire(session_id)
+
+
+async def wait_for_records(cluster: SimulatedCluster, *expected: bytes) -> None:
+    """The high watermark rises as soon as the followers have fetched."""
+    leader = stored(cluster).leader
+    await wait_for(lambda: replica(cluster, leader).log.high_watermark == len(expected))
+    assert await read_all(cluster) == list(expected)
+
+
+def topic_id_of(cluster: SimulatedCluster) -> object:
+    node = cluster.store_state.nodes[znodes.topic_path("orders")]
+    return znodes.decode_topic("orders", node.data, 0, [None], {}).topic_id
+
+
+def is_stray(cluster: SimulatedCluster, broker_id: BrokerId) -> bool:
+    entries = cluster.machines[broker_id].disk.list_directory("/logs")
+    return any(entry.name.endswith(("-stray", "-delete")) for entry in entries)
+
+
+async def new_producer_id(cluster: SimulatedCluster, broker_id: BrokerId) -> int:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    while (answer := await ask(cluster, broker_id, request, InitProducerIdResponse)).error_code:
+        assert answer.error_code == CoordinatorLoadInProgress.code, answer
+        await asyncio.sleep(0.1)
+    return answer.producer_id
+
+
+async def written_before(cluster: SimulatedCluster) -> None:
+    await create_topic(cluster, [2, 1, 3], retention_ms=777_000_000)
+    await produce(cluster, b"one", b"two")
+    await asyncio.sleep(2.0)  # what brokers note of their cluster is on disk
+
+
+async def kill_all(cluster: SimulatedCluster) -> None:
+    for broker in list(cluster.running):
+        cluster.kill(broker.broker_id)
+    await asyncio.sleep(1.0)
+
+
+def test_brokers_that_start_with_an_empty_store_have_everything_again() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await written_before(cluster)
+        topic_id, epoch = topic_id_of(cluster), stored(cluster).leader_epoch
+        before = await new_producer_id(cluster, 2)
+        await cluster.stop_all()
+        lose_store(cluster)
+        await cluster.start_all()
+        await wait_for(lambda: in_sync(cluster) == {1, 2, 3})
+        await wait_for_records(cluster, b"one", b"two")
+        assert topic_id_of(cluster) == topic_id
+        assert stored(cluster).leader_epoch > epoch
+        assert await new_producer_id(cluster, 1) >= before + 1
+        assert b"777000000" in cluster.store_state.nodes[znodes.topic_config_path("orders")].data
+        await produce(cluster, b"three")
+        await wait_for_records(cluster, b"one", b"two", b"three")
+        await all_well_again(cluster)
+        assert not any(is_stray(cluster, each) for each in cluster.machines)
+
+    simulate(scenario)
+
+
+def test_the_newest_log_leads_and_the_others_follow_it() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await written_before(cluster)
+        cluster.kill(2)
+        await produce(cluster, b"three", timeout_s=60)
+        cluster.kill(1)
+        await produce(cluster, b"four", timeout_s=60)
+        await kill_all(cluster)
+        lose_store(cluster)
+        await cluster.start_all()
+        assert stored(cluster).leader == 3
+        await wait_for_records(cluster, b"one", b"two", b"three", b"four")
+        await all_well_again(cluster)
+        assert in_sync(cluster) == {1, 2, 3}
+
+    simulate(scenario, min_insync_replicas=1)
+
+
+def test_nobody_serves_while_a_member_is_missing_and_then_the_start_is_refused() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await written_before(cluster)
+        await kill_all(cluster)
+        lose_store(cluster)
+        starts = [asyncio.ensure_future(cluster.start(each)) for each in (1, 3)]
+        await asyncio.sleep(1.0)
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name="orders")], allow_auto_topic_creation=True)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(WAIT_MS / 1000 / 2):
+                await ask(cluster, 1, wanted, MetadataResponse)
+        for start in starts:
+            with pytest.raises(
+                CannotStart, match=r"hold 1 topic with 1 partition, and broker 2 of this"
+            ):
+                await start
+        await asyncio.sleep(1.0)
+        assert znodes.topic_path("orders") not in cluster.store_state.nodes
+        await cluster.start_all()
+        await all_well_again(cluster)
+        await wait_for_records(cluster, b"one", b"two")
+
+    simulate(scenario, takeover_wait_ms=WAIT_MS)
+
+
+def test_a_member_that_lost_its_directories_is_missed_unless_that_is_accepted() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await written_before(cluster)
+        await kill_all(cluster)
+        lose_store(cluster)
+        cluster.wipe(2)
+        for _ in range(2):  # the first attempt leaves a mark of the cluster in the new directories
+            results = await asyncio.gather(*map(cluster.start, (1, 2, 3)), return_exceptions=True)
+            assert all(isinstance(result, CannotStart) for result in results), results
+            assert any("broker 2 held replicas, and its log directories are new" in str(each) for each in results)
+            await asyncio.sleep(1.0)
+        await asyncio.gather(*(cluster.start(each, unclean_takeover_enable=True) for each in (1, 2, 3)))
+        await wait_for_records(cluster, b"one", b"two")
+        assert sorted(stored(cluster).in_sync_replicas) == [1, 3]
+
+    simulate(scenario, takeover_wait_ms=WAIT_MS)
+
+
+def test_a_store_that_is_lost_while_brokers_run_is_filled_again() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await written_before(cluster)
+        before, topic_id = await new_producer_id(cluster, 1), topic_id_of(cluster)
+        epoch = stored(cluster).leader_epoch
+        lose_store(cluster)
+        await wait_for(lambda: znodes.state_path("orders", 0) in cluster.store_state.nodes)
+        assert stored(cluster).leader_epoch > epoch
+        assert topic_id_of(cluster) == topic_id
+        await produce(cluster, b"three")
+        await wait_for_records(cluster, b"one", b"two", b"three")
+        assert await new_producer_id(cluster, 1) > before
+        await all_well_again(cluster)
+
+    simulate(scenario)
+
+
+def test_a_store_that_is_lost_while_one_broker_is_down_waits_for_it() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await written_before(cluster)
+        cluster.kill(1)
+        await asyncio.sleep(2.0)
+        lose_store(cluster)
+        await asyncio.sleep(WAIT_MS / 1000 * 2)
+        assert znodes.topic_path("orders") not in cluster.store_state.nodes
+        assert "broker 1 of this cluster is not running" in cluster.broker(2)._membership.suspension
+        await cluster.start(1)
+        await produce(cluster, b"three")
+        await wait_for_records(cluster, b"one", b"two", b"three")
+        assert cluster.broker(2)._membership.suspension == ""
+
+    simulate(scenario, takeover_wait_ms=WAIT_MS)
+
+
+def test_a_store_that_is_older_than_the_logs_is_refused() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await written_before(cluster)
+        await cluster.stop_all()
+        path = znodes.CONTROLLER_EPOCH
+        node = cluster.store_state.nodes[path]
+        cluster.store_state.nodes[path] = replace(node, data=b"0")
+        with pytest.raises(CannotStart, match="the coordination store is older than the log directories"):
+            await cluster.start(1)
+
+    simulate(scenario)
+
+
+def test_an_empty_store_of_another_cluster_is_refused() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await written_before(cluster)
+        await cluster.stop_all()
+        lose_store(cluster)
+        cluster.wipe(1)
+        await cluster.start(1)
+        with pytest.raises(CannotStart, match=r"belongs to cluster\.id="):
+            await cluster.start(2)
+        assert replica_count(cluster, 2) == 1
+
+    simulate(scenario)
+
+
+def replica_count(cluster: SimulatedCluster, broker_id: BrokerId) -> int:
+    entries = cluster.machines[broker_id].disk.list_directory("/logs")
+    return sum(entry.name == "orders-0" for entry in entries)
