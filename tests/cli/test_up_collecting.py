@@ -42,6 +42,8 @@ def address_of(broker_id: int) -> Address:
 class ScriptedBrokers(Connections):
     """Brokers that hold one partition, each up to its own log end; those without one do not answer."""
 
+    suspension = ""
+
     def __init__(self, log_ends: Mapping[int, int], metadata: MetadataResponse) -> None:
         super().__init__(MemoryNetwork())
         self._log_ends = {address_of(broker_id): end for broker_id, end in log_ends.items()}
@@ -63,7 +65,7 @@ class ScriptedBrokers(Connections):
             failure = self.fetch_failures.get(address, "")
             described = DescribeLogDirsPartition(partition_index=0, fetch_failure=failure)
             topic = DescribeLogDirsTopic(name="tides", partitions=[described])
-            return DescribeLogDirsResponse(results=[DescribeLogDirsResult(topics=[topic])])
+            return DescribeLogDirsResponse(results=[DescribeLogDirsResult(topics=[topic])], suspension=self.suspension)
         assert isinstance(request, ListOffsetsRequest)
         end = self._log_ends[address] if request.replica_id == DEBUGGING_CONSUMER else HIGH_WATERMARK
         partition = ListOffsetsPartitionResponse(partition_index=0, offset=end)
@@ -124,6 +126,15 @@ def test_remote_cluster_shows_brokers_that_are_silent_or_gone() -> None:
     view = asyncio.run(look_at_remote_cluster(brokers, [address_of(1)]))
     states = {broker.broker_id: broker.state for broker in view.brokers}
     assert states == {1: BrokerState.UP, 2: BrokerState.SILENT, 3: BrokerState.DOWN}
+
+
+def test_brokers_that_are_suspended_lead_nothing_whatever_their_metadata_say() -> None:
+    brokers = ScriptedBrokers({1: 100, 2: 100, 3: 100}, metadata(members=[1, 2, 3], leader=1, in_sync=[1, 2, 3]))
+    brokers.suspension = "the coordination store cannot be reached"
+    view = asyncio.run(look_at_remote_cluster(brokers, [address_of(1)]))
+    assert {broker.state for broker in view.brokers} == {BrokerState.SUSPENDED}
+    assert (view.controller, [partition.leader for partition in view.partitions]) == (None, [None])
+    assert view.suspensions == dict.fromkeys((1, 2, 3), "the coordination store cannot be reached")
 
 
 def test_nobody_answers() -> None:

@@ -144,6 +144,26 @@ def test_text_of_a_cluster_that_does_not_answer() -> None:
     assert as_text(cluster_of())[-1] == "no topics yet"
 
 
+def test_text_says_why_brokers_are_suspended_and_which_logs_were_set_aside() -> None:
+    brokers = [broker._replace(state=BrokerState.SUSPENDED) for broker in UP]
+    view = cluster_of(partition(0, leader=None), brokers=brokers, controller=None)._replace(
+        suspensions=dict.fromkeys((1, 2, 3), "the coordination store cannot be reached"),
+        stray_logs={2: ["/data/tides-0.AAA-stray"]},
+    )
+    shown = as_text(view)
+    assert [line.split()[:5] for line in shown[1:4]] == [
+        [str(number), "suspended", f"127.0.0.1:{29091 + number}", str(100 + number), "-"] for number in (1, 2, 3)
+    ]
+    assert shown[4] == "brokers 1,2,3 suspended: the coordination store cannot be reached"
+    assert shown[5].startswith("1 log set aside, because a topic of the same name was made anew.")
+    assert shown[6] == "    broker 2: /data/tides-0.AAA-stray"
+    assert "1 topic, 1 partition: 1 without a leader" in shown
+    assert max(map(len, picture(view, columns=60, rows=24))) <= 80
+    first, second, _ = json.loads(json.dumps(as_json(view)))["brokers"]
+    assert (first["state"], first["suspension"]) == ("suspended", "the coordination store cannot be reached")
+    assert second["stray_logs"] == ["/data/tides-0.AAA-stray"]
+
+
 def test_json_has_lag_and_reason_of_each_replica() -> None:
     text = json.dumps(as_json(cluster_of(partition(1, in_sync=(1, 2), lag=5))))
     (found,) = json.loads(text)["partitions"]

@@ -28,7 +28,7 @@ DELIBERATE_DIFFERENCES = {
 }
 """Stricter than Kafka, or another default; everything else must be Kafka's."""
 
-OWN_SETTINGS = {"coordination.store", "metrics.listener"}
+OWN_SETTINGS = {"coordination.store", "metrics.listener", "takeover.wait.ms", "unclean.takeover.enable"}
 KAFKA_3_9_SETTINGS = {
     "controlled.shutdown.max.retries",
     "controlled.shutdown.retry.backoff.ms",

@@ -13,7 +13,7 @@ from tidelog.cluster.inventory import (
     part_name,
     parts_by_broker,
 )
-from tidelog.controller.takeover_plan import PlannedPartition, TakeoverPlan, plan_takeover
+from tidelog.controller.takeover_plan import SPARE_PRODUCER_IDS, PlannedPartition, TakeoverPlan, plan_takeover
 from tidelog.types import BrokerId, TopicPartition, Uuid
 
 ORDERS_ID: Uuid = bytes(range(16))
@@ -61,7 +61,10 @@ def test_epochs_and_producer_ids_are_above_all_that_was_noted() -> None:
     found = plan(Inventory(1, [log(4, 90)], backup, last_producer_id=17), Inventory(2, [], backup))
     assert partitions(found)[0].leader_epoch == 10
     assert found.last_producer_id == 2999
-    assert plan(Inventory(1, [log(4, 90)], last_producer_id=17)).last_producer_id == 17
+    found = plan(Inventory(1, [log(4, 90)], Backup(frozenset({1})), last_producer_id=17))
+    assert found.last_producer_id == 17
+    without_notes = plan(Inventory(1, [log(4, 90)], last_producer_id=17))
+    assert without_notes.last_producer_id == 17 + SPARE_PRODUCER_IDS
 
 
 def test_settings_come_from_the_newest_backup_that_somebody_has() -> None:

@@ -125,9 +125,7 @@ def test_nobody_serves_while_a_member_is_missing_and_then_the_start_is_refused()
             async with asyncio.timeout(WAIT_MS / 1000 / 2):
                 await ask(cluster, 1, wanted, MetadataResponse)
         for start in starts:
-            with pytest.raises(
-                CannotStart, match=r"hold 1 topic with 1 partition, and broker 2 of this"
-            ):
+            with pytest.raises(CannotStart, match=r"hold 1 topic with 1 partition, and broker 2 of this"):
                 await start
         await asyncio.sleep(1.0)
         assert znodes.topic_path("orders") not in cluster.store_state.nodes

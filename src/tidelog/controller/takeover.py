@@ -83,11 +83,12 @@ async def tell_inventory(store: Store, inventory: Inventory) -> None:
     for index, part in enumerate(parts):
         name = inventories_of.part_name(inventory.broker_id, index, len(parts))
         await store.create(f"{INVENTORIES}/{name}", part, ephemeral=True)
-    logger.info(
-        "the coordination store is empty, told it what the log dirs hold broker_id=%d partitions=%d",
-        inventory.broker_id,
-        len(inventory.logs),
-    )
+    if inventory.logs:
+        logger.warning(
+            "the coordination store is empty, telling it what the log dirs hold broker_id=%d partitions=%d",
+            inventory.broker_id,
+            len(inventory.logs),
+        )
 
 
 async def forget_verdict(store: Store, state: StoreState) -> None:
@@ -214,9 +215,9 @@ def _say(plan: TakeoverPlan) -> None:
         plan.last_producer_id,
     )
     unknown = [topic.name for topic in plan.topics if topic.configs is None]
-    lost = "the settings of brokers, groups and clients are lost with the store: set them again"
+    lost = "dynamic settings of brokers and groups were lost with the coordination store: set them again"
     if unknown:
-        lost += "; those of topics too, which keep all their records until you set retention.ms and retention.bytes"
+        lost += "; so were those of topics, which keep all records until you set retention.ms and retention.bytes"
     logger.warning("%s", lost)
 
 

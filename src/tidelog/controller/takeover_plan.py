@@ -11,8 +11,10 @@ from tidelog.cluster.topic_names import check_topic_name
 from tidelog.errors import InvalidTopic
 from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, BrokerId, TopicPartition, Uuid, ids_text, uuid_text
 
-FORCE = "unclean.takeover.enable=true"
+FORCE = "--set unclean.takeover.enable=true"
 NAMED_AT_MOST = 5
+SPARE_PRODUCER_IDS = 1_000_000
+"""Where nobody noted which ids were given: some may be in use without a trace in the logs."""
 
 Holders = Mapping[BrokerId, FoundLog]
 
@@ -89,7 +91,8 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
         )
         for name, partitions in sorted(holders.items())
     )
-    return TakeoverPlan(topics, _last_producer_id(inventories.values(), backups), tuple(problems))
+    last_producer_id = _last_producer_id(list(inventories.values()), backups) if topics else NO_PRODUCER_ID
+    return TakeoverPlan(topics, last_producer_id, tuple(problems))
 
 
 def _is_possible(topic: str) -> bool:
@@ -132,10 +135,12 @@ def _rotated(brokers: Sequence[BrokerId], index: int) -> list[BrokerId]:
     return [*brokers[start:], *brokers[:start]]
 
 
-def _last_producer_id(inventories: Iterable[Inventory], backups: Iterable[Backup]) -> int:
+def _last_producer_id(inventories: Collection[Inventory], backups: Iterable[Backup]) -> int:
     """The highest one that somebody may have been given."""
-    noted = [backup.last_producer_id for backup in backups]
-    return max([NO_PRODUCER_ID, *noted, *(each.last_producer_id for each in inventories)])
+    noted = max((backup.last_producer_id for backup in backups), default=NO_PRODUCER_ID)
+    found = max((each.last_producer_id for each in inventories if each.logs), default=NO_PRODUCER_ID)
+    has_notes = all(each.backup is not None for each in inventories if each.logs)
+    return max(noted, found if has_notes else found + SPARE_PRODUCER_IDS)
 
 
 def _ids(partitions: Mapping[int, Holders]) -> dict[Uuid, set[BrokerId]]:
@@ -170,7 +175,7 @@ def _missing_brokers(
     if missing:
         yield Problem(
             f"{_brokers(missing)} of this cluster {_is(missing)} not running, and may hold newer records."
-            f" Start {_it(missing)}, or restore the store; to go on without {_it(missing)}, set {FORCE}",
+            f" Start {_it(missing)}, or restore the store; to go on without {_it(missing)}, start with {FORCE}",
             may_pass=True,
         )
     unheard = set(silent) - missing
@@ -185,7 +190,7 @@ def _missing_brokers(
 
 def _missing_directories(inventories: Mapping[BrokerId, Inventory], backups: Sequence[Backup]) -> Iterable[Problem]:
     members = frozenset[BrokerId]().union(*(backup.members for backup in backups))
-    remedy = f"Put back what was there, or restore the store; to go on without it, set {FORCE}"
+    remedy = f"Put back what was there, or restore the store; to go on without it, start with {FORCE}"
     for broker_id, inventory in sorted(inventories.items()):
         if inventory.offline_directories:
             paths = ", ".join(inventory.offline_directories)
@@ -204,7 +209,7 @@ def _missing_partitions(holders: Mapping[str, Mapping[int, Holders]]) -> Iterabl
             yield Problem(
                 f"no running broker holds partition {_listed(gaps)} of topic {name}, of which there are"
                 f" {_listed(sorted(partitions))}. Start the other brokers, or restore the store; to have"
-                f" {'it' if len(gaps) == 1 else 'them'} empty, set {FORCE}",
+                f" {'it' if len(gaps) == 1 else 'them'} empty, start with {FORCE}",
                 may_pass=True,
             )
 

@@ -94,7 +94,10 @@ class Membership:
         """Why this broker leads nothing now: a sentence for people; empty if it acts as a member."""
         if self.is_fenced:
             trouble = f" ({self.store.trouble})" if self.store.trouble else ""
-            return f"the coordination store cannot be reached{trouble}; nothing is led until it is back"
+            return (
+                f"the coordination store cannot be reached{trouble}. Bring it back; if it is lost, stop all brokers and"
+                " start them again: they rebuild it from their log directories"
+            )
         if self._world.entry.obstacle:
             return self._world.entry.obstacle
         if not self._is_registered:

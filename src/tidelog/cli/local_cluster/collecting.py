@@ -73,6 +73,10 @@ class Findings(NamedTuple):
     members: Mapping[BrokerId, Address]
     """The brokers that the cluster counts on."""
     partitions: Sequence[PartitionView]
+    suspensions: Mapping[BrokerId, str]
+    """Why brokers that answered lead nothing, in their own words."""
+    stray_logs: Mapping[BrokerId, Sequence[str]]
+    """Directories of logs that brokers have set aside."""
 
 
 async def ask_cluster(connections: Connections, addresses: Iterable[Address]) -> Findings:
@@ -83,16 +87,31 @@ async def ask_cluster(connections: Connections, addresses: Iterable[Address]) ->
     answers |= await _metadata(connections, named - asked)
     truth = _best(answers)
     if truth is None:
-        return Findings(answers, None, None, {}, [])
+        return Findings(answers, None, None, {}, [], {}, {})
     members = {broker.node_id: Address(broker.host, broker.port) for broker in truth.brokers}
     reachable = {broker_id: address for broker_id, address in members.items() if address in answers}
+    log_dirs = await _log_dirs(connections, reachable)
+    suspensions = {broker_id: found.suspension for broker_id, found in log_dirs.items() if found.suspension}
+    controller = None if truth.controller_id == NO_BROKER else truth.controller_id
     return Findings(
         answers,
         truth.cluster_id,
-        None if truth.controller_id == NO_BROKER else truth.controller_id,
+        None if controller in suspensions else controller,
         members,
-        await _partitions(connections, truth, reachable),
+        await _partitions(connections, truth, reachable, log_dirs),
+        suspensions,
+        {broker_id: found.stray_logs for broker_id, found in log_dirs.items() if found.stray_logs},
     )
+
+
+async def _log_dirs(
+    connections: Connections, brokers: Mapping[BrokerId, Address]
+) -> dict[BrokerId, DescribeLogDirsResponse]:
+    request = DescribeLogDirsRequest(topics=None)
+    answers = await asyncio.gather(
+        *(connections.ask(address, request, DescribeLogDirsResponse) for address in brokers.values())
+    )
+    return {broker_id: answer for broker_id, answer in zip(brokers, answers, strict=True) if answer is not None}
 
 
 async def _metadata(connections: Connections, addresses: set[Address]) -> dict[Address, MetadataResponse]:
@@ -112,7 +131,10 @@ def _best(answers: Mapping[Address, MetadataResponse]) -> MetadataResponse | Non
 
 
 async def _partitions(
-    connections: Connections, truth: MetadataResponse, reachable: Mapping[BrokerId, Address]
+    connections: Connections,
+    truth: MetadataResponse,
+    reachable: Mapping[BrokerId, Address],
+    log_dirs: Mapping[BrokerId, DescribeLogDirsResponse],
 ) -> list[PartitionView]:
     known = {
         TopicPartition(topic.name, partition.partition_index): partition
@@ -123,13 +145,17 @@ async def _partitions(
     if not known:
         return []
     looks = await asyncio.gather(
-        *(_look_at_broker(connections, broker_id, address, known) for broker_id, address in reachable.items())
+        *(
+            _look_at_broker(connections, broker_id, address, known, log_dirs.get(broker_id))
+            for broker_id, address in reachable.items()
+        )
     )
     by_broker = dict(zip(reachable, looks, strict=True))
     return [_partition_view(found, known[found], by_broker) for found in sorted(known)]
 
 
 class _BrokerLook(NamedTuple):
+    is_suspended: bool
     log_ends: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
     out_of_sync: Mapping[TopicPartition, Mapping[BrokerId, OutOfSync]]
@@ -142,22 +168,23 @@ async def _look_at_broker(
     broker_id: BrokerId,
     address: Address,
     known: Mapping[TopicPartition, MetadataResponsePartition],
+    log_dirs: DescribeLogDirsResponse | None,
 ) -> _BrokerLook:
     hosted = [found for found, partition in known.items() if broker_id in partition.replica_nodes]
     led = [found for found in hosted if known[found].leader_id == broker_id]
-    ends, high_watermarks, directories = await asyncio.gather(
+    ends, high_watermarks = await asyncio.gather(
         _latest(connections, address, hosted, DEBUGGING_CONSUMER),
         _latest(connections, address, led, CONSUMER),
-        connections.ask(address, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse),
     )
     described = {
         TopicPartition(topic.name, partition.partition_index): partition
-        for directory in (directories.results if directories else [])
+        for directory in (log_dirs.results if log_dirs else [])
         for topic in directory.topics
         for partition in topic.partitions
     }
     failures = {found: partition.fetch_failure for found, partition in described.items() if partition.fetch_failure}
-    return _BrokerLook(ends, high_watermarks, _reasons(described), failures)
+    is_suspended = log_dirs is not None and bool(log_dirs.suspension)
+    return _BrokerLook(is_suspended, ends, high_watermarks, _reasons(described), failures)
 
 
 async def _latest(
@@ -203,6 +230,8 @@ def _partition_view(
 ) -> PartitionView:
     leader = None if partition.leader_id == NO_BROKER else partition.leader_id
     leading = looks.get(partition.leader_id)
+    if leading is not None and leading.is_suspended:
+        leader = None  # the metadata that brokers remember still name it
     leader_end = leading.log_ends.get(topic_partition) if leading else None
     reasons = leading.out_of_sync.get(topic_partition, {}) if leading else {}
     return PartitionView(

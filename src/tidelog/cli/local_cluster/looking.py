@@ -16,7 +16,19 @@ async def look_at_local_cluster(connections: Connections, data: DataDirectory, p
     running = data.running_brokers(plan)
     findings = await ask_cluster(connections, [Address(broker.host, broker.port) for broker in running.values()])
     brokers = [_local_broker(broker_id, plan, running.get(broker_id), findings) for broker_id in plan.broker_ids]
-    return ClusterView(findings.cluster_id, findings.controller, brokers, findings.partitions, _now_ms())
+    return _view(findings, brokers)
+
+
+def _view(findings: Findings, brokers: Sequence[BrokerView]) -> ClusterView:
+    return ClusterView(
+        findings.cluster_id,
+        findings.controller,
+        brokers,
+        findings.partitions,
+        _now_ms(),
+        findings.suspensions,
+        findings.stray_logs,
+    )
 
 
 def _local_broker(broker_id: int, plan: Plan, process: BrokerProcess | None, findings: Findings) -> BrokerView:
@@ -31,7 +43,13 @@ def _state(process: BrokerProcess, findings: Findings) -> BrokerState:
         return BrokerState.PAUSED
     if process.broker_id not in findings.members:
         return BrokerState.STARTING
-    return BrokerState.UP if Address(process.host, process.port) in findings.answers else BrokerState.SILENT
+    return _member_state(process.broker_id, Address(process.host, process.port), findings)
+
+
+def _member_state(broker_id: int, address: Address, findings: Findings) -> BrokerState:
+    if broker_id in findings.suspensions:
+        return BrokerState.SUSPENDED
+    return BrokerState.UP if address in findings.answers else BrokerState.SILENT
 
 
 async def look_at_remote_cluster(connections: Connections, bootstrap: Sequence[Address]) -> ClusterView:
@@ -44,9 +62,8 @@ async def look_at_remote_cluster(connections: Connections, bootstrap: Sequence[A
         if address is None:
             brokers.append(BrokerView(broker_id, None, None, None, BrokerState.DOWN))
         else:
-            state = BrokerState.UP if address in findings.answers else BrokerState.SILENT
-            brokers.append(BrokerView(broker_id, *address, None, state))
-    return ClusterView(findings.cluster_id, findings.controller, brokers, findings.partitions, _now_ms())
+            brokers.append(BrokerView(broker_id, *address, None, _member_state(broker_id, address, findings)))
+    return _view(findings, brokers)
 
 
 def _now_ms() -> int:

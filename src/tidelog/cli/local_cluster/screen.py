@@ -58,7 +58,7 @@ class TerminalScreen:
 
 def picture(view: ClusterView, columns: int, rows: int) -> list[str]:
     """As much as fits: brokers always; of the partitions first those that are not whole."""
-    head = [*broker_lines(view), "", *summary_lines(view)]
+    head = [*broker_lines(view, columns), "", *summary_lines(view)]
     room = max(FEWEST_PARTITION_LINES, rows - len(head) - 2)
     worth_showing = [partition for partition in view.partitions if partition.is_worth_showing]
     ordered = sorted(worth_showing, key=lambda partition: partition.is_healthy)

@@ -9,6 +9,7 @@ from tidelog.cluster.topic_names import is_internal
 from tidelog.terminal.tables import table
 from tidelog.types import BrokerId, TopicPartition
 
+STRAYS_SHOWN = 10
 UNLIMITED = 10_000
 """Columns of an output that nobody draws over."""
 
@@ -17,6 +18,7 @@ class BrokerState(StrEnum):
     UP = "up"  # answers, and the cluster counts on it
     STARTING = "starting"  # runs, but is not in the cluster yet
     PAUSED = "paused"  # stopped with SIGSTOP
+    SUSPENDED = "suspended"  # answers, but leads nothing: it says why
     SILENT = "silent"  # the cluster counts on it, but it does not answer
     DOWN = "down"
 
@@ -79,6 +81,10 @@ class ClusterView(NamedTuple):
     brokers: Sequence[BrokerView]
     partitions: Sequence[PartitionView]
     at_ms: int
+    suspensions: Mapping[BrokerId, str] = {}
+    """Why brokers lead nothing."""
+    stray_logs: Mapping[BrokerId, Sequence[str]] = {}
+    """Directories of logs that brokers have set aside."""
 
     @property
     def counts(self) -> "Counts":
@@ -109,6 +115,8 @@ def as_json(view: ClusterView) -> dict[str, object]:
                 "port": found.port,
                 "pid": found.pid,
                 "state": found.state.value,
+                "suspension": view.suspensions.get(found.broker_id),
+                "stray_logs": list(view.stray_logs.get(found.broker_id, ())),
             }
             for found in view.brokers
         ],
@@ -138,13 +146,42 @@ def as_text(view: ClusterView) -> list[str]:
     return [*broker_lines(view), "", *summary_lines(view), *partition_lines(shown, view.at_ms)]
 
 
-def broker_lines(view: ClusterView) -> list[str]:
+def broker_lines(view: ClusterView, columns: int = UNLIMITED) -> list[str]:
     led: dict[BrokerId, int] = {}
     for partition in view.partitions:
         if partition.leader is not None:
             led[partition.leader] = led.get(partition.leader, 0) + 1
     titles = ["BROKER", "STATE", "ADDRESS", "PID", "LEADS", ""]
-    return table(titles, [_broker_row(broker, view, led) for broker in view.brokers])
+    lines = table(titles, [_broker_row(broker, view, led) for broker in view.brokers])
+    return [*lines, *_suspension_lines(view, columns), *_stray_lines(view, columns)]
+
+
+def _suspension_lines(view: ClusterView, columns: int) -> list[str]:
+    """One sentence for all brokers that say the same."""
+    brokers: dict[str, list[BrokerId]] = {}
+    for broker_id, reason in sorted(view.suspensions.items()):
+        brokers.setdefault(reason, []).append(broker_id)
+    return [
+        line
+        for reason, ids in brokers.items()
+        for line in _wrapped(f"{'broker' if len(ids) == 1 else 'brokers'} {_ids(ids)} suspended: {reason}", columns)
+    ]
+
+
+def _stray_lines(view: ClusterView, columns: int) -> list[str]:
+    found = [f"broker {broker_id}: {path}" for broker_id, paths in sorted(view.stray_logs.items()) for path in paths]
+    if not found:
+        return []
+    sentence = (
+        f"{_plural(len(found), 'log')} set aside, because a topic of the same name was made anew. Nothing removes"
+        " them but you; to read one, move it to an empty directory under its old name and run a broker there:"
+    )
+    more = [f"    and {len(found) - STRAYS_SHOWN} more"] if len(found) > STRAYS_SHOWN else []
+    return [*_wrapped(sentence, columns), *(f"    {line}" for line in found[:STRAYS_SHOWN]), *more]
+
+
+def _wrapped(sentence: str, columns: int) -> list[str]:
+    return textwrap.wrap(sentence, columns, subsequent_indent="  ")
 
 
 def _broker_row(broker: BrokerView, view: ClusterView, led: Mapping[BrokerId, int]) -> list[str]:

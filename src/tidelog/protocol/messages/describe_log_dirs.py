@@ -54,3 +54,7 @@ class DescribeLogDirsResponse(Response, key=35, versions="1-5", flexible="2+"):
     throttle_time_ms: int = int32()
     error_code: int = int16(versions="3+")
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
+    suspension: str = string(versions="2+", default="", tag=10000)
+    """Tidelog's own: why the broker leads nothing now; empty if it acts as a member. Other clients skip it."""
+    stray_logs: list[str] = array(string, versions="2+", tag=10001)
+    """Tidelog's own: directories of logs that were set aside (R44)."""

@@ -19,7 +19,12 @@ async def handle_describe_log_dirs(request: DescribeLogDirsRequest, call: Call) 
     if request.topics is not None:
         wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
     results = [await _describe(directory, wanted, call) for directory in call.services.logs.directories]
-    return DescribeLogDirsResponse(error_code=NO_ERROR, results=results)
+    return DescribeLogDirsResponse(
+        error_code=NO_ERROR,
+        results=results,
+        suspension=call.services.membership.suspension,
+        stray_logs=list(call.services.logs.stray_paths),
+    )
 
 
 async def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None, call: Call) -> DescribeLogDirsResult:
