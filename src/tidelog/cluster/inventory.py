@@ -42,7 +42,7 @@ class Backup(NamedTuple):
     last_producer_id: int = NO_PRODUCER_ID
     """Of the blocks that this broker took."""
     topic_configs: Mapping[str, Mapping[str, str]] = {}
-    """The settings of topics that have some of their own."""
+    """The settings of all topics; of a topic that is not named here nobody knows them."""
     written_ms: int = 0
 
 

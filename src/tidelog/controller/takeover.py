@@ -6,7 +6,7 @@ registers the topics that all inventories amount to, or waits and says what for.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from tidelog.cluster.znodes import ClusterNode, MalformedNode, ProducerIdBlock, 
 from tidelog.controller.loading import load_brokers
 from tidelog.controller.registration import ControllerTerm
 from tidelog.controller.takeover_plan import PlannedTopic, Problem, TakeoverPlan, plan_takeover
-from tidelog.controller.term_store import MAX_OPERATIONS
 from tidelog.runtime.clock import Clock
 from tidelog.store.interface import (
     BadVersion,
@@ -36,6 +35,8 @@ from tidelog.types import BrokerId, Uuid
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
+NODES_PER_WRITE = 500
+"""ZooKeeper takes requests of 1 MB."""
 KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 """The settings of a topic whose own ones are lost: none of its records may go because of that."""
 
@@ -120,9 +121,12 @@ async def take_over(store: Store, term: ControllerTerm, broker_id: BrokerId, rul
     """Returns when the store is in use. Until then this broker is controller, but not in office."""
     state = await read_store_state(store)
     began = rules.clock.monotonic()
+    planned_for: dict[BrokerId, Broker] | None = None
     while not state.is_in_use:
         brokers = await load_brokers(store)
-        plan = await _plan(store, brokers)
+        if brokers != planned_for:
+            # A broker tells its inventory before it registers: without a new registration nothing is new.
+            plan, planned_for = await _plan(store, brokers), brokers
         has_waited = rules.clock.monotonic() - began >= rules.wait_ms / 1000
         obstacle = plan.obstacle(is_forced=rules.is_forced, has_waited=has_waited)
         if obstacle is None:
@@ -198,8 +202,7 @@ async def _register(
             logger.warning("takeover goes on as it was told to, although %s", problem.sentence)
         await _write(store, term, [_in_state(state, TakeoverState.REGISTERING)])
         epochs = {broker.id: broker.epoch for broker in brokers.values()}
-        for planned in plan.topics:
-            await _put_topic(store, term, _topic(planned, term, epochs, rules))
+        await _put_topics(store, term, [_topic(planned, term, epochs, rules) for planned in plan.topics])
         state = await read_store_state(store)
     await _write(store, term, [*await _producer_ids(store, broker_id, plan), _in_state(state, TakeoverState.DONE)])
     if plan.topics:
@@ -245,16 +248,20 @@ def _topic(planned: PlannedTopic, term: ControllerTerm, epochs: Mapping[BrokerId
     )
 
 
-async def _put_topic(store: Store, term: ControllerTerm, topic: Topic) -> None:
+async def _put_topics(store: Store, term: ControllerTerm, topics: Sequence[Topic]) -> None:
     """Over whatever a controller before this one has registered: nobody has acted on that yet."""
-    paths = _nodes_of(topic)
-    found = await store.get_many(list(paths))
-    operations: list[Operation] = [
-        Create(path, data) if node is None else Set(path, data, node.version)
-        for (path, data), node in zip(paths.items(), found, strict=True)
-    ]
-    for part in _in_parts(operations):
-        await _write(store, term, part)
+    nodes = [node for topic in topics for node in _nodes_of(topic).items()]
+    for start in range(0, len(nodes), NODES_PER_WRITE):
+        part = nodes[start : start + NODES_PER_WRITE]
+        found = await store.get_many([path for path, _ in part])
+        await _write(
+            store,
+            term,
+            [
+                Create(path, data) if node is None else Set(path, data, node.version)
+                for (path, data), node in zip(part, found, strict=True)
+            ],
+        )
 
 
 def _nodes_of(topic: Topic) -> dict[str, bytes]:
@@ -268,11 +275,6 @@ def _nodes_of(topic: Topic) -> dict[str, bytes]:
         nodes[znodes.partition_path(topic.name, partition.index)] = b""
         nodes[znodes.state_path(topic.name, partition.index)] = znodes.encode_state(partition)
     return nodes
-
-
-def _in_parts(operations: Sequence[Operation]) -> Iterator[Sequence[Operation]]:
-    for start in range(0, len(operations), MAX_OPERATIONS):
-        yield operations[start : start + MAX_OPERATIONS]
 
 
 async def _producer_ids(store: Store, broker_id: BrokerId, plan: TakeoverPlan) -> list[Operation]:

@@ -87,7 +87,7 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
             name,
             next(iter(_ids(partitions)), None),
             tuple(_partitions(partitions, leading, known_epoch)),
-            None if newest is None else newest.topic_configs.get(name, {}),
+            None if newest is None else newest.topic_configs.get(name),
         )
         for name, partitions in sorted(holders.items())
     )

@@ -460,6 +460,7 @@ class Broker:
         await self._fetchers.close()
         await self._services.close()
         await self._membership.leave()
+        await self._backup.flush()
         await self._background.cancel()
         if self._logs is not None:
             await self._logs.close()

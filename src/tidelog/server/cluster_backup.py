@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.inventory import Backup, backup_content, backup_of
@@ -14,6 +14,7 @@ from tidelog.runtime.workers import Workers
 from tidelog.server.cluster_state import ClusterState
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.log_manager import LogManager
+from tidelog.store.interface import StoreUnavailable
 from tidelog.types import NO_LEADER_EPOCH
 
 logger = logging.getLogger(__name__)
@@ -55,16 +56,26 @@ class ClusterBackup:
     async def run(self) -> None:
         while True:
             await self._is_stale.wait()
-            self._is_stale.clear()
-            await self._write_if_changed(self._collect())
+            await self.flush()
             await asyncio.sleep(SHORTEST_INTERVAL_S)
+
+    async def flush(self) -> None:
+        """Write what changed since the last time, if anything did."""
+        if not self._is_stale.is_set():
+            return
+        self._is_stale.clear()
+        async with self._writing:
+            wanted = self._collect()
+            if wanted is not None and not await self._is_written(wanted):
+                self._is_stale.set()
 
     async def note_producer_ids(self, last_producer_id: int) -> None:
         """Before one of them is handed out: nobody gets it again, even if the store is lost with all its traces."""
-        known = self.latest or Backup()
-        await self._write_if_changed(
-            known._replace(last_producer_id=max(known.last_producer_id, last_producer_id)), is_complete=False
-        )
+        async with self._writing:
+            known = self.latest or Backup()
+            wanted = known._replace(last_producer_id=max(known.last_producer_id, last_producer_id))
+            if not await self._is_written(wanted):
+                raise StoreUnavailable(reason=f"{FILE_NAME} cannot be written")
 
     def _collect(self) -> Backup | None:
         """None while the image may not have everything yet: it comes in several requests of a new controller."""
@@ -77,29 +88,29 @@ class ClusterBackup:
             controller_epoch=max(known.controller_epoch, self.controller_epoch()),
             leader_epoch=max(known.leader_epoch, _highest_epoch(image)),
             last_producer_id=known.last_producer_id,
-            topic_configs=_own_configs(image),
+            topic_configs={topic.name: dict(topic.configs) for topic in image.topics.values()},
         )
 
-    async def _write_if_changed(self, wanted: Backup | None, *, is_complete: bool = True) -> None:
-        async with self._writing:
-            if wanted is None:
-                return
-            known = self.latest or Backup()
-            if is_complete:
-                wanted = wanted._replace(last_producer_id=known.last_producer_id)
-            if self.latest is not None and wanted == known._replace(written_ms=wanted.written_ms):
-                return
-            wanted = wanted._replace(written_ms=self._clock.now_ms())
-            await self._write(json.dumps(backup_content(wanted), separators=(",", ":")).encode())
+    async def _is_written(self, wanted: Backup) -> bool:
+        """Whether at least one log directory has it now; in the others it is as old as their logs will be."""
+        if self.latest is not None and wanted._replace(written_ms=0) == self.latest._replace(written_ms=0):
+            return True
+        wanted = wanted._replace(written_ms=self._clock.now_ms())
+        data = json.dumps(backup_content(wanted), separators=(",", ":")).encode()
+        written = [await self._write(directory, data) for directory in self._logs.directories]
+        if any(written):
             self.latest = wanted
+        return any(written)
 
-    async def _write(self, data: bytes) -> None:
-        for directory in self._logs.directories:
-            if directory.is_online:
-                try:
-                    await self._workers.run(self._disk.write_file_atomically, directory.file(FILE_NAME), data)
-                except OSError as error:
-                    directory.fail(error)
+    async def _write(self, directory: LogDirectory, data: bytes) -> bool:
+        if not directory.is_online:
+            return False
+        try:
+            await self._workers.run(self._disk.write_file_atomically, directory.file(FILE_NAME), data)
+        except OSError as error:
+            directory.fail(error)
+            return False
+        return True
 
 
 def _members(image: ClusterImage) -> frozenset[int]:
@@ -115,7 +126,3 @@ def _members(image: ClusterImage) -> frozenset[int]:
 def _highest_epoch(image: ClusterImage) -> int:
     epochs = (partition.leader_epoch for topic in image.topics.values() for partition in topic.partitions)
     return max(epochs, default=NO_LEADER_EPOCH)
-
-
-def _own_configs(image: ClusterImage) -> Mapping[str, Mapping[str, str]]:
-    return {topic.name: dict(topic.configs) for topic in image.topics.values() if topic.configs}

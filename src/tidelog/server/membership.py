@@ -193,6 +193,7 @@ class Membership:
             return
 
     async def _register_again(self) -> None:
+        told = ""
         while not self._is_leaving:
             try:
                 await prepare_store(self.store)
@@ -203,6 +204,8 @@ class Membership:
             except SessionExpired:
                 self._world.spawn(self._rejoin())
                 return
-            except (StoreError, BrokerIdInUse) as error:
-                logger.warning("cannot join again yet reason=%s", error)
+            except (StoreError, BrokerIdInUse, znodes.MalformedNode) as error:
+                if str(error) != told:
+                    logger.warning("cannot join again yet reason=%s", error)
+                told = str(error)
                 await asyncio.sleep(REJOIN_PAUSE_S)

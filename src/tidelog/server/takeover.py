@@ -25,10 +25,17 @@ from tidelog.types import NO_PRODUCER_ID, BrokerId
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
+PATIENCE_WITH_STALE_READS_S = 3.0
+"""A ZooKeeper server may lag behind the others for a moment."""
 
 
 class TakeoverRefused(StoreError):
     """The store and the log directories do not go together, and nobody can decide what was acknowledged."""
+
+
+async def _controller_epoch(store: Store) -> int:
+    node = await store.exists(znodes.CONTROLLER_EPOCH)
+    return 0 if node is None else znodes.decode_controller_epoch(node.data)
 
 
 class StoreEntry:
@@ -77,9 +84,11 @@ class StoreEntry:
         return TakeoverRefused(reason=sentence)
 
     async def _refuse_older_store(self, store: Store) -> None:
-        node = await store.exists(znodes.CONTROLLER_EPOCH)
-        stored = 0 if node is None else znodes.decode_controller_epoch(node.data)
-        if stored < self._known_controller_epoch:
+        deadline = self._clock.monotonic() + PATIENCE_WITH_STALE_READS_S
+        while (stored := await _controller_epoch(store)) < self._known_controller_epoch:
+            if self._clock.monotonic() < deadline:
+                await asyncio.sleep(POLL_S)
+                continue
             raise self._refused(
                 f"the coordination store is older than the log directories (controller epoch {stored}, they have seen"
                 f" {self._known_controller_epoch}): it may name leaders that lack records. Restore a newer copy, or"
