@@ -50,7 +50,15 @@ def test_detached_cluster_takes_writes_when_the_command_returns(cluster: LocalCl
     assert f"broker 1 is ready: 127.0.0.1:{cluster.port} (pid {cluster.pid(1)})" in said
     produce(cluster.bootstrap, "greetings", "hello")
     (broker,) = cluster.status()["brokers"]
-    assert broker == {"id": 1, "host": "127.0.0.1", "port": cluster.port, "pid": cluster.pid(1), "state": "up"}
+    assert broker == {
+        "id": 1,
+        "host": "127.0.0.1",
+        "port": cluster.port,
+        "pid": cluster.pid(1),
+        "state": "up",
+        "suspension": None,
+        "stray_logs": [],
+    }
 
 
 def test_state_is_kept_between_runs(cluster: LocalCluster) -> None:

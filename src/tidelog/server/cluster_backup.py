@@ -78,9 +78,12 @@ class ClusterBackup:
                 raise StoreUnavailable(reason=f"{FILE_NAME} cannot be written")
 
     def _collect(self) -> Backup | None:
-        """None while the image may not have everything yet: it comes in several requests of a new controller."""
+        """None while there is nothing to note, or the image may not have everything yet.
+
+        It comes in several requests of a new controller, the first of them without topics.
+        """
         image = self._cluster.image
-        if not image.topics and self._logs.logs:
+        if not image.topics and (self._logs.logs or self.latest is None):
             return None
         known = self.latest or Backup()
         return Backup(
