@@ -55,7 +55,9 @@ def test_a_new_log_dir_says_whose_it_is() -> None:
     async def run() -> None:
         disk = MemoryDisk()
         manager = await manager_on(disk, cluster_id="abc", broker_id=3)
-        assert disk.read_file("/data/meta.properties") == b"version=0\ncluster.id=abc\nbroker.id=3\n"
+        (directory_id,) = manager.directory_ids
+        expected = f"version=0\ncluster.id=abc\nbroker.id=3\ndirectory.id={directory_id}\n"
+        assert disk.read_file("/data/meta.properties") == expected.encode()
         assert manager.cluster_id == "abc"
 
     asyncio.run(run())
@@ -86,6 +88,50 @@ def test_a_log_dir_of_others_is_refused_and_left_as_it_is(cluster_id: str, broke
             await manager_on(disk, cluster_id=cluster_id, broker_id=broker_id)
         assert {name: disk.read_file(f"/data/{name}") for name in names(disk)} == before
         await manager_on(disk)
+
+    asyncio.run(run())
+
+
+def test_a_log_dir_keeps_its_id_and_an_empty_disk_in_its_place_gets_another() -> None:
+    """R42, KIP-858"""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        first = await manager_on(disk)
+        await first.close()
+        kept, new = (await manager_on(disk, "/data", "/replaced")).directory_ids
+        assert (kept,) == first.directory_ids
+        assert kept != new
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("markers", "expected"),
+    [
+        ((b'{"version":0,"brokerEpoch":7}', b'{"version":0,"brokerEpoch":7}'), 7),
+        ((b'{"version":0,"brokerEpoch":7}', b'{"version":0,"brokerEpoch":6}'), -1),
+        ((b'{"version":0,"brokerEpoch":7}', None), -1),
+        ((b"", b""), -1),
+        ((b'{"brokerEpoch":"7"}', b"[]"), -1),
+    ],
+)
+def test_a_clean_stop_is_told_with_its_broker_epoch_where_all_log_dirs_agree(
+    markers: tuple[bytes | None, bytes | None], expected: int
+) -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        for path, marker in zip(("/one", "/two"), markers, strict=True):
+            disk.make_directory(path)
+            if marker is not None:
+                disk.write_file_atomically(f"{path}/.kafka_cleanshutdown", marker)
+        manager = await manager_on(disk, "/one", "/two")
+        assert manager.previous_broker_epoch == expected
+        await manager.close()  # without having been registered: nothing has changed
+        again = await manager_on(disk, "/one", "/two")
+        assert again.previous_broker_epoch == expected
+        await again.close(broker_epoch=9)
+        assert (await manager_on(disk, "/one", "/two")).previous_broker_epoch == 9
 
     asyncio.run(run())
 

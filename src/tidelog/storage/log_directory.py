@@ -23,7 +23,7 @@ from tidelog.storage.checkpoints import (
 )
 from tidelog.storage.disk_errors import StorageShortage, is_passing
 from tidelog.storage.segment_cache import SegmentCache
-from tidelog.types import TopicPartition
+from tidelog.types import TopicPartition, uuid_text
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
@@ -84,11 +84,13 @@ class LogDirectory:
         "_written",
         "cluster_id",
         "context",
+        "directory_id",
         "error",
         "is_online",
         "logs",
         "on_failure",
         "path",
+        "previous_broker_epoch",
         "shortages",
         "was_clean",
     )
@@ -102,9 +104,13 @@ class LogDirectory:
         self.error: OSError | None = None
         self.on_failure = on_failure
         self.cluster_id: str | None = None
+        self.directory_id: str | None = None
+        """KIP-858: given once, so that an empty disk in its place is another directory (R42)."""
         self.logs: dict[TopicPartition, Log] = {}
         self.was_clean = False
         """Whether the last stop before this one was clean."""
+        self.previous_broker_epoch = NO_BROKER_EPOCH
+        """In which incarnation of its broker that was, where the marker tells."""
         self.shortages = 0
         """How often descriptors or memory were missing here."""
         self._shortage_told_s = -inf
@@ -178,7 +184,10 @@ class LogDirectory:
         if cluster_id is not None:
             properties.setdefault("cluster.id", cluster_id)
         properties.setdefault("node.id" if properties.get("version") == "1" else "broker.id", str(broker_id))
+        if "directory.id" not in properties:
+            properties["directory.id"] = uuid_text(self.context.randomness.bytes(16))
         self.cluster_id = properties.get("cluster.id")
+        self.directory_id = properties["directory.id"]
         if properties != known:
             text = "".join(f"{key}={value}\n" for key, value in properties.items())
             self.context.disk.write_file_atomically(self.file(META_PROPERTIES), text.encode())
@@ -193,6 +202,7 @@ class LogDirectory:
         disk, path = self.context.disk, self.file(CLEAN_SHUTDOWN_MARKER)
         if not disk.exists(path):
             return False
+        self.previous_broker_epoch = _broker_epoch_in(disk.read_file(path))
         disk.remove(path)
         disk.sync_directory(self.path)
         self.was_clean = True
@@ -312,6 +322,15 @@ def _read_properties(disk: Disk, directory: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     return {entry.key: entry.value for entry in parse_properties(text)}
+
+
+def _broker_epoch_in(marker: bytes) -> int:
+    """Kafka before 3.7 left the marker empty."""
+    try:
+        epoch = json.loads(marker)["brokerEpoch"]
+    except (ValueError, LookupError, TypeError):
+        return NO_BROKER_EPOCH
+    return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
 
 
 def _log_start_offset(log: "Log") -> int | None:

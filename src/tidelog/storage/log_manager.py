@@ -17,7 +17,13 @@ from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.directory_loader import LoadedDirectory, check_for_duplicates, load_directory
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
-from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, LogDirectory, StorageContext, StorageSetupError
+from tidelog.storage.log_directory import (
+    CHECKPOINTED_OFFSETS,
+    NO_BROKER_EPOCH,
+    LogDirectory,
+    StorageContext,
+    StorageSetupError,
+)
 from tidelog.storage.partition_names import deletion_name, partition_name, stray_name
 from tidelog.storage.retention import load_timestamps
 from tidelog.storage.segment_cache import SegmentCache
@@ -149,6 +155,17 @@ class LogManager:
     def cluster_id(self) -> str | None:
         """As meta.properties says; None if no log dir knows one."""
         return next((directory.cluster_id for directory in self.directories if directory.cluster_id), None)
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """Which incarnation stopped cleanly before this one. As in Kafka: only if all log dirs are there and agree."""
+        epochs = {each.previous_broker_epoch if each.is_online else NO_BROKER_EPOCH for each in self.directories}
+        return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
+
+    @property
+    def directory_ids(self) -> tuple[str, ...]:
+        """Of the log dirs that are online."""
+        return tuple(each.directory_id for each in self.directories if each.is_online and each.directory_id)
 
     # ---- the logs
 
@@ -363,8 +380,12 @@ class LogManager:
 
     # ---- closing
 
-    async def close(self) -> None:
-        """Flush all logs, write all checkpoints and, where both was done to the end, the clean-shutdown marker (R6)."""
+    async def close(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """Flush all logs, write all checkpoints and, where both was done to the end, the clean-shutdown marker (R6).
+
+        `broker_epoch` is that of the registration which ends. Where there was none, the logs are as they were before.
+        """
+        epoch = self.previous_broker_epoch if broker_epoch == NO_BROKER_EPOCH else broker_epoch
         logs = self._online_logs()
         if len(logs) > CLOSED_TOGETHER:
             # One sweep for all files; what then follows finds them clean, and tells of errors.
@@ -375,10 +396,12 @@ class LogManager:
             unclosed = await _close_logs(list(unclosed))
         for directory in self.directories:
             reasons = {log: reason for log, reason in unclosed.items() if log.directory is directory}
-            await self._close_directory(directory, reasons)
+            await self._close_directory(directory, reasons, epoch)
             directory.release()
 
-    async def _close_directory(self, directory: LogDirectory, unclosed: Mapping[Log, BaseException]) -> None:
+    async def _close_directory(
+        self, directory: LogDirectory, unclosed: Mapping[Log, BaseException], broker_epoch: int
+    ) -> None:
         is_written = [await self._checkpoint_in(directory, name) for name in CHECKPOINTED_OFFSETS]
         if not directory.is_online:
             return  # which was said
@@ -391,7 +414,7 @@ class LogManager:
         if (
             not unclosed
             and all(is_written)
-            and await self._in_directory(directory, directory.write_clean_shutdown_marker)
+            and await self._in_directory(directory, directory.write_clean_shutdown_marker, broker_epoch)
         ):
             logger.info("closed log dir path=%s partitions=%d", directory.path, len(directory.logs))
         else:
