@@ -156,7 +156,7 @@ def test_allowing_unclean_elections_later_helps_partitions_without_leader() -> N
         await cluster.set_in_sync("orders", 0, (2,))
         await cluster.kill_broker(2)
         cluster.settings = BrokerSettings(unclean_leader_election_enable=True)
-        cluster.controllers[1].elect_offline_partitions()
+        cluster.controllers[1].on_settings_changed(())
         await cluster.settle()
         assert (await cluster.partition("orders")).leader == 3
         await cluster.stop()

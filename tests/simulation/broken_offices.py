@@ -8,6 +8,7 @@ from tidelog.cluster.image import Broker
 from tidelog.cluster.image import Partition as PartitionState
 from tidelog.controller import broker_changes, elections
 from tidelog.controller.broker_changes import Difference, difference
+from tidelog.controller.context import ControllerContext
 from tidelog.controller.elections import Decision, Health
 from tidelog.controller.term_store import TermStore
 from tidelog.errors import OffsetOutOfRange
@@ -31,7 +32,14 @@ def registration_epochs_ignored() -> Iterator[None]:
     def by_id_only(known: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Broker]) -> Difference:
         return difference(known, current)._replace(restarted=elections.NOBODY)
 
-    with patch.object(broker_changes, "difference", by_id_only):
+    with patch.object(broker_changes, "difference", by_id_only), incarnations_not_compared():
+        yield
+
+
+@contextmanager
+def incarnations_not_compared() -> Iterator[None]:
+    """R41: who is recorded as in sync is so, whichever incarnation of it is there."""
+    with patch.object(ControllerContext, "_replaced", lambda *_: elections.NOBODY):
         yield
 
 
@@ -63,8 +71,10 @@ def caught_up_never_before_the_first_fetch() -> Iterator[None]:
     """R8 without the clock that starts with the leader's office."""
     init = RemoteReplica.__init__
 
-    def start_without_clock(self: RemoteReplica, broker_id: BrokerId, now_ms: int, *, is_in_sync: bool) -> None:
-        init(self, broker_id, now_ms, is_in_sync=is_in_sync)
+    def start_without_clock(
+        self: RemoteReplica, broker_id: BrokerId, now_ms: int, *, is_in_sync: bool, in_sync_epoch: int = -1
+    ) -> None:
+        init(self, broker_id, now_ms, is_in_sync=is_in_sync, in_sync_epoch=in_sync_epoch)
         self.caught_up_ms = NEVER_MS
 
     with patch.object(RemoteReplica, "__init__", start_without_clock):

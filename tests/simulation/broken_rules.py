@@ -1,6 +1,6 @@
 """Rules of replication, each taken out of the product for the length of a block: what scenarios must notice."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -196,10 +196,14 @@ def without_a_try_after_the_shrink() -> Iterator[None]:
     on_written = PartitionLeader.on_written
 
     def leave_the_high_watermark(
-        self: PartitionLeader, in_sync_replicas: Sequence[BrokerId], version: int, now_ms: int
+        self: PartitionLeader,
+        in_sync_replicas: Sequence[BrokerId],
+        version: int,
+        now_ms: int,
+        eligible_epochs: Mapping[BrokerId, int] | None = None,
     ) -> ProposeInSyncReplicas | None:
         with patch.object(PartitionLeader, "_advance", lambda self, now_ms: None):
-            return on_written(self, in_sync_replicas, version, now_ms)
+            return on_written(self, in_sync_replicas, version, now_ms, eligible_epochs)
 
     with patch.object(PartitionLeader, "on_written", leave_the_high_watermark):
         yield
@@ -215,7 +219,10 @@ def waiting_for_replicas_that_may_not_join() -> Iterator[None]:
 @contextmanager
 def joining_before_the_epoch_start() -> Iterator[None]:
     """R19 without KAFKA-7128: the high watermark of a new leader, which may be old, is all that must be reached."""
-    with patch.object(PartitionLeader, "_joining_offset", property(lambda self: self.high_watermark)):
+    with (
+        patch.object(PartitionLeader, "_joining_offset", property(lambda self: self.high_watermark)),
+        patch.object(PartitionLeader, "_surely_committed_offset", property(lambda self: self.high_watermark)),
+    ):
         yield
 
 

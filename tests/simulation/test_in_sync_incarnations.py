@@ -1,9 +1,8 @@
 """Who is in sync is so in one incarnation: a broker that came back may have lost what it had (R39, KIP-903)."""
 
-from unittest.mock import patch
-
 import pytest
 
+from tests.simulation.broken_offices import incarnations_not_compared
 from tests.simulation.scenario import (
     all_well_again,
     create_topic,
@@ -16,7 +15,6 @@ from tests.simulation.scenario import (
     stored,
     wait_for,
 )
-from tidelog.controller.context import ControllerContext
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.looking import registered_epoch
 
@@ -53,8 +51,5 @@ def test_a_broker_that_lost_its_disk_before_it_was_said_to_be_in_sync_is_not_ele
 
 
 def test_acknowledged_records_are_lost_where_incarnations_of_in_sync_replicas_are_not_compared() -> None:
-    with (
-        patch.object(ControllerContext, "_replaced", lambda *_: frozenset()),
-        pytest.raises(AssertionError, match="an acknowledged record is lost"),
-    ):
+    with incarnations_not_compared(), pytest.raises(AssertionError, match="an acknowledged record is lost"):
         simulate(write_too_late_who_has_caught_up, 4, controller=CONTROLLER, replica_lag_time_max_ms=LAG_MS)

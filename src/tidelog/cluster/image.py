@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, replace
 from tidelog.config.listeners import Endpoint
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition, Uuid
 
+NO_INCARNATION = 0
+"""The epoch of none: no incarnation of the replica is known to hold everything that is committed (R41)."""
+
 CLUSTER_WIDE = "<default>"
 """The name, among the brokers' configs, of what holds for all brokers."""
 
@@ -25,10 +28,21 @@ class Partition:
     adding_replicas: tuple[BrokerId, ...] = ()
     removing_replicas: tuple[BrokerId, ...] = ()
     in_sync_epochs: Mapping[BrokerId, int] = field(default_factory=dict, compare=False)
-    """In which incarnation in-sync replicas had caught up, where their leader knew it (R39).
+    """The incarnation (broker epoch) in which each in-sync replica is in sync; none other counts (R41).
 
-    Neither Kafka's state nor what brokers are told of the cluster has it.
+    States written by Kafka have none, nor has what brokers are told of the cluster.
     """
+    eligible_replicas: tuple[BrokerId, ...] = ()
+    """Left the in-sync replicas below min ISR, with everything that is committed (R42, KIP-966)."""
+    eligible_epochs: Mapping[BrokerId, int] = field(default_factory=dict, compare=False)
+    """The incarnation in which each eligible replica was in sync."""
+    last_known_eligible: tuple[BrokerId, ...] = ()
+    """Eligible replicas that restarted uncleanly since; only in what brokers are told of the cluster."""
+
+    def recorded_epoch(self, replica: BrokerId) -> int | None:
+        """The incarnation in which this replica is known to have had everything that is committed."""
+        epoch = self.in_sync_epochs.get(replica)
+        return self.eligible_epochs.get(replica) if epoch is None else epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,10 @@ class Broker:
     rack: str | None = None
     epoch: int = -1
     """The transaction that registered it (R39)."""
+    previous_epoch: int = -1
+    """The epoch before this one if nothing was lost in between: a clean shutdown, or only the session ended (R42)."""
+    directory_ids: tuple[str, ...] = ()
+    """Of its log directories that are online (KIP-858)."""
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         return next((found for found in self.endpoints if found.listener_name == listener_name), None)

@@ -16,6 +16,7 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
+LOG_DIRECTORIES = "/brokers/directories"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
@@ -37,6 +38,7 @@ PERSISTENT_PATHS = (
     "/brokers",
     BROKER_IDS,
     BROKER_SEQUENCE,
+    LOG_DIRECTORIES,
     TOPICS,
     "/cluster",
     "/config",
@@ -62,12 +64,16 @@ LOG_DIRECTORY_EVENT_VERSION = 1
 LOG_DIRECTORY_FAILED = 1
 """The one kind of event that Kafka knows."""
 PRODUCER_ID_BLOCK_VERSION = 1
+LOG_DIRECTORY_VERSION = 1
+FROM_THE_BEGINNING = 0
+"""Instead of the epoch in which a log directory appeared: before every incarnation of its broker."""
 NO_JMX_PORT = -1
 NO_KRAFT_EPOCH = -1
 
 
 INT32 = range(-(2**31), 2**31 - 1)
 """What the wire can carry of ids and epochs, and of the epoch after it."""
+INT64 = range(-(2**63), 2**63)
 
 
 class MalformedNode(Exception):
@@ -102,6 +108,15 @@ class ProducerIdBlock(NamedTuple):
 
 def broker_path(broker_id: BrokerId) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def log_directories_path(broker_id: BrokerId) -> str:
+    """Kafka has no such nodes: below it stands one for each log directory that the broker ever had (R42)."""
+    return f"{LOG_DIRECTORIES}/{broker_id}"
+
+
+def log_directory_path(broker_id: BrokerId, directory_id: str) -> str:
+    return f"{LOG_DIRECTORIES}/{broker_id}/{directory_id}"
 
 
 def topic_path(topic: str) -> str:
@@ -163,6 +178,10 @@ def encode_broker(broker: Broker, timestamp_ms: int) -> bytes:
     }
     if broker.rack is not None:
         content["rack"] = broker.rack
+    if broker.previous_epoch != UNKNOWN_EPOCH:
+        content["previous_broker_epoch"] = broker.previous_epoch
+    if broker.directory_ids:
+        content["directory_ids"] = broker.directory_ids
     return _encode(content)
 
 
@@ -171,9 +190,29 @@ def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
     try:
         protocols = content["listener_security_protocol_map"]
         endpoints = tuple(_endpoint(text, protocols) for text in content["endpoints"])
-        return Broker(broker_id, endpoints, _text_or_none(content.get("rack")), epoch)
+        return Broker(
+            broker_id,
+            endpoints,
+            _text_or_none(content.get("rack")),
+            epoch,
+            _int64(content.get("previous_broker_epoch", UNKNOWN_EPOCH)),
+            tuple(map(_node_name, content.get("directory_ids", ()))),
+        )
     except NONSENSE as error:
         raise MalformedNode(f"{broker_path(broker_id)}: {error!r}") from error
+
+
+def encode_log_directory(*, is_from_the_beginning: bool) -> bytes:
+    """Since when the broker has the directory: since the node was made, or for as long as there is the broker."""
+    content: dict[str, object] = {"version": LOG_DIRECTORY_VERSION}
+    if is_from_the_beginning:
+        content["from_the_beginning"] = True
+    return _encode(content)
+
+
+def decode_log_directory(data: bytes, path: str, created_id: int) -> int:
+    """The broker epoch in which the directory first appeared."""
+    return FROM_THE_BEGINNING if _decode(data, path).get("from_the_beginning") else created_id
 
 
 def encode_topic(topic_id: Uuid, partitions: Sequence[Partition]) -> bytes:
@@ -226,6 +265,10 @@ def encode_state(partition: Partition) -> bytes:
     epochs = [partition.in_sync_epochs.get(replica, UNKNOWN_EPOCH) for replica in partition.in_sync_replicas]
     if any(epoch != UNKNOWN_EPOCH for epoch in epochs):
         state["isr_epochs"] = epochs
+    if partition.eligible_replicas:
+        eligible = partition.eligible_replicas
+        state["elr"] = eligible
+        state["elr_epochs"] = [partition.eligible_epochs.get(replica, UNKNOWN_EPOCH) for replica in eligible]
     return _encode(state)
 
 
@@ -241,16 +284,18 @@ def decode_state(topic: str, partition: Partition, data: bytes, version: int) ->
             in_sync_replicas=tuple(map(_int32, content["isr"])),
             controller_epoch=_int32(content["controller_epoch"]),
             version=version,
-            in_sync_epochs=_in_sync_epochs(content),
+            in_sync_epochs=_epochs(content["isr"], content.get("isr_epochs", ())),
+            eligible_replicas=tuple(map(_int32, content.get("elr", ()))),
+            eligible_epochs=_epochs(content.get("elr", ()), content.get("elr_epochs", ())),
         )
     except NONSENSE as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
-def _in_sync_epochs(content: dict[str, Any]) -> dict[BrokerId, int]:
-    """Kafka's own states have none."""
-    epochs = zip(content["isr"], map(int, content.get("isr_epochs", ())), strict=False)
-    return {replica: epoch for replica, epoch in epochs if epoch != UNKNOWN_EPOCH}
+def _epochs(replicas: Iterable[BrokerId], epochs: Iterable[object]) -> dict[BrokerId, int]:
+    """By replica, where they are known; Kafka's own states have none."""
+    found = zip(replicas, map(_int64, epochs), strict=False)
+    return {replica: epoch for replica, epoch in found if epoch != UNKNOWN_EPOCH}
 
 
 def encode_config(configs: Mapping[str, str]) -> bytes:
@@ -432,6 +477,19 @@ def _int32(value: object) -> int:
     if isinstance(value, int) and value in INT32:
         return value
     raise ValueError(f"not an id or epoch: {value!r}")
+
+
+def _int64(value: object) -> int:
+    if isinstance(value, int) and value in INT64:
+        return value
+    raise ValueError(f"not a broker epoch: {value!r}")
+
+
+def _node_name(value: object) -> str:
+    if isinstance(value, str) and value and "/" not in value and value not in (".", ".."):
+        value.encode()
+        return value
+    raise ValueError(f"not the id of a log directory: {value!r}")
 
 
 def _field(data: bytes, path: str, name: str) -> Any:

@@ -1,17 +1,32 @@
 """What the answers of brokers mean for the controller."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from tidelog.controller.events import Event, LeaderAndIsrAnswered, RefusedReplica, ReplicasDeleted
+from tidelog.controller.context import Answer, Asked
+from tidelog.controller.elections import NO_LOG, UNKNOWN_LOG_END, LogEnd
+from tidelog.controller.events import (
+    Event,
+    LeaderAndIsrAnswered,
+    LogEndsAnswered,
+    RefusedReplica,
+    ReplicasDeleted,
+)
 from tidelog.controller.states import Replica
 from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, KafkaStorageError, StaleControllerEpoch, UnknownServerError
+from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from tidelog.protocol.structs import Response
-from tidelog.types import BrokerId, TopicPartition
+from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
+
+
+class AskedLog(NamedTuple):
+    topic_id: Uuid
+    asked: Asked
 
 
 def leader_and_isr_answered(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> Event:
@@ -66,6 +81,31 @@ def stop_replica_answered(
     failed = frozenset(Replica(each, broker_id) for each in asked if errors.get(each) == KafkaStorageError.code)
     refused = frozenset(Replica(each, broker_id) for each in asked) - deleted - failed
     return ReplicasDeleted(attempt, deleted, failed, refused)
+
+
+def log_ends_answered(broker_id: BrokerId, logs: Mapping[TopicPartition, AskedLog], answer: Response) -> Event:
+    """Where the logs end that were asked for; nothing of those that may lie in a directory that is offline."""
+    assert isinstance(answer, DescribeLogDirsResponse)
+    found = {
+        TopicPartition(topic.name, log.partition_index): (topic.topic_id, result.directory_id, log)
+        for result in answer.results
+        for topic in result.topics
+        for log in topic.partitions
+    }
+    can_tell = any(result.directory_id for result in answer.results)
+    is_whole = all(result.error_code == NO_ERROR for result in answer.results)
+    answers: dict[TopicPartition, Answer] = {}
+    for topic_partition, (topic_id, asked) in logs.items():
+        if not can_tell:
+            answers[topic_partition] = Answer(asked, UNKNOWN_LOG_END, None)
+            continue
+        log_topic_id, directory_id, log = found.get(topic_partition, (ZERO_UUID, None, None))
+        is_of_topic = topic_id == log_topic_id or ZERO_UUID in (topic_id, log_topic_id)
+        if log is not None and is_of_topic:
+            answers[topic_partition] = Answer(asked, LogEnd(log.last_epoch, log.log_end_offset), directory_id)
+        elif is_whole:
+            answers[topic_partition] = Answer(asked, NO_LOG, None)
+    return LogEndsAnswered(broker_id, frozenset(answers.items()))
 
 
 def deletions_in(request: StopReplicaRequest) -> Iterator[TopicPartition]:

@@ -8,7 +8,7 @@ from tidelog.cluster.image import Broker
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.elections import NOBODY
 from tidelog.controller.events import BrokerChange
-from tidelog.controller.loading import load_brokers
+from tidelog.controller.loading import load_brokers, load_log_directories
 from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import repair
 from tidelog.controller.replica_machine import move_replicas
@@ -53,7 +53,9 @@ async def on_broker_change(office: Office, event: BrokerChange) -> str | None:
     found = difference(office.context.brokers, current)
     if not any(found):
         return None
+    appeared = await load_log_directories(office.store, [current[each] for each in sorted(found.started)])
     _take_brokers(office, current, found)
+    office.context.directories.update(appeared)
     # A broker of Apache Kafka follows no leader of whom it has not heard.
     office.batch.add_metadata(found.started, ())
     office.send()
@@ -73,6 +75,10 @@ def _take_brokers(office: Office, current: dict[BrokerId, Broker], found: Differ
     context.brokers = current
     context.leaving -= found.started | found.stopped
     context.failed_replicas = {each for each in context.failed_replicas if each.broker_id not in found.stopped}
+    for broker_id in found.stopped:
+        context.directories.pop(broker_id, None)
+    if found.moved:  # questions under way went to the earlier address
+        context.asked.clear()
     for broker_id in found.stopped | found.moved:
         office.channels.remove(broker_id)
     for broker_id in sorted(found.started | found.moved):

@@ -1,13 +1,31 @@
 """What the controller knows of the cluster, loaded from the store when it took office: plain state, no decisions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tidelog.cluster.image import Broker, Partition, Topic
-from tidelog.controller.elections import NO_STATE_VERSION, NOBODY, Health
+from tidelog.cluster.image import NO_INCARNATION, Broker, Partition, Topic
+from tidelog.controller.elections import NO_STATE_VERSION, NOBODY, Health, LogEnd
 from tidelog.controller.states import PartitionState, Replica, ReplicaState
 from tidelog.types import BrokerId, TopicPartition, Uuid
+
+
+class Asked(NamedTuple):
+    """A question to one incarnation of a broker, in one time without leader; its answer belongs to no other (R43)."""
+
+    leader_epoch: int
+    """In which the partition has no leader, and nothing is appended."""
+    broker_epoch: int
+
+
+class Answer(NamedTuple):
+    """What a broker said of its log of one partition."""
+
+    asked: Asked
+    end: LogEnd
+    directory_id: str | None
+    """Where the log is; None if there is none, or the broker cannot tell."""
 
 
 @dataclass(slots=True)
@@ -16,6 +34,7 @@ class KnownTopic:
     topic_id: Uuid
     partitions: list[Partition]
     """By index, changed in place: one partition of thousands must cost what one costs."""
+    configs: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, Partition]]:
         for partition in self.partitions:
@@ -41,9 +60,16 @@ class ControllerContext:
     """The last StopReplica that was to delete each replica: no other answer counts (R43)."""
     refusals: dict[BrokerId, int] = field(default_factory=dict)
     """Brokers that refused roles, and how often in a row."""
+    directories: dict[BrokerId, Mapping[str, int]] = field(default_factory=dict)
+    """By directory id, in which epoch of its broker a log directory first appeared; of those that are online."""
+    answers: dict[TopicPartition, dict[BrokerId, Answer]] = field(default_factory=dict)
+    """Of brokers that were asked for the logs of partitions without leader (R42)."""
+    asked: dict[TopicPartition, dict[BrokerId, Asked]] = field(default_factory=dict)
+    default_min_in_sync: int = 1
+    """min.insync.replicas of topics that have none of their own."""
 
     def add_topic(self, topic: Topic) -> None:
-        self.topics[topic.name] = KnownTopic(topic.name, topic.topic_id, list(topic.partitions))
+        self.topics[topic.name] = KnownTopic(topic.name, topic.topic_id, list(topic.partitions), topic.configs)
         self.topic_names[topic.topic_id] = topic.name
 
     def add_partitions(self, topic: str, partitions: Iterable[Partition]) -> None:
@@ -56,6 +82,7 @@ class ControllerContext:
         self.suspended_deletions.discard(name)
         for topic_partition, partition in topic:
             self.partition_states.pop(topic_partition, None)
+            self.forget_answers(topic_partition)
             for broker_id in partition.replicas:
                 self.replica_states.pop(Replica(topic_partition, broker_id), None)
                 self.failed_replicas.discard(Replica(topic_partition, broker_id))
@@ -95,17 +122,71 @@ class ControllerContext:
         return replica.broker_id in self.brokers and replica not in self.failed_replicas
 
     def health(self, topic_partition: TopicPartition, restarted: AbstractSet[BrokerId] = NOBODY) -> Health:
-        partition = self.partition(topic_partition)
+        """`restarted`: where the state does not tell the incarnation of a replica, these came back since (R39)."""
+        partition, brokers = self.partition(topic_partition), self.brokers
         online = frozenset(each for each in partition.replicas if self.is_online(Replica(topic_partition, each)))
-        return Health(online, restarted | self._replaced(partition), self.leaving)
+        unrecorded = {each for each in restarted if partition.recorded_epoch(each) is None} if restarted else NOBODY
+        known = Health(
+            online,
+            unrecorded | self._replaced(partition),
+            self.leaving,
+            epochs={each: brokers[each].epoch for each in partition.replicas if each in brokers},
+            min_in_sync=self.min_in_sync(topic_partition.topic),
+        )
+        return self._examined(topic_partition, partition, known) if known.restarted else known
+
+    def min_in_sync(self, topic: str) -> int:
+        """min.insync.replicas"""
+        configured = self.topics[topic].configs.get("min.insync.replicas", "")
+        return int(configured) if configured.isdecimal() else self.default_min_in_sync
 
     def _replaced(self, partition: Partition) -> AbstractSet[BrokerId]:
-        """Those who came back before they were written down as in sync, for what they had before that (KIP-903)."""
+        """Members whose broker is registered, but not in the incarnation that is recorded (R41, KIP-903)."""
         return {
             broker_id
-            for broker_id, epoch in partition.in_sync_epochs.items()
+            for recorded in (partition.in_sync_epochs, partition.eligible_epochs)
+            for broker_id, epoch in recorded.items()
             if broker_id in self.brokers and self.brokers[broker_id].epoch != epoch
         }
+
+    def _examined(self, topic_partition: TopicPartition, partition: Partition, known: Health) -> Health:
+        """What the restarts may have cost (R42)."""
+        clean, lost, doubtful = set[BrokerId](), set[BrokerId](), set[BrokerId]()
+        answers = self._answers(topic_partition, partition)
+        for broker_id in known.restarted & self.brokers.keys():
+            recorded = partition.recorded_epoch(broker_id)
+            if recorded is None:
+                continue
+            appeared = self.directories.get(broker_id, {})
+            new = {each for each, epoch in appeared.items() if epoch > recorded}
+            answer = answers.get(broker_id)
+            if recorded == NO_INCARNATION:
+                lost.add(broker_id)
+            elif self.brokers[broker_id].previous_epoch == recorded:
+                clean.add(broker_id)
+            elif new and (len(new) == len(appeared) or (answer is not None and answer.directory_id in {None, *new})):
+                lost.add(broker_id)
+            elif new and answer is None:
+                doubtful.add(broker_id)
+        ends = {each: answer.end for each, answer in answers.items() if each in known.restarted}
+        return known._replace(clean=clean, lost=lost, doubtful=doubtful, answers=ends)
+
+    def _answers(self, topic_partition: TopicPartition, partition: Partition) -> dict[BrokerId, Answer]:
+        """Those that belong to this time without leader, and to who is there now."""
+        return {
+            broker_id: answer
+            for broker_id, answer in self.answers.get(topic_partition, {}).items()
+            if answer.asked == self.question(partition, broker_id)
+        }
+
+    def question(self, partition: Partition, broker_id: BrokerId) -> Asked | None:
+        """What would be asked now."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else Asked(partition.leader_epoch, broker.epoch)
+
+    def forget_answers(self, topic_partition: TopicPartition) -> None:
+        self.answers.pop(topic_partition, None)
+        self.asked.pop(topic_partition, None)
 
     def is_being_deleted(self, topic_partition: TopicPartition) -> bool:
         return topic_partition.topic in self.topics_to_delete

@@ -21,6 +21,7 @@ from tidelog.controller.events import (
     InSyncChange,
     LeaderAndIsrAnswered,
     LogDirectoryEvent,
+    LogEndsAnswered,
     OfflinePartitions,
     PartitionModification,
     PreferredElection,
@@ -33,6 +34,7 @@ from tidelog.controller.events import (
     TellAgain,
     TopicChange,
     TopicDeletion,
+    TopicSettingsChange,
 )
 from tidelog.controller.leadership import (
     on_controlled_shutdown,
@@ -40,8 +42,9 @@ from tidelog.controller.leadership import (
     on_offline_partitions,
     on_preferred_election,
     on_reassignment,
+    on_topic_settings_change,
 )
-from tidelog.controller.notifications import on_in_sync_change, on_log_directory_event
+from tidelog.controller.notifications import on_in_sync_change, on_log_directory_event, on_log_ends_answered
 from tidelog.controller.office import ChannelsFactory, Office
 from tidelog.controller.registration import ControllerTerm, claim_controller
 from tidelog.controller.role_answers import on_leader_and_isr_answered, on_tell_again
@@ -77,6 +80,8 @@ DUTIES: Mapping[type[Event], Duty] = {
     ControlledShutdown: on_controlled_shutdown,
     ElectLeaders: on_elect_leaders,
     OfflinePartitions: on_offline_partitions,
+    TopicSettingsChange: on_topic_settings_change,
+    LogEndsAnswered: on_log_ends_answered,
     LeaderAndIsrAnswered: on_leader_and_isr_answered,
     TellAgain: on_tell_again,
     ReplicasDeleted: on_replicas_deleted,
@@ -183,9 +188,9 @@ class Controller:
         context = self.context
         return topic in context.topics_to_delete and topic not in context.suspended_deletions
 
-    def elect_offline_partitions(self) -> None:
-        """Something may help partitions without a leader: unclean elections were allowed, say."""
-        self._queue.put(OfflinePartitions())
+    def on_settings_changed(self, topics: Collection[str]) -> None:
+        """Of the cluster, and of these topics: unclean elections may be allowed now, or min.insync.replicas another."""
+        self._queue.put(TopicSettingsChange(frozenset(topics)) if topics else OfflinePartitions())
 
     # -- the queue
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tidelog.controller.context import Answer
 from tidelog.controller.states import Replica
 from tidelog.errors import KafkaError
 from tidelog.types import BrokerId, TopicPartition
@@ -115,6 +116,13 @@ class OfflinePartitions(Event):
     """Something may help partitions without a leader: unclean elections were allowed, say."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSettingsChange(Event):
+    """min.insync.replicas decides who stays eligible (R42)."""
+
+    topics: frozenset[str]
+
+
 # -- what brokers answer
 
 
@@ -145,6 +153,14 @@ class TellAgain(Event):
     broker_id: BrokerId
     broker_epoch: int
     replicas: frozenset[RefusedReplica]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEndsAnswered(Event):
+    """A broker told where its logs of partitions without leader end (R42)."""
+
+    broker_id: BrokerId
+    answers: frozenset[tuple[TopicPartition, Answer]]
 
 
 @dataclass(frozen=True, slots=True)

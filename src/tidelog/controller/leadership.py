@@ -15,7 +15,9 @@ from tidelog.controller.events import (
     PreferredElection,
     Question,
     Reassignment,
+    TopicSettingsChange,
 )
+from tidelog.controller.loading import load_topic_configs
 from tidelog.controller.notifications import remove_nodes
 from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import Changes, change, repair
@@ -102,6 +104,15 @@ async def on_reassignment(office: Office, event: Reassignment) -> str | None:
 async def on_offline_partitions(office: Office, _: OfflinePartitions) -> str | None:
     waiting = office.context.without_leader()
     return f"tried partitions without leader again: {await repair(office, waiting)}" if waiting else None
+
+
+async def on_topic_settings_change(office: Office, event: TopicSettingsChange) -> str | None:
+    """Take over min.insync.replicas; unclean elections may be allowed now."""
+    topics = [each for each in sorted(event.topics) if each in office.context.topics]
+    for topic, configs in (await load_topic_configs(office.store, topics)).items():
+        if topic in office.context.topics:
+            office.context.topics[topic].configs = configs
+    return await on_offline_partitions(office, OfflinePartitions())
 
 
 async def on_controlled_shutdown(office: Office, event: ControlledShutdown) -> str | None:

@@ -1,7 +1,7 @@
 """The cluster as the store has it, read in a few round trips however many topics there are."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from tidelog.cluster import znodes
@@ -63,6 +63,21 @@ async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[Br
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
     found = [_decode_broker(broker_id, node) for broker_id, node in zip(ids, nodes, strict=True) if node is not None]
     return {broker.id: broker for broker in found if broker is not None}
+
+
+async def load_log_directories(store: NodeReader, brokers: Iterable[Broker]) -> dict[BrokerId, dict[str, int]]:
+    """By broker and directory id: in which epoch of the broker each of its log directories first appeared (R42)."""
+    named = [(broker.id, directory_id) for broker in brokers for directory_id in broker.directory_ids]
+    paths = [znodes.log_directory_path(*each) for each in named]
+    found: dict[BrokerId, dict[str, int]] = {}
+    for (broker_id, directory_id), path, node in zip(named, paths, await store.get_many(paths), strict=True):
+        try:
+            if node is not None:
+                epoch = znodes.decode_log_directory(node.data, path, node.created_id)
+                found.setdefault(broker_id, {})[directory_id] = epoch
+        except znodes.MalformedNode as error:
+            logger.warning("log directory passed over reason=%s", error)
+    return found
 
 
 def _decode_broker(broker_id: BrokerId, node: Node) -> Broker | None:

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from tidelog.cluster import znodes
-from tidelog.controller.events import InSyncChange, LogDirectoryEvent
+from tidelog.controller.events import InSyncChange, LogDirectoryEvent, LogEndsAnswered
+from tidelog.controller.log_end_questions import take_answers
 from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import reload, repair
 from tidelog.controller.replica_machine import move_replicas
@@ -27,9 +28,24 @@ async def on_in_sync_change(office: Office, event: InSyncChange) -> str | None:
     known = [each for each in named if office.context.find(each) is not None]
     changed = [each for each in await reload(office, known) if not office.context.is_being_deleted(each)]
     office.tell_brokers(changed)
-    await repair(office, [each for each in changed if office.context.health(each).restarted], are_fresh=True)
+    await repair(office, [each for each in changed if _has_restarted_member(office, each)], are_fresh=True)
     await remove_nodes(office.store, paths)
     return f"in-sync replicas changed partitions={len(changed)}" if changed else None
+
+
+def _has_restarted_member(office: Office, topic_partition: TopicPartition) -> bool:
+    """Its leader wrote down an incarnation that is gone: whoever is there now may lack what that one had (R41)."""
+    in_sync = office.context.partition(topic_partition).in_sync_replicas
+    return not office.context.health(topic_partition).restarted.isdisjoint(in_sync)
+
+
+async def on_log_ends_answered(office: Office, event: LogEndsAnswered) -> str | None:
+    """Enough may be known now to elect leaders where all candidates restarted uncleanly (R42)."""
+    answered = take_answers(office, event)
+    if not answered:
+        return None
+    changes = await repair(office, answered, are_fresh=True)
+    return f"broker told where its logs end broker_id={event.broker_id} partitions={len(answered)} {changes}"
 
 
 async def on_log_directory_event(office: Office, event: LogDirectoryEvent) -> str | None:

@@ -3,19 +3,27 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from tidelog.cluster.image import Broker, Partition
 from tidelog.config.broker import BrokerSettings
-from tidelog.controller.answers import deletions_in, leader_and_isr_answered, stop_replica_answered
-from tidelog.controller.context import ControllerContext
+from tidelog.controller.answers import (
+    AskedLog,
+    deletions_in,
+    leader_and_isr_answered,
+    log_ends_answered,
+    stop_replica_answered,
+)
+from tidelog.controller.context import Asked, ControllerContext
 from tidelog.controller.events import Event, LeaderAndIsrAnswered
 from tidelog.controller.registration import ControllerTerm
 from tidelog.controller.request_batch import RequestBatch
 from tidelog.controller.states import Replica
 from tidelog.controller.statistics import ControllerStatistics
 from tidelog.controller.term_store import TermStore
+from tidelog.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.protocol.structs import Request, Response
@@ -65,6 +73,7 @@ class Office:
         self.context = ControllerContext()
         self._listener_name = settings().inter_broker_listener_name
         self.batch = self._new_batch()
+        self._questions: dict[BrokerId, dict[TopicPartition, AskedLog]] = {}
         self._put_event = put_event
         self._attempts = itertools.count(1)
         self._has_seen_errors = False
@@ -116,7 +125,24 @@ class Office:
 
     def _described(self, topic_partition: TopicPartition, partition: Partition) -> tuple[str, Uuid, Partition]:
         topic = self.context.topics[topic_partition.topic]
+        if partition.eligible_replicas:
+            partition = self._with_last_known_eligible(topic_partition, partition)
         return topic.name, topic.topic_id, partition
+
+    def _with_last_known_eligible(self, topic_partition: TopicPartition, partition: Partition) -> Partition:
+        """As Kafka tells it: who restarted uncleanly is not eligible any more, and was the last one known to be."""
+        health = self.context.health(topic_partition)
+        doubted = health.restarted - health.clean
+        return replace(
+            partition,
+            eligible_replicas=tuple(each for each in partition.eligible_replicas if each not in doubted),
+            last_known_eligible=tuple(each for each in partition.eligible_replicas if each in doubted),
+        )
+
+    def ask_for_log_end(self, broker_id: BrokerId, topic_partition: TopicPartition, asked: Asked) -> None:
+        """At the end of the event, after the broker was told that the partition has no leader."""
+        topic_id = self.context.topics[topic_partition.topic].topic_id
+        self._questions.setdefault(broker_id, {})[topic_partition] = AskedLog(topic_id, asked)
 
     def send(self) -> None:
         """All that was decided since the last time (R36)."""
@@ -125,6 +151,20 @@ class Office:
         batch, self.batch = self.batch, self._new_batch()
         for broker_id, request in batch.build(self.context.brokers):
             self.channels.send(broker_id, request, self._on_answer_of(broker_id, request))
+        questions, self._questions = self._questions, {}
+        for broker_id, logs in questions.items():
+            self._send_question(broker_id, logs)
+
+    def _send_question(self, broker_id: BrokerId, logs: Mapping[TopicPartition, AskedLog]) -> None:
+        indexes: dict[str, list[int]] = {}
+        for topic, index in logs:
+            indexes.setdefault(topic, []).append(index)
+        topics = [DescribableLogDirTopic(topic=topic, partitions=found) for topic, found in indexes.items()]
+        self.channels.send(
+            broker_id,
+            DescribeLogDirsRequest(topics=topics),
+            lambda answer: self.put(log_ends_answered(broker_id, logs, answer)),
+        )
 
     def _new_batch(self) -> RequestBatch:
         return RequestBatch(self.broker_id, self.term.epoch, self._listener_name)

@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,8 +11,17 @@ from typing import TypeAlias
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
 from tidelog.config.resolution import topic_defaults, topic_settings
-from tidelog.controller.elections import NO_STATE_VERSION, NOBODY, Decision, repaired
+from tidelog.controller.elections import (
+    NO_STATE_VERSION,
+    NOBODY,
+    Decision,
+    Health,
+    missing_members,
+    repaired,
+    to_be_asked,
+)
 from tidelog.controller.loading import load_topic_configs
+from tidelog.controller.log_end_questions import ask_for_log_ends
 from tidelog.controller.office import Office
 from tidelog.controller.state_writes import state_path, write_states
 from tidelog.controller.states import PARTITION_MOVES, PartitionState, move
@@ -22,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 10
 NAMED_IN_LOG = 10
+NOBODY_IS_ALIVE = "none of the brokers that hold all records is alive"
+RESTARTED_UNCLEANLY = "the replicas that are alive restarted uncleanly and may lack records that these brokers hold"
+ALL_LOST = "the replicas that are alive came back without their log directories"
 
 Decide: TypeAlias = Callable[[TopicPartition, Partition], Decision | None]
 Restarted: TypeAlias = Callable[[TopicPartition], AbstractSet[BrokerId]]
@@ -59,9 +71,11 @@ async def repair(
     """Elect leaders where they are missing, and take out of the in-sync replicas who is gone or came back."""
     context = office.context
 
+    def health_of(topic_partition: TopicPartition) -> Health:
+        return context.health(topic_partition, restarted(topic_partition))
+
     def decide(topic_partition: TopicPartition, partition: Partition, unclean_allowed: bool = False) -> Decision | None:
-        health = context.health(topic_partition, restarted(topic_partition))
-        return repaired(partition, health, unclean_allowed=unclean_allowed)
+        return repaired(partition, health_of(topic_partition), unclean_allowed=unclean_allowed)
 
     wanted = [each for each in dict.fromkeys(partitions) if not context.is_being_deleted(each)]
     changes = Changes()
@@ -70,7 +84,9 @@ async def repair(
     if last_resort:
         await change(office, last_resort, partial(decide, unclean_allowed=True), changes, are_fresh=True)
     _settle_states(office, wanted)
-    _log_without_leader(office, wanted, changes)
+    waiting = _without_leader(office, wanted)
+    _log_asked(ask_for_log_ends(office, waiting, health_of))
+    _log_without_leader(office, waiting, health_of, changes)
     return changes
 
 
@@ -87,6 +103,7 @@ async def change(
     Where nothing is to be done the store is asked whether that is still true, unless the states are `are_fresh`: a
     leader may have changed its in-sync replicas and not announced it yet (R21).
     """
+    office.context.default_min_in_sync = office.settings().min_insync_replicas
     pending = list(partitions)
     unsure = [] if are_fresh else pending
     for _ in range(MAX_ATTEMPTS):
@@ -154,6 +171,8 @@ def _take_over(
         is_new=is_new,
     )
     changes.changed[topic_partition] = None
+    if partition.leader != NO_BROKER:
+        context.forget_answers(topic_partition)
     if is_new:
         changes.created += 1
     elif partition.leader == before.leader:
@@ -243,18 +262,42 @@ def _log_unclean(topic_partition: TopicPartition, before: Partition, after: Part
     )
 
 
-def _log_without_leader(office: Office, partitions: Iterable[TopicPartition], changes: Changes) -> None:
-    """One line for all that wait for the same brokers; those that waited before were logged then."""
-    waiting: dict[tuple[BrokerId, ...], list[TopicPartition]] = defaultdict(list)
-    for topic_partition in _without_leader(office, partitions):
-        partition = office.context.partition(topic_partition)
+def _log_asked(asked: Mapping[BrokerId, Sequence[TopicPartition]]) -> None:
+    for broker_id, partitions in asked.items():
+        logger.info(
+            "partitions without leader: asking a broker that restarted uncleanly where its logs end broker_id=%d"
+            " partitions=%d (%s)",
+            broker_id,
+            len(partitions),
+            _named(partitions),
+        )
+
+
+def _log_without_leader(
+    office: Office,
+    partitions: Iterable[TopicPartition],
+    health_of: Callable[[TopicPartition], Health],
+    changes: Changes,
+) -> None:
+    """One line for all that wait for the same brokers; those that waited for them before were logged then."""
+    context = office.context
+    waiting: dict[tuple[str, tuple[BrokerId, ...]], list[TopicPartition]] = defaultdict(list)
+    for topic_partition in partitions:
+        partition = context.partition(topic_partition)
         if topic_partition in changes.changed or partition.version == NO_STATE_VERSION:
-            waiting[partition.in_sync_replicas or partition.replicas].append(topic_partition)
             changes.left_without_leader += 1
-    for brokers, found in waiting.items():
+        elif topic_partition not in context.answers:
+            continue
+        health = health_of(topic_partition)
+        if not to_be_asked(partition, health):
+            missing = tuple(missing_members(partition, health)) or partition.replicas
+            reason = RESTARTED_UNCLEANLY if health.answers else ALL_LOST if health.lost else NOBODY_IS_ALIVE
+            waiting[reason, missing].append(topic_partition)
+    for (reason, brokers), found in waiting.items():
         logger.warning(
-            "partitions without leader: none of the brokers that hold all records is alive; start one of them, or allow"
-            " unclean.leader.election.enable and lose what only they have brokers=%s partitions=%d (%s)",
+            "partitions without leader: %s; start them, or allow unclean.leader.election.enable and lose what only"
+            " they have brokers=%s partitions=%d (%s)",
+            reason,
             ids_text(brokers),
             len(found),
             _named(found),

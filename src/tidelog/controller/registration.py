@@ -84,14 +84,28 @@ async def register_broker(store: Store, broker: Broker, clock: Clock) -> Broker:
     """Announce the broker as long as its session lives; the answer has its epoch (R39).
 
     The node may be there already because the connection was lost before an earlier attempt was answered.
+    Nodes of its new log directories are made in the same transaction: they tell in which epoch these appeared (R42).
     """
     path = znodes.broker_path(broker.id)
+    registration = Create(path, znodes.encode_broker(broker, clock.now_ms()), ephemeral=True)
     with contextlib.suppress(NodeExists):
-        await store.create(path, znodes.encode_broker(broker, clock.now_ms()), ephemeral=True)
+        await store.multi([registration, *await _new_directories(store, broker)])
     node = await store.exists(path)
     if node is None or node.ephemeral_owner != store.session_id:
         raise BrokerIdInUse(broker.id)
     return znodes.decode_broker(broker.id, node.data, epoch=node.created_id)
+
+
+async def _new_directories(store: Store, broker: Broker) -> list[Create]:
+    parent = znodes.log_directories_path(broker.id)
+    paths = [znodes.log_directory_path(broker.id, each) for each in broker.directory_ids]
+    if not paths:
+        return []
+    known, *nodes = await store.get_many([parent, *paths])
+    missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
+    # A broker that never had such nodes is new, or was upgraded: then it had these directories all along.
+    data = znodes.encode_log_directory(is_from_the_beginning=known is None)
+    return [*([Create(parent)] if known is None else []), *(Create(path, data) for path in missing)]
 
 
 async def claim_controller(store: Store, broker_id: BrokerId, clock: Clock) -> ControllerTerm | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from tidelog.cluster.image import Broker, Partition
+from tidelog.cluster.znodes import UNKNOWN_EPOCH
 from tidelog.config.listeners import PROTOCOL_NUMBERS
 from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -184,7 +185,14 @@ def _leadership(partition: Partition, is_new: bool) -> LeaderAndIsrPartitionStat
         adding_replicas=partition.adding_replicas,
         removing_replicas=partition.removing_replicas,
         is_new=is_new,
+        isr_epochs=_epochs(partition.in_sync_replicas, partition.in_sync_epochs),
+        elr=partition.eligible_replicas,
+        elr_epochs=_epochs(partition.eligible_replicas, partition.eligible_epochs),
     )
+
+
+def _epochs(replicas: Iterable[BrokerId], epochs: Mapping[BrokerId, int]) -> list[int]:
+    return [epochs.get(each, UNKNOWN_EPOCH) for each in replicas]
 
 
 def _shared_states(
@@ -216,6 +224,8 @@ def _metadata(partition: Partition, live_brokers: Mapping[BrokerId, Broker]) -> 
         zk_version=partition.version,
         replicas=partition.replicas,
         offline_replicas=[replica for replica in partition.replicas if replica not in live_brokers],
+        elr=partition.eligible_replicas,
+        last_known_elr=partition.last_known_eligible,
     )
 
 

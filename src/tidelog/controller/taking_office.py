@@ -15,7 +15,7 @@ from tidelog.controller.events import (
     TopicChange,
     TopicDeletion,
 )
-from tidelog.controller.loading import StoredTopic, load_brokers, load_stored_topics
+from tidelog.controller.loading import StoredTopic, load_brokers, load_log_directories, load_stored_topics
 from tidelog.controller.notifications import remove_nodes, tell_replicas_anew
 from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import repair
@@ -34,6 +34,7 @@ async def take_office(office: Office) -> str:
     await watch_topics(office, topics)
     stored = await load_stored_topics(store, topics)
     context.brokers = brokers
+    context.directories = dict(await load_log_directories(store, brokers.values()))
     for each in stored:
         context.add_topic(each.topic)
     if office.settings().delete_topic_enable:
@@ -89,7 +90,11 @@ def _partition_state(partition: Partition) -> PartitionState:
 def _restarted_since(
     office: Office, stored: Iterable[StoredTopic]
 ) -> Callable[[TopicPartition], AbstractSet[BrokerId]]:
-    """Brokers that registered after a partition's state was written: it tells of an earlier life of theirs (R39)."""
+    """Where a state does not tell incarnations: who registered after it was written is not whom it speaks of (R39).
+
+    Such states were written by Kafka, or by an earlier version. It may be wrong: a write that was under way for long
+    may be about an earlier incarnation than the one that registered before it arrived.
+    """
     modified_ids = {each.topic.name: each.modified_ids for each in stored}
     epochs = {broker.id: broker.epoch for broker in office.context.brokers.values()}
 

@@ -1,5 +1,7 @@
 """What the controller says of partitions and brokers, as the replicas take it."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
@@ -25,6 +27,16 @@ class PartitionAssignment(NamedTuple):
     removing_replicas: tuple[BrokerId, ...] = ()
     is_new: bool = False
     """The partition was just created: nobody has records of it yet."""
+    in_sync_epochs: Mapping[BrokerId, int] = MappingProxyType({})
+    """In which incarnations the in-sync replicas are in sync (R41); none where Kafka is controller."""
+    eligible_epochs: Mapping[BrokerId, int] = MappingProxyType({})
+    """The eligible replicas, and their incarnations; -1 where it is not known (R42)."""
+    broker_epoch: int = -1
+    """Of the broker that is told this, in its present incarnation."""
+
+    def is_of_earlier_incarnation(self, broker_id: BrokerId) -> bool:
+        """R41: what that one held this one may have lost."""
+        return self.broker_epoch != -1 and self.in_sync_epochs.get(broker_id, self.broker_epoch) != self.broker_epoch
 
 
 class LeaderAddress(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tidelog.cluster import image
-from tidelog.cluster.znodes import MalformedNode, decode_state, encode_state, state_path
+from tidelog.cluster.znodes import UNKNOWN_EPOCH, MalformedNode, decode_state, encode_state, state_path
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.partition import Partition
 from tidelog.store.interface import (
@@ -51,6 +51,8 @@ class _Write(NamedTuple):
             controller_epoch=self.partition.controller_epoch,
             version=self.proposal.expected_version,
             in_sync_epochs=self.proposal.epochs,
+            eligible_replicas=tuple(self.proposal.eligible_epochs),
+            eligible_epochs=self.proposal.eligible_epochs,
         )
 
 
@@ -135,7 +137,7 @@ class InSyncWriter:
         mine = write.state
         if (found.leader, found.leader_epoch) == (mine.leader, mine.leader_epoch):
             # In one leader epoch only its leader writes the state: this is an earlier attempt of its own.
-            self._on_written([(write, node.version)], found.in_sync_replicas)
+            self._on_written([(write, node.version)], found)
         else:
             self._on_lost(write, f"leader epoch {found.leader_epoch} of broker {found.leader} has begun")
         return True
@@ -151,12 +153,14 @@ class InSyncWriter:
         )
         write.partition.on_in_sync_lost(write.leader)
 
-    def _on_written(self, written: list[tuple[_Write, int]], found: tuple[int, ...] | None = None) -> None:
+    def _on_written(self, written: list[tuple[_Write, int]], found: image.Partition | None = None) -> None:
         for write, version in written:
             proposal = write.proposal
             self.shrinks += bool(proposal.leaving)
             self.expands += bool(proposal.joining)
-            write.partition.on_in_sync_written(write.leader, found or proposal.in_sync_replicas, version)
+            state = write.state if found is None else found
+            eligible = {each: state.eligible_epochs.get(each, UNKNOWN_EPOCH) for each in state.eligible_replicas}
+            write.partition.on_in_sync_written(write.leader, state.in_sync_replicas, version, eligible)
             _tell(write, logging.INFO if len(written) <= TOLD_ONE_BY_ONE else logging.DEBUG)
         if len(written) > TOLD_ONE_BY_ONE:
             _tell_together([write for write, _ in written])

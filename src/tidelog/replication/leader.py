@@ -1,12 +1,13 @@
 """The leader's core: who is in sync with this partition, and what is therefore committed."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from tidelog.cluster.image import NO_INCARNATION
 from tidelog.errors import NotEnoughReplicas
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.remote_replica import (
-    NO_INCARNATION,
     UNKNOWN_BROKER_EPOCH,
     UNKNOWN_OFFSET,
     OutOfSync,
@@ -28,7 +29,9 @@ class ProposeInSyncReplicas(NamedTuple):
     leaving: tuple[BrokerId, ...]
     reason: str
     epochs: Mapping[BrokerId, int]
-    """Which incarnations of the followers it is about (R39): others may be there when it is written (KIP-903)."""
+    """The incarnation of each of them that is in sync (R41): others may be there when it is written (KIP-903)."""
+    eligible_epochs: Mapping[BrokerId, int]
+    """Who is eligible from then on, and in which incarnation (R42)."""
 
 
 class PartitionLeader:
@@ -43,7 +46,9 @@ class PartitionLeader:
         "_maximal",
         "_may_commit",
         "_peers",
+        "broker_epoch",
         "broker_id",
+        "eligible_epochs",
         "epoch_start_offset",
         "followers",
         "has_enough_in_sync",
@@ -75,12 +80,15 @@ class PartitionLeader:
     ) -> None:
         assert broker_id in assignment.in_sync_replicas, "the leader is in sync with itself (I1)"
         self.broker_id = broker_id
+        self.broker_epoch = assignment.broker_epoch
         self.leader_epoch = assignment.leader_epoch
         self.leading_since_epoch = assignment.leader_epoch
         """The first of the epochs in which this broker has led without a break."""
         self.replicas = assignment.replicas
         self.in_sync_replicas = frozenset(assignment.in_sync_replicas)
         """As the store has them: committed."""
+        self.eligible_epochs = dict(assignment.eligible_epochs)
+        """As the store has them (R42). As long as there are any, nothing more is committed."""
         self.version = assignment.version
         self.pending: ProposeInSyncReplicas | None = None
         self.is_superseded = False
@@ -91,7 +99,12 @@ class PartitionLeader:
         self.min_in_sync_replicas = min_in_sync_replicas
         self.lag_time_max_ms = lag_time_max_ms
         self.followers = {
-            replica: RemoteReplica(replica, now_ms, is_in_sync=replica in self.in_sync_replicas)
+            replica: RemoteReplica(
+                replica,
+                now_ms,
+                is_in_sync=replica in self.in_sync_replicas,
+                in_sync_epoch=assignment.in_sync_epochs.get(replica, UNKNOWN_BROKER_EPOCH),
+            )
             for replica in assignment.replicas
             if replica != broker_id
         }
@@ -101,6 +114,10 @@ class PartitionLeader:
         self._advance(now_ms)
 
     # ---- events
+
+    def on_office(self, now_ms: int) -> ProposeInSyncReplicas | None:
+        """Took office. The controller may have known another min ISR."""
+        return self._propose_waiting(now_ms)
 
     def on_append(self, log_end_offset: int, now_ms: int) -> None:
         if self._at_end:
@@ -120,6 +137,8 @@ class PartitionLeader:
         if fetch_offset == self.log_end_offset and not follower.is_listed_at_end:
             follower.is_listed_at_end = True
             self._at_end.append(follower)
+        if fetch_offset >= self._surely_committed_offset:
+            follower.on_reached_committed()
         proposal = None
         if replica not in self.in_sync_replicas:
             proposal = self._propose_joining([follower])
@@ -138,10 +157,20 @@ class PartitionLeader:
         return self._propose_waiting(now_ms)
 
     def on_written(
-        self, in_sync_replicas: Sequence[BrokerId], version: int, now_ms: int
+        self,
+        in_sync_replicas: Sequence[BrokerId],
+        version: int,
+        now_ms: int,
+        eligible_epochs: Mapping[BrokerId, int] | None = None,
     ) -> ProposeInSyncReplicas | None:
-        """The store has this state of ours. Another follower may have become ready to join meanwhile."""
+        """The store has this state of ours. Another follower may have become ready to join meanwhile.
+
+        `eligible_epochs`, where they are not those that were proposed.
+        """
         reason = self.pending.reason if self.pending else ""
+        if eligible_epochs is None:
+            eligible_epochs = self.pending.eligible_epochs if self.pending else {}
+        self.eligible_epochs = dict(eligible_epochs)
         before, self.in_sync_replicas = self.in_sync_replicas, frozenset(in_sync_replicas)
         self.version = version
         self.pending = None
@@ -162,10 +191,11 @@ class PartitionLeader:
         self._advance(now_ms)
         return self._propose_waiting(now_ms)
 
-    def on_settings(self, min_in_sync_replicas: int, now_ms: int) -> None:
+    def on_settings(self, min_in_sync_replicas: int, now_ms: int) -> ProposeInSyncReplicas | None:
         self.min_in_sync_replicas = min_in_sync_replicas
         self._take_stock()
         self._advance(now_ms)
+        return self._propose_waiting(now_ms)
 
     def on_resume(self, now_ms: int) -> None:
         """Back in office in the same epoch: nobody could fetch meanwhile, and nobody leaves for it."""
@@ -243,6 +273,11 @@ class PartitionLeader:
         return UNKNOWN_BROKER_EPOCH in (epoch, follower.broker_epoch) or epoch == follower.broker_epoch
 
     @property
+    def _surely_committed_offset(self) -> int:
+        """Nothing above it is committed, nor was in an earlier epoch: this leader's high watermark may be late."""
+        return max(self.high_watermark, self.epoch_start_offset)
+
+    @property
     def _joining_offset(self) -> int:
         """What a follower must have reached to join (R19).
 
@@ -251,7 +286,7 @@ class PartitionLeader:
         """
         if not self.has_enough_in_sync:
             return self.log_end_offset
-        return max(self.high_watermark, self.epoch_start_offset)
+        return self._surely_committed_offset
 
     def _may_join(self, follower: RemoteReplica) -> bool:
         return follower.has_fetched and follower.log_end_offset >= self._joining_offset and self._is_eligible(follower)
@@ -268,12 +303,16 @@ class PartitionLeader:
         """Those who could not join when they fetched, and may not fetch again since nothing moves.
 
         Not those who have fallen silent: who has just left may still be at the high watermark.
+        Where enough are in sync already, nobody else needs to be eligible: the high watermark waits for that (R42).
         """
-        return self._propose_joining(
+        joining = self._propose_joining(
             follower
             for follower in self.followers.values()
             if follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms)
         )
+        if joining is None and self.eligible_epochs and self.has_enough_in_sync:
+            return self._propose((), (), "enough replicas are in sync (min.insync.replicas)")
+        return joining
 
     def _propose_leaving(self, leaving: list[BrokerId], reason: str) -> ProposeInSyncReplicas | None:
         return self._propose((), tuple(sorted(leaving)), reason)
@@ -286,16 +325,27 @@ class PartitionLeader:
             return None
         proposed = self.in_sync_replicas.union(joining).difference(leaving)
         ordered = tuple(replica for replica in self.replicas if replica in proposed)
-        epochs = {replica: self._incarnation(replica) for replica in ordered if replica in self.followers}
-        self.pending = ProposeInSyncReplicas(ordered, self.version, joining, leaving, reason, epochs)
+        epochs = {replica: self._incarnation(replica) for replica in ordered}
+        eligible = self._eligible_without(proposed)
+        self.pending = ProposeInSyncReplicas(ordered, self.version, joining, leaving, reason, epochs, eligible)
         self._take_stock()
         return self.pending
 
     def _incarnation(self, replica: BrokerId) -> int:
-        follower = self.followers[replica]
-        if follower.has_restarted and follower.log_end_offset < self.high_watermark:
-            return NO_INCARNATION
-        return follower.broker_epoch
+        follower = self.followers.get(replica)
+        return self.broker_epoch if follower is None else follower.incarnation
+
+    def _eligible_without(self, in_sync_replicas: AbstractSet[BrokerId]) -> dict[BrokerId, int]:
+        """KIP-966: below min ISR whoever was in sync may still lead, for nothing more is committed from now on."""
+        if len(in_sync_replicas) >= self.effective_min_in_sync:
+            return {}
+        leaving = {each: self._incarnation(each) for each in self.in_sync_replicas}
+        known = {**self.eligible_epochs, **leaving}
+        return {
+            replica: known[replica]
+            for replica in self.replicas
+            if replica in known and replica not in in_sync_replicas and known[replica] != NO_INCARNATION
+        }
 
     def _behind(self, follower: RemoteReplica) -> int:
         end_offset = follower.known_end_offset
@@ -329,7 +379,7 @@ class PartitionLeader:
         self._maximal = self.in_sync_replicas.union(joining)
         self._has_followers_in_sync = any(replica in self._maximal for replica in self.followers)
         self.has_enough_in_sync = len(self.in_sync_replicas) >= self.effective_min_in_sync
-        self._may_commit = self.has_enough_in_sync and not self.is_superseded
+        self._may_commit = self.has_enough_in_sync and not self.is_superseded and not self.eligible_epochs
 
     def _advance(self, now_ms: int) -> None:
         if not self._may_commit:

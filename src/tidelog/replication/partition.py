@@ -1,7 +1,7 @@
 """One hosted partition: its log, its role, and who waits for it to move."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
@@ -126,6 +126,7 @@ class Partition:
         self.leader = None if self._is_suspended else leader
         self._mirror_high_watermark(leader)
         self._tell_all()
+        self._follow(leader, leader.on_office(now_ms))
 
     def _epoch_start_offset(self, leader_epoch: int) -> int:
         """Earlier than the end of the log if this broker led in the same epoch before."""
@@ -257,9 +258,16 @@ class Partition:
         """Whether it still matters what becomes of that leader's proposal."""
         return self._role is leader
 
-    def on_in_sync_written(self, leader: PartitionLeader, in_sync_replicas: Sequence[BrokerId], version: int) -> None:
+    def on_in_sync_written(
+        self,
+        leader: PartitionLeader,
+        in_sync_replicas: Sequence[BrokerId],
+        version: int,
+        eligible_epochs: Mapping[BrokerId, int] | None = None,
+    ) -> None:
         if self._role is leader:
-            self._follow(leader, leader.on_written(in_sync_replicas, version, self._host.now_ms()))
+            now_ms = self._host.now_ms()
+            self._follow(leader, leader.on_written(in_sync_replicas, version, now_ms, eligible_epochs))
             self._tell_all()  # R20: acks=all writes may have to be answered NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def on_in_sync_lost(self, leader: PartitionLeader) -> None:
@@ -282,8 +290,7 @@ class Partition:
         self.log.settings = settings
         leader = self._role
         if leader is not None and leader.min_in_sync_replicas != settings.min_insync_replicas:
-            leader.on_settings(settings.min_insync_replicas, self._host.now_ms())
-            self._mirror_high_watermark(leader)
+            self._follow(leader, leader.on_settings(settings.min_insync_replicas, self._host.now_ms()))
 
     # ---- as follower
 

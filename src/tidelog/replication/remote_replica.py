@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
+from tidelog.cluster.image import NO_INCARNATION
 from tidelog.types import BrokerId
 
 NEVER_MS = 0
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
-NO_INCARNATION = 0
-"""The epoch of none: whoever is there now does not hold what an in-sync replica holds."""
 
 
 class OutOfSync(NamedTuple):
@@ -50,7 +49,7 @@ class RemoteReplica:
         "broker_id",
         "caught_up_ms",
         "fetched_ms",
-        "has_restarted",
+        "in_sync_epoch",
         "inherited_end_offset",
         "is_listed_at_end",
         "leader_end_at_fetch",
@@ -60,9 +59,17 @@ class RemoteReplica:
         "out_since_ms",
     )
 
-    def __init__(self, broker_id: BrokerId, now_ms: int, *, is_in_sync: bool) -> None:
+    def __init__(
+        self, broker_id: BrokerId, now_ms: int, *, is_in_sync: bool, in_sync_epoch: int = UNKNOWN_BROKER_EPOCH
+    ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        """Of the incarnation that fetched last."""
+        self.in_sync_epoch = in_sync_epoch
+        """The incarnation last known to hold everything that is committed: recorded in the state, or seen here (R41).
+
+        Of who is in sync this stays true: the high watermark does not pass it.
+        """
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.inherited_end_offset = UNKNOWN_OFFSET
@@ -71,8 +78,6 @@ class RemoteReplica:
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.is_listed_at_end = False
-        self.has_restarted = False
-        """Its broker came back as another incarnation, in this leader epoch (R39)."""
         self.out_since_ms = NEVER_MS if is_in_sync else now_ms
         self.left_because = "" if is_in_sync else "not in sync when this leader took office"
 
@@ -84,6 +89,24 @@ class RemoteReplica:
     def has_fetched(self) -> bool:
         """In this leader epoch."""
         return self.log_end_offset != UNKNOWN_OFFSET
+
+    @property
+    def has_restarted(self) -> bool:
+        """Another incarnation fetches than the one that is known to be in sync."""
+        return UNKNOWN_BROKER_EPOCH not in (self.broker_epoch, self.in_sync_epoch) and (
+            self.broker_epoch != self.in_sync_epoch
+        )
+
+    @property
+    def incarnation(self) -> int:
+        """In which one to write it down as in sync; NO_INCARNATION if one fetches that was never seen to be."""
+        if self.in_sync_epoch != UNKNOWN_BROKER_EPOCH or self.broker_epoch == UNKNOWN_BROKER_EPOCH:
+            return self.in_sync_epoch
+        return NO_INCARNATION
+
+    def on_reached_committed(self) -> None:
+        """This very incarnation holds everything that is committed."""
+        self.in_sync_epoch = self.broker_epoch
 
     def on_fetch(self, offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int) -> None:
         """R17: whoever asks for `offset` holds everything before it."""
@@ -101,7 +124,6 @@ class RemoteReplica:
     def on_incarnation(self, broker_epoch: int) -> None:
         """Which run of its broker fetches. What an earlier one had may be gone."""
         if self.broker_epoch != UNKNOWN_BROKER_EPOCH:
-            self.has_restarted = True
             self.log_end_offset = self.log_start_offset = self.leader_end_at_fetch = UNKNOWN_OFFSET
             self.fetched_ms = NEVER_MS
         self.broker_epoch = broker_epoch

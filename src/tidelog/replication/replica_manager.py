@@ -12,6 +12,7 @@ from tidelog.errors import (
     InconsistentTopicId,
     KafkaError,
     KafkaStorageError,
+    StaleBrokerEpoch,
     StaleControllerEpoch,
     UnknownServerError,
     UnknownTopicOrPartition,
@@ -167,6 +168,8 @@ class ReplicaManager:
         if known is not None and assignment.leader_epoch <= known.leader_epoch:
             # As Kafka answers, for want of a better code.
             return StaleControllerEpoch(f"{topic_partition} is in leader epoch {known.leader_epoch} here")
+        if assignment.leader == self._broker_id and assignment.is_of_earlier_incarnation(self._broker_id):
+            return StaleBrokerEpoch(f"{topic_partition} is to be led by an earlier incarnation of this broker")
         if self._broker_id not in assignment.replicas:
             return UnknownTopicOrPartition(f"broker {self._broker_id} is not a replica of {topic_partition}")
         return None

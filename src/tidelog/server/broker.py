@@ -46,7 +46,7 @@ from tidelog.server.metrics.page import MetricsPage
 from tidelog.server.seams import Seams, system_seams
 from tidelog.server.services import Services
 from tidelog.server.takeover import StoreEntry
-from tidelog.storage.log_directory import Identity, LogDirectory, StorageSetupError, find_identity
+from tidelog.storage.log_directory import NO_BROKER_EPOCH, Identity, LogDirectory, StorageSetupError, find_identity
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store, StoreError
 from tidelog.types import BrokerId, TopicPartition
@@ -162,7 +162,10 @@ class Broker:
         self._backup.controller_epoch = self._entry.controller_epoch = lambda: replicas.controller_epoch
         self._membership = self._make_membership(store, cluster, replicas)
         config_changes = ConfigChanges(
-            cluster, lambda: self._membership.store, seams.clock, lambda: self._membership.on_settings_changed()
+            cluster,
+            lambda: self._membership.store,
+            seams.clock,
+            lambda topics: self._membership.on_settings_changed(topics),
         )
         internal_topics = InternalTopics(cluster, lambda request: create_topics(request, self._services, None))
         coordinators = Coordinators(
@@ -202,7 +205,14 @@ class Broker:
 
     def _make_membership(self, store: Store, cluster: ClusterState, replicas: ReplicaManager) -> Membership:
         seams = self._seams
-        registration = RegisteredBroker(self.broker_id, self._advertised(), self.settings.broker_rack)
+        logs = self._logs
+        assert logs is not None
+        registration = RegisteredBroker(
+            self.broker_id,
+            self._advertised(),
+            self.settings.broker_rack,
+            previous_epoch=logs.previous_broker_epoch,
+        )
         world = World(
             clock=seams.clock,
             randomness=seams.randomness,
@@ -210,6 +220,7 @@ class Broker:
             make_controller=lambda store: self._make_controller(store, cluster),
             cluster=cluster,
             replicas=replicas,
+            directory_ids=lambda: logs.directory_ids,
             spawn=self._background.start,
             entry=self._entry,
             note_producer_ids=self._backup.note_producer_ids,
@@ -463,7 +474,7 @@ class Broker:
         await self._backup.flush()
         await self._background.cancel()
         if self._logs is not None:
-            await self._logs.close()
+            await self._logs.close(self._membership.broker.epoch)
         await self._close_store(self._store)
         await self._close_metrics()
         self._seams.workers.close()
@@ -500,7 +511,8 @@ class Broker:
         await self._close_metrics()
         await self._background.cancel()
         if self._logs is not None:
-            await self._logs.close()
+            membership: Membership | None = getattr(self, "_membership", None)  # it may not have come so far
+            await self._logs.close(NO_BROKER_EPOCH if membership is None else membership.broker.epoch)
         await self._close_store(self._store)
         self._seams.workers.close()
 

@@ -30,7 +30,7 @@ class ConfigChanges:
         cluster: ClusterState,
         store: Callable[[], Store],
         clock: Clock,
-        on_changed: Callable[[], None] | None = None,
+        on_changed: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._on_changed = on_changed
@@ -127,7 +127,7 @@ class ConfigChanges:
         self._last_name = names[-1]
         logger.info("settings changed resources=%s", ",".join(entities))
         if self._on_changed is not None:
-            self._on_changed()
+            self._on_changed(topics)
 
     async def _reload(self, store: Store, names: Sequence[str]) -> None:
         """Notifications may have been removed before they were read: look at everything."""

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tidelog.cluster import znodes
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 REJOIN_PAUSE_S = 0.5
 NOT_REGISTERED = (1 << 63) - 1
 """Instead of a broker epoch: every request of a controller is older than that."""
+UNKNOWN_EPOCH = -1
 
 
 class World(NamedTuple):
@@ -38,6 +40,8 @@ class World(NamedTuple):
     make_controller: Callable[[Store], Controller]
     cluster: ClusterState
     replicas: ReplicaManager
+    directory_ids: Callable[[], tuple[str, ...]]
+    """Of the log directories that are online."""
     spawn: Callable[[Coroutine[Any, Any, object]], "asyncio.Task[object]"]
     entry: StoreEntry
     note_producer_ids: Callable[[int], Awaitable[None]]
@@ -120,8 +124,13 @@ class Membership:
     # -- joining and leaving
 
     async def join(self) -> None:
-        """Raises BrokerIdInUse, StoreError. Others see the broker from now on."""
-        self.broker = await register_broker(self.store, self.broker, self._world.clock)
+        """Raises BrokerIdInUse, StoreError. Others see the broker from now on.
+
+        Who joins anew has lost nothing since the registration before, which it names (R42).
+        """
+        previous_epoch = self.broker.previous_epoch if self.broker.epoch == UNKNOWN_EPOCH else self.broker.epoch
+        wanted = replace(self.broker, previous_epoch=previous_epoch, directory_ids=self._world.directory_ids())
+        self.broker = await register_broker(self.store, wanted, self._world.clock)
         self._registered.set()
         self.store.on_suspended(self._on_suspended)
         self.store.on_resumed(self._on_resumed)
@@ -143,10 +152,10 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def on_settings_changed(self) -> None:
-        """Unclean elections may be allowed now: that may help partitions without a leader."""
+    def on_settings_changed(self, topics: Collection[str]) -> None:
+        """Of the cluster, and of these topics."""
         if self.controller.is_active:
-            self.controller.elect_offline_partitions()
+            self.controller.on_settings_changed(topics)
 
     async def tell_log_directory_failed(self) -> None:
         """R5: the controller then finds others to lead what was there."""

@@ -8,7 +8,15 @@ from tidelog.protocol.record_batch import BatchHeader
 from tidelog.replication.partition import Partition
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.history import History
-from tidelog.simulation.looking import Stored, batches, content, held_log, registered_epoch, replica, stored_partitions
+from tidelog.simulation.looking import (
+    Stored,
+    batches,
+    content,
+    held_log,
+    registered_broker,
+    replica,
+    stored_partitions,
+)
 from tidelog.simulation.store_audit import StoreAudit
 from tidelog.storage.log import Log
 from tidelog.types import BrokerId, TopicPartition
@@ -52,13 +60,13 @@ class Invariants:
     def _short_of_acknowledged(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
         """I4: whoever may be elected has all that was acknowledged."""
         end_offset = self.history.ends[topic_partition]
-        for member in stored.state.in_sync_replicas:
+        for member in (*stored.state.in_sync_replicas, *stored.state.eligible_replicas):
             if not end_offset or not self._may_be_elected(member, stored):
                 continue
             log = held_log(self._cluster, member, topic_partition)
             held = 0 if log is None else log.log_end_offset
             if held < end_offset:
-                yield f"I4 {topic_partition} in-sync replica {member} ends at {held}, {end_offset} was acknowledged"
+                yield f"I4 {topic_partition} candidate {member} ends at {held}, {end_offset} was acknowledged"
 
     def _replicas(self, topic_partition: TopicPartition, stored: Stored) -> dict[BrokerId, Partition]:
         found = {each: replica(self._cluster, each, topic_partition) for each in stored.state.replicas}
@@ -83,11 +91,14 @@ class Invariants:
                 yield from self._short_of(topic_partition, leader, member)
 
     def _may_be_elected(self, broker_id: BrokerId, stored: Stored) -> bool:
-        """Whoever registered after the state was written is known to have been away, and not elected for it (R39)."""
-        epoch = registered_epoch(self._cluster.store_state, broker_id)
-        if self._cluster.machines[broker_id].broker is None or epoch is None:
+        """Without being asked: in the recorded incarnation, or right after it if that one ended cleanly (R41, R42)."""
+        registered = registered_broker(self._cluster.store_state, broker_id)
+        if self._cluster.machines[broker_id].broker is None or registered is None:
             return False
-        return epoch < stored.modified_id and stored.state.in_sync_epochs.get(broker_id, epoch) == epoch
+        recorded_epoch = stored.state.recorded_epoch(broker_id)
+        if recorded_epoch is None:
+            return registered.epoch < stored.modified_id
+        return recorded_epoch in (registered.epoch, registered.previous_epoch)
 
     def _short_of(self, topic_partition: TopicPartition, leader: Partition, member: BrokerId) -> Iterator[str]:
         """I2"""

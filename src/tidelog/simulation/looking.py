@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
+from tidelog.cluster.image import Broker
 from tidelog.cluster.image import Partition as PartitionState
 from tidelog.errors import UnknownTopicOrPartition
 from tidelog.protocol.record_batch import BatchHeader, split_batches
@@ -47,6 +48,11 @@ def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None
     """None if the broker is not registered."""
     node = store.find(znodes.broker_path(broker_id))
     return None if node is None else node.created_id
+
+
+def registered_broker(store: MemoryStoreState, broker_id: BrokerId) -> Broker | None:
+    node = store.find(znodes.broker_path(broker_id))
+    return None if node is None else znodes.decode_broker(broker_id, node.data, node.created_id)
 
 
 def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Partition | None:

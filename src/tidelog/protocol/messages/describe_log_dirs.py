@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from tidelog.protocol.fields import array, boolean, int16, int32, int64, string
+from tidelog.protocol.fields import array, boolean, int16, int32, int64, string, uuid
 from tidelog.protocol.structs import Request, Response, Struct
+from tidelog.types import Uuid
 
 
 class DescribableLogDirTopic(Struct):
@@ -34,11 +35,15 @@ class DescribeLogDirsPartition(Struct):
     """Tidelog's own: told by the leader of the partition. Other clients skip it."""
     fetch_failure: str = string(versions="2+", tag=10001)
     """Tidelog's own: why this broker, a follower, does not get on with the partition; empty if it does."""
+    # Tidelog's own, too: what a controller must know before it elects a replica that restarted uncleanly (R42).
+    log_end_offset: int = int64(versions="2+", default=-1, tag=10002)
+    last_epoch: int = int32(versions="2+", default=-1, tag=10003)  # the leader epoch of the last record
 
 
 class DescribeLogDirsTopic(Struct):
     name: str = string()
     partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
+    topic_id: Uuid = uuid(versions="2+", tag=10000)  # Tidelog's own: whose log of this name it is
 
 
 class DescribeLogDirsResult(Struct):
@@ -48,6 +53,7 @@ class DescribeLogDirsResult(Struct):
     total_bytes: int = int64(versions="4+", default=-1)
     usable_bytes: int = int64(versions="4+", default=-1)
     is_cordoned: bool = boolean(versions="5+")
+    directory_id: str = string(versions="2+", tag=10000)  # Tidelog's own: directory.id in meta.properties (KIP-858)
 
 
 class DescribeLogDirsResponse(Response, key=35, versions="1-5", flexible="2+"):

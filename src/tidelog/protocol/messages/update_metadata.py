@@ -16,6 +16,9 @@ class UpdateMetadataPartitionState(Struct):
     zk_version: int = int32()  # of the partition's state in the store
     replicas: Sequence[int] = array(int32)
     offline_replicas: Sequence[int] = array(int32)
+    # Tidelog's own, skipped by others: what DescribeTopicPartitions tells (KIP-966).
+    elr: Sequence[int] = array(int32, tag=10000)
+    last_known_elr: Sequence[int] = array(int32, tag=10001)
 
 
 class UpdateMetadataTopicState(Struct):

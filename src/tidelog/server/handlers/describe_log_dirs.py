@@ -10,8 +10,9 @@ from tidelog.protocol.messages.describe_log_dirs import (
     OutOfSyncReplica,
 )
 from tidelog.server.dispatch import Call
+from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
-from tidelog.types import TopicPartition
+from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 
 async def handle_describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
@@ -36,6 +37,7 @@ async def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None,
     except OSError:
         return offline
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    topic_ids: dict[str, Uuid] = {}
     for topic_partition, log in call.services.logs.logs.items():
         if log.directory is directory and (wanted is None or topic_partition in wanted):
             topics.setdefault(topic_partition.topic, []).append(
@@ -45,15 +47,29 @@ async def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None,
                     offset_lag=0,
                     out_of_sync=_out_of_sync(topic_partition, call),
                     fetch_failure=call.services.replicas.fetch_failure(topic_partition),
+                    log_end_offset=log.log_end_offset,
+                    last_epoch=_last_epoch(log),
                 )
             )
+            topic_ids[topic_partition.topic] = log.topic_id or ZERO_UUID
     return DescribeLogDirsResult(
         error_code=NO_ERROR,
         log_dir=directory.path,
-        topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        topics=[
+            DescribeLogDirsTopic(name=name, partitions=partitions, topic_id=topic_ids[name])
+            for name, partitions in topics.items()
+        ],
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
+        directory_id=directory.directory_id or "",
     )
+
+
+def _last_epoch(log: Log) -> int:
+    """Of its last record: a leader that has written nothing has noted its epoch too, and holds no more for it (R3)."""
+    epochs = log.leader_epochs
+    is_empty = log.log_start_offset == log.log_end_offset
+    return epochs.latest_epoch if is_empty and log.log_end_offset else epochs.epoch_at(log.log_end_offset - 1)
 
 
 def _out_of_sync(topic_partition: TopicPartition, call: Call) -> list[OutOfSyncReplica]:

@@ -63,7 +63,11 @@ def _describe(topic: Topic, image: ClusterImage, first: int, end: int) -> Descri
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
         partitions=[
-            DescribeTopicPartitionsResponsePartition(**partition_fields(partition, image))
+            DescribeTopicPartitionsResponsePartition(
+                **partition_fields(partition, image),
+                eligible_leader_replicas=partition.eligible_replicas,
+                last_known_elr=partition.last_known_eligible,
+            )
             for partition in topic.partitions[first:end]
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,

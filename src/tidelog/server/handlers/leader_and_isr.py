@@ -9,14 +9,14 @@ from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from tidelog.replication.assignment import LeaderAddress, PartitionAssignment
-from tidelog.server.control_plane import Errors, Sender
+from tidelog.server.control_plane import UNKNOWN_EPOCH, Errors, Sender
 from tidelog.server.dispatch import Call
 from tidelog.types import TopicPartition, Uuid
 
 
 async def handle_leader_and_isr(request: LeaderAndIsrRequest, call: Call) -> LeaderAndIsrResponse:
     assignments = [
-        _assignment(topic.topic_name, topic.topic_id, state)
+        _assignment(topic.topic_name, topic.topic_id, state, request.broker_epoch)
         for topic in request.topic_states
         for state in topic.partition_states
     ]
@@ -32,7 +32,9 @@ async def handle_leader_and_isr(request: LeaderAndIsrRequest, call: Call) -> Lea
     return LeaderAndIsrResponse(topics=_results(request, errors))
 
 
-def _assignment(topic: str, topic_id: Uuid, state: LeaderAndIsrPartitionState) -> PartitionAssignment:
+def _assignment(
+    topic: str, topic_id: Uuid, state: LeaderAndIsrPartitionState, broker_epoch: int
+) -> PartitionAssignment:
     return PartitionAssignment(
         topic_partition=TopicPartition(topic, state.partition_index),
         topic_id=topic_id,
@@ -45,6 +47,13 @@ def _assignment(topic: str, topic_id: Uuid, state: LeaderAndIsrPartitionState) -
         adding_replicas=tuple(state.adding_replicas),
         removing_replicas=tuple(state.removing_replicas),
         is_new=state.is_new,
+        in_sync_epochs={
+            replica: epoch
+            for replica, epoch in zip(state.isr, state.isr_epochs, strict=False)
+            if epoch != UNKNOWN_EPOCH
+        },
+        eligible_epochs=dict(zip(state.elr, state.elr_epochs, strict=False)),
+        broker_epoch=broker_epoch,
     )
 
 

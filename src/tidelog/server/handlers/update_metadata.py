@@ -104,6 +104,8 @@ def _partition(state: UpdateMetadataPartitionState) -> Partition:
         in_sync_replicas=tuple(state.isr),
         controller_epoch=state.controller_epoch,
         version=state.zk_version,
+        eligible_replicas=tuple(state.elr),
+        last_known_eligible=tuple(state.last_known_elr),
     )
 
 

@@ -1,0 +1,45 @@
+"""Log ends of replicas that restarted uncleanly, asked of their brokers before one of them is elected (R42)."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from tidelog.controller.elections import Health, to_be_asked
+from tidelog.controller.events import LogEndsAnswered
+from tidelog.controller.office import Office
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition
+
+
+def ask_for_log_ends(
+    office: Office, partitions: Iterable[TopicPartition], health_of: Callable[[TopicPartition], Health]
+) -> dict[BrokerId, list[TopicPartition]]:
+    """Who is asked for what now. Each broker is asked once per incarnation and time without leader.
+
+    Its channel repeats the question until it is answered or the broker is gone.
+    """
+    context = office.context
+    found: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
+    for topic_partition in partitions:
+        partition = context.find(topic_partition)
+        if partition is None or partition.leader != NO_BROKER:
+            continue
+        for broker_id in to_be_asked(partition, health_of(topic_partition)):
+            question = context.question(partition, broker_id)
+            if question is None or context.asked.get(topic_partition, {}).get(broker_id) == question:
+                continue
+            context.asked.setdefault(topic_partition, {})[broker_id] = question
+            office.ask_for_log_end(broker_id, topic_partition, question)
+            found[broker_id].append(topic_partition)
+    return found
+
+
+def take_answers(office: Office, event: LogEndsAnswered) -> list[TopicPartition]:
+    """The partitions of which something new is known. An answer of an earlier incarnation or time counts no more."""
+    context, answered = office.context, []
+    for topic_partition, answer in sorted(event.answers):
+        partition = context.find(topic_partition)
+        if partition is None or partition.leader != NO_BROKER:
+            continue
+        if answer.asked == context.question(partition, event.broker_id):
+            context.answers.setdefault(topic_partition, {})[event.broker_id] = answer
+            answered.append(topic_partition)
+    return answered

@@ -1,0 +1,299 @@
+"""Elections by incarnations, eligible leader replicas and the ends of logs (R41, R42)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tidelog.cluster.image import Partition
+from tidelog.controller.elections import (
+    NO_STATE_VERSION,
+    UNKNOWN_LOG_END,
+    Decision,
+    Health,
+    LogEnd,
+    after_leaving,
+    any_leader,
+    missing_members,
+    preferred_leader,
+    repaired,
+    to_be_asked,
+)
+
+RECORDED = {1: 10, 2: 20, 3: 30}
+"""Incarnations in which the states below were written."""
+PRESENT = {1: 11, 2: 21, 3: 31}
+"""Incarnations of those that restarted since."""
+EVERYBODY = frozenset({1, 2, 3})
+
+
+def partition(leader: int, in_sync: tuple[int, ...], eligible: tuple[int, ...] = ()) -> Partition:
+    return Partition(
+        0,
+        (1, 2, 3),
+        leader,
+        7,
+        in_sync,
+        version=5,
+        in_sync_epochs={each: RECORDED[each] for each in in_sync},
+        eligible_replicas=eligible,
+        eligible_epochs={each: RECORDED[each] for each in eligible},
+    )
+
+
+def health(
+    *online: int,
+    restarted: tuple[int, ...] = (),
+    clean: tuple[int, ...] = (),
+    lost: tuple[int, ...] = (),
+    doubtful: tuple[int, ...] = (),
+    leaving: tuple[int, ...] = (),
+    answers: Mapping[int, tuple[int, int]] | None = None,
+    min_in_sync: int = 2,
+) -> Health:
+    back = {*restarted, *clean, *lost, *doubtful}
+    return Health(
+        frozenset(online),
+        frozenset(back),
+        frozenset(leaving),
+        frozenset(clean),
+        frozenset(lost),
+        frozenset(doubtful),
+        epochs={each: PRESENT[each] if each in back else RECORDED[each] for each in online},
+        answers={each: LogEnd(*end) for each, end in (answers or {}).items()},
+        min_in_sync=min_in_sync,
+    )
+
+
+def told(decision: Decision | None) -> tuple[int, dict[int, int], dict[int, int]] | None:
+    """Leader, in-sync replicas and eligible replicas, with their incarnations."""
+    if decision is None:
+        return None
+    found = decision.partition
+    assert tuple(found.in_sync_epochs) == found.in_sync_replicas, "somebody is in sync in no incarnation (R41)"
+    assert tuple(found.eligible_epochs) == found.eligible_replicas
+    return found.leader, dict(found.in_sync_epochs), dict(found.eligible_epochs)
+
+
+# ---- incarnations (R41)
+
+
+def test_the_first_state_names_the_incarnations_of_all_who_are_in_sync() -> None:
+    unled = Partition(0, (1, 2, 3), -1, 0, (), version=NO_STATE_VERSION)
+    assert told(repaired(unled, health(1, 3))) == (1, {1: 10, 3: 30}, {})
+
+
+def test_an_election_names_the_incarnations_of_all_who_are_in_sync_also_of_the_leader() -> None:
+    assert told(repaired(partition(1, (1, 2, 3)), health(2, 3))) == (2, {2: 20, 3: 30}, {})
+    assert told(preferred_leader(partition(2, (1, 2, 3)), health(1, 2, 3))) == (1, {1: 10, 2: 20, 3: 30}, {})
+    assert told(after_leaving(partition(1, (1, 2, 3)), health(1, 2, 3, leaving=(1,)))) == (2, {2: 20, 3: 30}, {})
+    unclean = any_leader(partition(-1, (1,)), health(3))
+    assert told(unclean) == (3, {3: 30}, {})
+    assert unclean is not None
+    assert unclean.is_unclean
+
+
+def test_who_is_kept_though_it_is_away_or_came_back_keeps_the_incarnation_that_was_in_sync() -> None:
+    assert told(repaired(partition(1, (1, 2)), health(3))) == (-1, {1: 10, 2: 20}, {})
+    assert told(preferred_leader(partition(2, (1, 2, 3)), health(1, 2, restarted=(3,)))) == (
+        1,
+        {1: 10, 2: 20, 3: 30},
+        {},
+    )
+
+
+def test_a_state_without_incarnations_gets_those_of_now() -> None:
+    """It was written by Kafka, or by an earlier version."""
+    before = replace(partition(1, (1, 2, 3)), in_sync_epochs={})
+    assert told(repaired(before, health(1, 2))) == (1, {1: 10, 2: 20}, {})
+    decision = repaired(before, health(2))
+    assert decision is not None
+    assert (decision.partition.eligible_replicas, decision.partition.eligible_epochs) == ((1, 3), {})
+
+
+# ---- clean restarts
+
+
+def test_whoever_restarted_cleanly_is_as_good_as_before() -> None:
+    back = health(1, 2, 3, clean=(1, 2, 3))
+    assert told(repaired(partition(1, (1, 2, 3)), back)) == (1, PRESENT, {})
+    assert told(repaired(partition(-1, (2,), (1,)), health(1, clean=(1,)))) == (1, {1: 11}, {2: 20})
+
+
+def test_a_follower_that_restarted_cleanly_leaves_a_leader_that_did_not_and_stays_eligible() -> None:
+    assert told(repaired(partition(1, (1, 2)), health(1, 2, clean=(2,)))) == (1, {1: 10}, {2: 20})
+
+
+# ---- eligible leader replicas (R42)
+
+
+def test_who_leaves_below_min_isr_becomes_eligible() -> None:
+    assert told(repaired(partition(1, (1, 2, 3)), health(1, 2))) == (1, {1: 10, 2: 20}, {})
+    assert told(repaired(partition(1, (1, 2)), health(1))) == (1, {1: 10}, {2: 20})
+    assert told(repaired(partition(1, (1, 2, 3)), health(3))) == (3, {3: 30}, {1: 10, 2: 20})
+    assert told(after_leaving(partition(1, (1, 2)), health(1, 2, leaving=(1,)))) == (2, {2: 20}, {1: 10})
+
+
+def test_who_is_eligible_stays_so_until_enough_are_in_sync() -> None:
+    assert told(repaired(partition(1, (1,), (2, 3)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
+    before = partition(2, (1, 2, 3), eligible=())
+    assert told(preferred_leader(replace(before, eligible_replicas=(3,)), health(1, 2, 3))) == (1, RECORDED, {})
+
+
+def test_min_isr_is_never_more_than_there_are_replicas() -> None:
+    assert told(repaired(partition(1, (1, 2, 3)), health(1, 2, min_in_sync=9))) == (1, {1: 10, 2: 20}, {3: 30})
+    alone = Partition(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
+    assert told(repaired(alone, health(1, restarted=(1,), min_in_sync=9))) == (1, {1: 11}, {})
+
+
+def test_an_eligible_replica_leads_where_nobody_in_sync_can() -> None:
+    assert told(repaired(partition(1, (1,), (3,)), health(2, 3))) == (3, {3: 30}, {1: 10})
+    assert told(repaired(partition(1, (1,), (3,)), health(1, 3, restarted=(1,)))) == (3, {3: 30}, {1: 10})
+    assert told(repaired(partition(1, (1, 2), (3,)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
+
+
+def test_after_an_unclean_election_nobody_else_is_eligible() -> None:
+    decision = repaired(partition(1, (1,), (2,)), health(3), unclean_allowed=True)
+    assert told(decision) == (3, {3: 30}, {})
+
+
+# ---- unclean restarts
+
+
+def test_those_who_restarted_uncleanly_are_asked_before_one_leads() -> None:
+    back = health(1, 2, restarted=(1, 2))
+    assert told(repaired(partition(1, (1, 2), (3,)), back)) == (-1, {1: 10, 2: 20}, {3: 30})
+    waiting = partition(-1, (1, 2), (3,))
+    assert to_be_asked(waiting, back) == {1, 2}
+    assert repaired(waiting, back) is None
+    one = health(1, 2, restarted=(1, 2), answers={2: (6, 90)})
+    assert to_be_asked(waiting, one) == {1}
+    assert repaired(waiting, one) is None
+    both = health(1, 2, restarted=(1, 2), answers={2: (6, 90), 1: (6, 80)})
+    assert to_be_asked(waiting, both) == set()
+    assert told(repaired(waiting, both)) == (2, {2: 21}, {1: 10, 3: 30})
+
+
+def test_the_later_epoch_counts_more_than_the_longer_log() -> None:
+    known = health(1, 2, restarted=(1, 2), answers={1: (5, 900), 2: (6, 90)})
+    assert told(repaired(partition(-1, (1, 2)), known)) == (2, {2: 21}, {1: 10})
+
+
+def test_of_equal_logs_the_first_in_order_of_assignment_leads() -> None:
+    known = health(1, 2, 3, restarted=(1, 2, 3), answers={3: (5, 9), 2: (5, 9), 1: (5, 8)})
+    assert told(repaired(partition(-1, (1, 2, 3)), known)) == (2, {2: 21}, {1: 10, 3: 30})
+
+
+def test_nobody_is_asked_where_somebody_can_be_trusted() -> None:
+    assert to_be_asked(partition(-1, (1, 2)), health(1, 2, restarted=(1,))) == set()
+    assert to_be_asked(partition(1, (1, 2)), health(1, 2, restarted=(1, 2))) == set()
+
+
+def test_a_lost_disk_counts_as_one_of_those_that_may_be_lost() -> None:
+    """Fewer than min ISR lose their disks: whoever is left then has everything."""
+    waiting = partition(-1, (1, 2, 3))
+    alone = health(2, restarted=(2,), answers={2: (5, 9)})
+    assert repaired(waiting, alone) is None
+    with_lost = health(1, 2, restarted=(2,), lost=(1,), answers={2: (5, 9)})
+    assert told(repaired(waiting, with_lost)) == (2, {2: 21}, {1: 10, 3: 30})
+
+
+def test_a_lost_disk_does_not_lead() -> None:
+    waiting = partition(-1, (1, 2, 3))
+    assert to_be_asked(waiting, health(1, lost=(1,))) == set()
+    assert repaired(waiting, health(1, lost=(1,))) is None
+    assert repaired(waiting, health(1, lost=(1,), min_in_sync=1)) is None
+    assert missing_members(waiting, health(1, lost=(1,))) == [2, 3]
+
+
+def test_a_lost_disk_leads_where_nobody_ever_had_more() -> None:
+    alone = Partition(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
+    assert told(repaired(alone, health(1, lost=(1,)))) == (1, {1: 11}, {})
+    assert repaired(partition(-1, (1,)), health(1, 2, lost=(1,))) is None, "2 and 3 may hold most of it"
+
+
+def test_all_members_that_are_left_suffice() -> None:
+    """Fewer than min ISR are members: after an unclean election, or because min ISR was raised."""
+    known = health(1, 2, restarted=(1,), answers={1: (5, 9)}, min_in_sync=3)
+    assert told(repaired(partition(-1, (1,)), known)) == (1, {1: 11}, {})
+
+
+def test_with_a_min_isr_of_one_nobody_waits() -> None:
+    known = health(2, 3, restarted=(2, 3), min_in_sync=1)
+    assert told(repaired(partition(1, (1, 2, 3)), known)) == (2, {2: 21}, {})
+    some_disk_is_new = health(2, restarted=(2,), doubtful=(2,), min_in_sync=1)
+    assert told(repaired(partition(1, (1, 2)), some_disk_is_new)) == (-1, {1: 10, 2: 20}, {})
+    assert to_be_asked(partition(-1, (1, 2)), some_disk_is_new) == {2}
+
+
+def test_who_cannot_be_asked_counts_and_comes_last() -> None:
+    """Brokers of Apache Kafka; then it is as it was before there were questions."""
+    waiting = partition(-1, (1, 2, 3))
+    kafka = {1: UNKNOWN_LOG_END, 2: UNKNOWN_LOG_END}
+    assert told(repaired(waiting, health(1, 2, restarted=(1, 2), answers=kafka))) == (1, {1: 11}, {2: 20, 3: 30})
+    mixed = {1: UNKNOWN_LOG_END, 2: (0, 0)}
+    assert told(repaired(waiting, health(1, 2, restarted=(1, 2), answers=mixed))) == (2, {2: 21}, {1: 10, 3: 30})
+
+
+def test_an_unclean_election_waits_for_answers_and_takes_the_best() -> None:
+    waiting = partition(-1, (1, 2))
+    assert repaired(waiting, health(2, 3, restarted=(2,)), unclean_allowed=True) is None
+    known = health(2, 3, restarted=(2,), answers={2: (5, 9)})
+    decision = repaired(waiting, known, unclean_allowed=True)
+    assert told(decision) == (2, {2: 21}, {})
+    assert decision is not None
+    assert decision.is_unclean
+
+
+def test_an_unclean_election_prefers_whoever_has_a_disk() -> None:
+    assert told(repaired(partition(-1, (1,)), health(1, 3, lost=(1,)), unclean_allowed=True)) == (3, {3: 30}, {})
+    assert told(repaired(partition(-1, (1,)), health(1, lost=(1,)), unclean_allowed=True)) == (1, {1: 11}, {})
+
+
+# ---- I4, for all that may happen to fewer than min ISR disks
+
+COMMITTED = LogEnd(5, 100)
+whole_logs = st.sampled_from([LogEnd(5, 100), LogEnd(5, 120), LogEnd(6, 100), LogEnd(6, 130)])
+damaged_logs = st.sampled_from([LogEnd(-1, 0), LogEnd(4, 99), LogEnd(5, 60), LogEnd(5, 99)])
+replica_sets = st.sets(st.sampled_from([1, 2, 3, 4, 5]))
+
+
+@given(st.data(), st.integers(1, 5), replica_sets, replica_sets, replica_sets, replica_sets, st.booleans())
+def test_whoever_is_elected_has_everything_while_fewer_than_min_isr_lost_something(
+    data: st.DataObject,
+    min_in_sync: int,
+    in_sync: set[int],
+    online: set[int],
+    restarted: set[int],
+    asked: set[int],
+    unclean: bool,
+) -> None:
+    replicas = (1, 2, 3, 4, 5)
+    eligible = data.draw(st.sets(st.sampled_from(replicas))) - in_sync if len(in_sync) < min_in_sync else set[int]()
+    members = in_sync | eligible
+    assume(len(members) >= min_in_sync)  # where there are fewer, an operator wanted it so
+    damaged = data.draw(st.sets(st.sampled_from(replicas), max_size=min_in_sync - 1))
+    clean = data.draw(st.sets(st.sampled_from(replicas))) & restarted - damaged
+    restarted |= damaged
+    wiped = data.draw(st.sets(st.sampled_from(replicas))) & damaged
+    logs = {each: data.draw(damaged_logs if each in damaged - wiped else whole_logs) for each in replicas}
+    logs |= dict.fromkeys(wiped, LogEnd(-1, 0))
+    before = Partition(0, replicas, -1, 7, tuple(sorted(in_sync)), version=5, eligible_replicas=tuple(sorted(eligible)))
+    known = Health(
+        frozenset(online),
+        frozenset(restarted),
+        clean=clean,
+        lost=wiped & online,
+        answers={each: logs[each] for each in asked & online & restarted - wiped},
+        min_in_sync=min_in_sync,
+    )
+    decision = repaired(before, known, unclean_allowed=unclean)
+    if decision is None or decision.is_unclean:
+        return
+    leader = decision.partition.leader
+    assert leader in members
+    assert logs[leader] >= COMMITTED, f"{leader} lacks what is committed"
+    assert set(decision.partition.in_sync_replicas) <= members - damaged or decision.partition.in_sync_replicas == (
+        leader,
+    )
