@@ -1,8 +1,8 @@
 """Brokers registered in one store and the controllers of some; what controllers send is recorded and answered."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,6 +14,13 @@ from tidelog.controller.controller import Controller
 from tidelog.controller.loading import load_topics
 from tidelog.controller.registration import find_cluster_id, prepare_store, register_broker
 from tidelog.errors import NO_ERROR, KafkaStorageError
+from tidelog.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -51,6 +58,8 @@ class FakeBrokers:
     silent: set[int] = field(default_factory=set)
     held_back: list[Callable[[], None]] = field(default_factory=list)
     failed_replicas: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    log_ends: dict[int, dict[tuple[str, int], tuple[int, int]]] = field(default_factory=dict)
+    """By broker and partition, last epoch and end of the log: for those that can be asked (R42)."""
 
     def answer(self, broker_id: int, request: Request) -> Response:
         if isinstance(request, LeaderAndIsrRequest):
@@ -81,7 +90,32 @@ class FakeBrokers:
                     for state in topic.partition_states
                 ]
             )
+        if isinstance(request, DescribeLogDirsRequest):
+            return self._log_ends(broker_id, request)
         return UpdateMetadataResponse()
+
+    def _log_ends(self, broker_id: int, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+        """A broker that is not in `log_ends` answers as Apache Kafka would."""
+        ends = self.log_ends.get(broker_id)
+        topics = [
+            DescribeLogDirsTopic(
+                name=topic.topic,
+                partitions=[DescribeLogDirsPartition(partition_index=index) for index in topic.partitions]
+                if ends is None
+                else [
+                    DescribeLogDirsPartition(
+                        partition_index=index,
+                        last_epoch=ends[topic.topic, index][0],
+                        log_end_offset=ends[topic.topic, index][1],
+                    )
+                    for index in topic.partitions
+                    if (topic.topic, index) in ends
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+        directory_id = "" if ends is None else f"directory-of-{broker_id}"
+        return DescribeLogDirsResponse(results=[DescribeLogDirsResult(topics=topics, directory_id=directory_id)])
 
     def _code(self, broker_id: int, partition: TopicPartition) -> int:
         return KafkaStorageError.code if (broker_id, partition) in self.failed_replicas else NO_ERROR
@@ -145,9 +179,9 @@ class ControlledCluster:
 
     # -- brokers and controllers
 
-    async def start_broker(self, broker_id: int) -> Broker:
+    async def start_broker(self, broker_id: int, **fields: Any) -> Broker:
         store = self.stores[broker_id] = MemoryStore(self.state)
-        registered = await register_broker(store, broker(broker_id), ManualClock())
+        registered = await register_broker(store, replace(broker(broker_id), **fields), ManualClock())
         await self.settle()
         return registered
 
@@ -203,11 +237,19 @@ class ControlledCluster:
         (topic,) = await load_topics(self.store, [name])
         return topic.partitions[index]
 
-    async def set_in_sync(self, name: str, index: int, in_sync: tuple[int, ...]) -> None:
+    async def set_in_sync(
+        self, name: str, index: int, in_sync: tuple[int, ...], epochs: Mapping[int, int] | None = None
+    ) -> None:
         """As the leader would, without telling the controller."""
         found = await self.partition(name, index)
-        changed = Partition(index, found.replicas, found.leader, found.leader_epoch, in_sync, found.controller_epoch)
+        changed = replace(found, in_sync_replicas=in_sync, in_sync_epochs=epochs or {})
         await self.store.set(znodes.state_path(name, index), znodes.encode_state(changed), found.version)
+
+    async def announce(self, name: str, index: int) -> None:
+        """R21"""
+        data = znodes.encode_partition_list([TopicPartition(name, index)])
+        await self.store.create(znodes.IN_SYNC_CHANGE_PREFIX, data, sequential=True)
+        await self.settle()
 
     def paths(self, below: str) -> list[str]:
         return sorted(path for path in self.state.nodes if path.startswith(below + "/"))

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from unittest.mock import patch
+from dataclasses import replace
+from typing import Any
+from unittest.mock import AsyncMock, patch
 
 from tidelog.cluster.image import Broker
 from tidelog.cluster.image import Partition as PartitionState
@@ -40,6 +42,66 @@ def registration_epochs_ignored() -> Iterator[None]:
 def incarnations_not_compared() -> Iterator[None]:
     """R41: who is recorded as in sync is so, whichever incarnation of it is there."""
     with patch.object(ControllerContext, "_replaced", lambda *_: elections.NOBODY):
+        yield
+
+
+@contextmanager
+def incarnations_forgotten_at_elections() -> Iterator[None]:
+    """As before R41: elections do not say which incarnation they elect; registrations are compared with writes."""
+    changed = elections._changed
+
+    def forget(*arguments: Any) -> Decision:
+        decision = changed(*arguments)
+        return decision._replace(partition=replace(decision.partition, in_sync_epochs={}))
+
+    with patch.object(elections, "_changed", forget):
+        yield
+
+
+@contextmanager
+def nobody_eligible() -> Iterator[None]:
+    """R42 as it was before KIP-966: who leaves the in-sync replicas is out, however few are left."""
+    changed = elections._changed
+
+    def forget(*arguments: Any) -> Decision:
+        decision = changed(*arguments)
+        return decision._replace(partition=replace(decision.partition, eligible_replicas=()))
+
+    with (
+        patch.object(elections, "_changed", forget),
+        patch.object(PartitionLeader, "_eligible_without", lambda *_: {}),
+    ):
+        yield
+
+
+@contextmanager
+def first_one_back_leads() -> Iterator[None]:
+    """R42 without questions: of those who restarted uncleanly one is as good as another."""
+
+    def first(partition: PartitionState, health: Health) -> BrokerId | None:
+        return elections._first_of(partition.replicas, elections._members(partition) & health.candidates - health.lost)
+
+    with patch.object(elections, "_best_of_restarted", first):
+        yield
+
+
+@contextmanager
+def lost_directories_overlooked() -> Iterator[None]:
+    """R42 without KIP-858: a log directory is a log directory."""
+    with patch.object(broker_changes, "load_log_directories", AsyncMock(return_value={})):
+        yield
+
+
+@contextmanager
+def committing_while_somebody_is_eligible() -> Iterator[None]:
+    """R42 without its other half: the high watermark moves, and who is eligible does not hold what is committed."""
+    take_stock = PartitionLeader._take_stock
+
+    def overlook(self: PartitionLeader) -> None:
+        take_stock(self)
+        self._may_commit = self.has_enough_in_sync and not self.is_superseded
+
+    with patch.object(PartitionLeader, "_take_stock", overlook):
         yield
 
 

@@ -14,7 +14,7 @@ from tidelog.controller.partition_machine import repair
 from tidelog.controller.replica_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
 from tidelog.controller.topic_deletion import allow_deletions, resume_deletions, suspend_deletions
-from tidelog.types import BrokerId
+from tidelog.types import BrokerId, TopicPartition
 
 
 class Difference(NamedTuple):
@@ -63,11 +63,17 @@ async def on_broker_change(office: Office, event: BrokerChange) -> str | None:
     changes = await repair(office, [*affected, *office.context.without_leader()], lambda _: found.started)
     _move_replicas_on(office, found)
     office.batch.add_metadata(current, ())
+    # Who came back uncleanly is told as eligible no more (KIP-966).
+    office.tell_brokers([each for each in affected if _has_eligible_replicas(office.context, each)])
     if found.started:
         office.tell_everything(found.started)
         allow_deletions(office, found.started)
     await resume_deletions(office)
     return f"brokers changed {found} {changes}"
+
+
+def _has_eligible_replicas(context: ControllerContext, topic_partition: TopicPartition) -> bool:
+    return bool(context.partition(topic_partition).eligible_replicas) and not context.is_being_deleted(topic_partition)
 
 
 def _take_brokers(office: Office, current: dict[BrokerId, Broker], found: Difference) -> None:
