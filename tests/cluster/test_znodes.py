@@ -1,5 +1,6 @@
 """What nodes contain. Apache Kafka 3.9 was seen to read such content; /controller and /cluster/id are its bytes."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -154,3 +155,33 @@ def test_a_state_tells_the_incarnations_of_in_sync_replicas_where_they_are_known
     state = znodes.encode_state(partition)
     assert b'"isr":[1,2,3],"isr_epochs":[-1,9,7]' in state
     assert znodes.decode_state("t", PARTITIONS[0], state, 0).in_sync_epochs == {2: 9, 3: 7}
+
+
+def test_a_state_tells_who_is_eligible_and_in_which_incarnation() -> None:
+    """R42; Kafka passes over what it does not know."""
+    partition = replace(
+        PARTITIONS[0], in_sync_epochs={1: 5}, eligible_replicas=(2, 3), eligible_epochs={2: 9}, in_sync_replicas=(1,)
+    )
+    state = znodes.encode_state(partition)
+    assert b'"isr":[1],"isr_epochs":[5],"elr":[2,3],"elr_epochs":[9,-1]}' in state
+    found = znodes.decode_state("t", replace(PARTITIONS[0], eligible_replicas=(7,)), state, 0)
+    assert (found.eligible_replicas, found.eligible_epochs) == ((2, 3), {2: 9})
+    assert [found.recorded_epoch(each) for each in (1, 2, 3)] == [5, 9, None]
+    without = znodes.encode_state(replace(partition, eligible_replicas=()))
+    assert b"elr" not in without
+    assert znodes.decode_state("t", found, without, 0).eligible_replicas == ()
+
+
+def test_a_registration_tells_what_came_before_it_and_its_log_directories() -> None:
+    broker = Broker(3, (Endpoint("PLAINTEXT", "host", 1, "PLAINTEXT"),), None, 77, 70, ("id-a", "id-b"))
+    assert znodes.decode_broker(3, znodes.encode_broker(broker, 1), epoch=77) == broker
+    first = replace(broker, previous_epoch=-1, directory_ids=())
+    assert b"previous" not in znodes.encode_broker(first, 1)
+    assert b"directory" not in znodes.encode_broker(first, 1)
+
+
+@pytest.mark.parametrize("directory_id", ["", "a/b", "..", "\ud800", 5, None])
+def test_the_id_of_a_log_directory_must_be_the_name_of_a_node(directory_id: object) -> None:
+    content = json.loads(znodes.encode_broker(Broker(3, (), None), 1)) | {"directory_ids": [directory_id]}
+    with pytest.raises(znodes.MalformedNode):
+        znodes.decode_broker(3, json.dumps(content).encode(), 1)

@@ -1,10 +1,11 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from tests.controller.cluster_under_test import broker
-from tidelog.cluster.znodes import PERSISTENT_PATHS
-from tidelog.controller.loading import load_brokers, load_image
+from tidelog.cluster.znodes import CONTROLLER_EPOCH, PERSISTENT_PATHS
+from tidelog.controller.loading import load_brokers, load_image, load_log_directories
 from tidelog.controller.registration import (
     BrokerIdInUse,
     claim_controller,
@@ -15,6 +16,7 @@ from tidelog.controller.registration import (
 )
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.randomness import SeededRandomness
+from tidelog.store.interface import Node, Watch
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 
 CLOCK = ManualClock()
@@ -110,5 +112,57 @@ def test_one_broker_is_controller_and_every_term_has_a_higher_epoch() -> None:
         assert second is not None
         assert second.epoch == 2
         assert (await store.get("/controller_epoch")).version == second.epoch_version
+
+    asyncio.run(scenario())
+
+
+def test_a_log_directory_is_known_from_the_epoch_in_which_it_appeared() -> None:
+    """R42. Those of a broker that never had such nodes were there from the beginning: it was upgraded, say."""
+
+    async def scenario() -> None:
+        state, store = await prepared()
+        first = await register_broker(MemoryStore(state), replace(broker(1), directory_ids=("a", "b")), CLOCK)
+        assert first.directory_ids == ("a", "b")
+        assert await load_log_directories(store, [first]) == {1: {"a": 0, "b": 0}}
+        state.expire(2)
+        again = await register_broker(store, replace(broker(1), directory_ids=("b", "c")), CLOCK)
+        assert await load_log_directories(store, [again]) == {1: {"b": 0, "c": again.epoch}}
+        assert await load_log_directories(store, [first, again]) == {1: {"a": 0, "b": 0, "c": again.epoch}}
+
+    asyncio.run(scenario())
+
+
+def test_a_log_directory_whose_node_is_damaged_is_not_known() -> None:
+    async def scenario() -> None:
+        _, store = await prepared()
+        found = await register_broker(store, replace(broker(1), directory_ids=("a", "b")), CLOCK)
+        await store.set("/brokers/directories/1/a", b"nonsense")
+        await store.delete("/brokers/directories/1/b")
+        assert await load_log_directories(store, [found]) == {}
+
+    asyncio.run(scenario())
+
+
+def test_no_epoch_is_given_twice_though_another_term_came_and_went_meanwhile() -> None:
+    """Between reading the epoch and claiming it. Nobody is in office then; only the version tells."""
+
+    async def scenario() -> None:
+        state, store = await prepared()
+        get = store.get
+
+        async def get_slowly(path: str, watch: Watch | None = None) -> Node:
+            node = await get(path, watch)
+            if path == CONTROLLER_EPOCH:
+                other = MemoryStore(state)
+                assert await claim_controller(other, 2, CLOCK) is not None
+                state.expire(other.session_id)
+            return node
+
+        store.get = get_slowly  # type: ignore[method-assign]
+        assert await claim_controller(store, 1, CLOCK) is None
+        store.get = get  # type: ignore[method-assign]
+        term = await claim_controller(store, 1, CLOCK)
+        assert term is not None
+        assert term.epoch == 2
 
     asyncio.run(scenario())

@@ -1,8 +1,11 @@
 """What the controller tells brokers at the end of an event: to whom, in which order, each thing once."""
 
+from dataclasses import replace
+
 from tidelog.cluster.image import Broker, Partition
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.request_batch import LEADER_DURING_DELETE, WHOLE_CLUSTER, RequestBatch
+from tidelog.protocol.codec import decode, encode
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrLiveLeader, LeaderAndIsrRequest
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -129,3 +132,26 @@ def test_the_inter_broker_listener_can_be_named() -> None:
 
 def test_nothing_said_is_nothing_sent() -> None:
     assert RequestBatch(3, 7).build(LIVE) == []
+
+
+def test_brokers_are_told_incarnations_and_who_is_eligible() -> None:
+    """R41, R42; in tagged fields, which Kafka skips."""
+    told = replace(
+        partition(),
+        in_sync_epochs={1: 101},
+        eligible_replicas=(4,),
+        eligible_epochs={4: 55},
+        last_known_eligible=(2,),
+    )
+    batch = RequestBatch(3, 7)
+    batch.add_leader_and_isr([1], "orders", ORDERS, told, is_new=False)
+    batch.add_metadata([1], [("orders", ORDERS, told)])
+    leadership, metadata = (
+        decode(type(request), 7, bytes(encode(request, 7))) for request in requests_of(batch.build(LIVE), 1)
+    )
+    assert isinstance(leadership, LeaderAndIsrRequest)
+    (state,) = leadership.topic_states[0].partition_states
+    assert (list(state.isr_epochs), list(state.elr), list(state.elr_epochs)) == ([101, -1], [4], [55])
+    assert isinstance(metadata, UpdateMetadataRequest)
+    (known,) = metadata.topic_states[0].partition_states
+    assert (list(known.elr), list(known.last_known_elr)) == ([4], [2])

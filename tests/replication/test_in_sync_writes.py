@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -194,6 +195,44 @@ def test_a_leader_that_lost_a_compare_and_set_waits_for_the_controller() -> None
         assert world.orders.log.high_watermark == 0
         assert world.replicas.take(assignment_of(1, 2, leader=1, epoch=7, in_sync=(1,), version=2)) == [None]
         assert world.orders.log.high_watermark == 1
+
+    with_world(scenario)
+
+
+def test_a_leader_does_not_take_a_state_of_its_own_later_epoch_for_its_write() -> None:
+    """The controller has begun a new epoch with the same leader, which has not heard of it yet."""
+
+    async def scenario(world: World) -> None:
+        await world.create(1, in_sync=(1,))
+        newer = PartitionState(0, (1, 2), 1, 6, (1, 2), controller_epoch=2)
+        await world.store.set(state_path("orders", 0), encode_state(newer))
+        world.fetch(0)
+        await asyncio.sleep(1)
+        leader = world.orders.require_leader()
+        assert leader.is_superseded
+        assert (leader.version, leader.in_sync_replicas) == (0, frozenset({1}))
+        assert (await world.state())["leader_epoch"] == 6
+
+    with_world(scenario)
+
+
+def test_the_store_is_told_incarnations_and_who_is_eligible() -> None:
+    """R41, R42; a lost answer makes no difference."""
+
+    async def scenario(world: World) -> None:
+        await world.create(1)
+        told = assignment_of(1, 2, epoch=6)._replace(in_sync_epochs={1: 10, 2: 20}, broker_epoch=10, eligible_epochs={})
+        world.replicas.take(told)
+        world.orders.configure(replace(world.orders.log.settings, min_insync_replicas=2))
+        world.orders.append_as_leader(batch_of(b"x"), 1)
+        world.store.loses_answers = 1
+        await asyncio.sleep(1.6 * LAG_S)
+        state = await world.state()
+        assert (state["isr"], state["isr_epochs"]) == ([1], [10])
+        assert (state["elr"], state["elr_epochs"]) == ([2], [20])
+        await asyncio.sleep(5)
+        assert world.orders.require_leader().eligible_epochs == {2: 20}
+        assert world.orders.log.high_watermark == 0
 
     with_world(scenario)
 

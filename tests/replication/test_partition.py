@@ -15,6 +15,7 @@ from tidelog.errors import (
     UnknownLeaderEpoch,
 )
 from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.purgatory import Watchers
 
@@ -330,3 +331,28 @@ def test_the_log_start_of_a_follower_does_not_pass_its_high_watermark() -> None:
         assert (partition.log.log_start_offset, partition.log.high_watermark) == (2, 2)
 
     with_replicas(scenario)
+
+
+def test_a_late_answer_about_in_sync_replicas_is_nothing_to_the_leadership_that_follows() -> None:
+    """R20: of a leader that is no more, not even its high watermark counts."""
+
+    async def main() -> None:
+        clock = ManualClock(START_MS)
+        replicas = await Replicas.on(MemoryDisk(), clock=clock)
+        replicas.take(assignment_of(1, 2))
+        partition = replicas.orders()
+        earlier = partition.require_leader()
+        produce(partition)
+        clock.advance(LAG_MS + 1)
+        proposal = earlier.on_check(clock.now_ms())
+        assert proposal is not None
+        assert proposal.in_sync_replicas == (1,)
+        replicas.take(assignment_of(1, 2, leader=2, epoch=6))
+        partition.on_in_sync_written(earlier, (1,), 1)
+        assert partition.log.high_watermark == 0, "the new leader may not have it"
+        replicas.take(assignment_of(1, 2, epoch=7, version=9))
+        partition.on_in_sync_written(earlier, (1,), 1)
+        assert partition.log.high_watermark == 0
+        assert partition.require_leader().version == 9
+
+    asyncio.run(main())

@@ -14,6 +14,7 @@ from tidelog.errors import (
     InconsistentTopicId,
     KafkaStorageError,
     NotLeaderOrFollower,
+    StaleBrokerEpoch,
     StaleControllerEpoch,
     UnknownTopicOrPartition,
 )
@@ -341,5 +342,18 @@ def test_what_is_short_of_replicas_is_counted() -> None:
         manager = replicas.manager
         assert (manager.leader_count, manager.under_replicated_count) == (2, 1)
         assert (manager.under_min_isr_count, manager.at_min_isr_count) == (0, 1)
+
+    with_replicas(scenario)
+
+
+def test_what_an_earlier_incarnation_was_to_lead_is_refused() -> None:
+    """R41: this one may have come back with an empty disk."""
+
+    async def scenario(replicas: Replicas) -> None:
+        told = assignment_of(1, 2, is_new=False)._replace(in_sync_epochs={1: 10, 2: 20}, broker_epoch=11)
+        assert replicas.take(told) == [StaleBrokerEpoch]
+        assert replicas.take(told._replace(in_sync_epochs={1: 11, 2: 20}, leader_epoch=6)) == [None]
+        assert replicas.take(told._replace(leader=2, leader_epoch=7)) == [None]
+        assert replicas.take(told._replace(broker_epoch=-1, leader_epoch=8)) == [None]
 
     with_replicas(scenario)

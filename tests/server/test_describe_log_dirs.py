@@ -12,6 +12,7 @@ from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
+from tidelog.runtime.virtual_time import run_virtually
 
 
 async def describe(
@@ -47,6 +48,32 @@ def test_each_partition_with_its_size(version: int) -> None:
         assert (result.total_bytes > result.usable_bytes > 0) == (version >= 4)
 
     with_broker(scenario)
+
+
+def test_a_controller_is_told_where_logs_end_and_in_which_directory_they_are() -> None:
+    """R42, in tagged fields that others skip."""
+
+    async def main() -> None:
+        world = World()
+        async with world.broker() as broker:
+            client = await world.connect()
+            await client.create_topic("t", partitions=2)
+            await client.produce("t", b"x")
+            log = broker.replicas.get("t", 0).log
+            log.leader_epochs.assign(7, log.log_end_offset)  # took office and has written nothing
+            (result,) = await describe(client, None, 5)
+            assert f"directory.id={result.directory_id}".encode() in world.disk.read_file("/logs/meta.properties")
+            (topic,) = result.topics
+            assert topic.topic_id == log.topic_id
+            assert [(each.log_end_offset, each.last_epoch) for each in topic.partitions] == [(1, 0), (0, -1)]
+            log.advance_log_start_offset(1)
+            (result,) = await describe(client, {"t": [0]}, 5)
+            (emptied,) = result.topics[0].partitions
+            assert (emptied.log_end_offset, emptied.last_epoch) == (1, 7)
+            (result,) = await describe(client, None, 1)
+            assert result.directory_id == ""
+
+    run_virtually(main())
 
 
 def test_only_what_was_asked_for_is_told() -> None:

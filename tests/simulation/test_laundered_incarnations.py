@@ -19,6 +19,7 @@ from tests.simulation.scenario import (
     stored,
     wait_for,
 )
+from tidelog.server.broker import Broker
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.looking import registered_epoch
 from tidelog.store.interface import Operation, Result, Set
@@ -57,7 +58,7 @@ def held_write(cluster: SimulatedCluster, broker_id: int) -> Iterator[HeldWrite]
         yield held
 
 
-async def _lose_disk_and_come_back(cluster: SimulatedCluster, broker_id: int) -> "asyncio.Future[object]":
+async def _lose_disk_and_come_back(cluster: SimulatedCluster, broker_id: int) -> "asyncio.Future[Broker]":
     earlier = registered_epoch(cluster.store_state, broker_id)
     cluster.cut_power(broker_id)
     cluster.wipe(broker_id)

@@ -1,0 +1,87 @@
+"""What a controller makes of brokers that came back since a partition's state was written (R41, R42)."""
+
+import pytest
+
+from tidelog.cluster.image import NO_INCARNATION, Broker, Partition, Topic
+from tidelog.controller.context import Answer, Asked, ControllerContext
+from tidelog.controller.elections import NO_LOG, Health, LogEnd
+from tidelog.types import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def context_of(
+    epoch: int = 30,
+    previous: int = -1,
+    directories: dict[str, int] | None = None,
+    recorded: int | None = 20,
+    answer: Answer | None = None,
+    **configs: str,
+) -> ControllerContext:
+    """Broker 2 is in sync in incarnation `recorded`, and registered with `epoch`."""
+    context = ControllerContext()
+    context.brokers = {1: Broker(1, (), epoch=10), 2: Broker(2, (), epoch=epoch, previous_epoch=previous)}
+    context.directories = {2: directories or {}}
+    epochs = {1: 10} if recorded is None else {1: 10, 2: recorded}
+    partition = Partition(0, (1, 2, 3), -1, 7, (1, 2), in_sync_epochs=epochs)
+    context.add_topic(Topic("orders", b"o" * 16, (partition,), configs))
+    if answer is not None:
+        context.answers[ORDERS] = {2: answer}
+    return context
+
+
+def judged(health: Health) -> str:
+    assert 1 not in health.restarted
+    if 2 not in health.restarted:
+        return "steady"
+    found = [name for name in ("clean", "lost", "doubtful") if 2 in getattr(health, name)]
+    return found[0] if found else "unclean"
+
+
+ASKED = Asked(7, 30)
+FULL = LogEnd(6, 100)
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        (context_of(epoch=20), "steady"),
+        (context_of(epoch=30, previous=20), "clean"),
+        (context_of(epoch=30, previous=20, directories={"new": 30}), "clean"),
+        (context_of(epoch=30, previous=19), "unclean"),
+        (context_of(epoch=30), "unclean"),
+        (context_of(epoch=30, directories={"old": 0}), "unclean"),
+        (context_of(epoch=30, directories={"old": 20}), "unclean"),
+        (context_of(epoch=30, directories={"new": 21}), "lost"),
+        (context_of(epoch=30, directories={"old": 0, "new": 30}), "doubtful"),
+        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=Answer(ASKED, FULL, "old")), "unclean"),
+        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=Answer(ASKED, NO_LOG, "new")), "lost"),
+        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=Answer(ASKED, NO_LOG, None)), "lost"),
+        (context_of(epoch=30, directories={"old": 0}, answer=Answer(ASKED, NO_LOG, None)), "unclean"),
+        (context_of(epoch=30, recorded=NO_INCARNATION), "lost"),
+        (context_of(epoch=30, previous=NO_INCARNATION, recorded=NO_INCARNATION), "lost"),
+        (context_of(recorded=None), "steady"),
+    ],
+)
+def test_a_restart_is_judged_by_what_is_known_of_it(context: ControllerContext, expected: str) -> None:
+    assert judged(context.health(ORDERS)) == expected
+
+
+def test_where_no_incarnation_is_recorded_it_counts_who_came_back() -> None:
+    assert judged(context_of(recorded=None).health(ORDERS, {2})) == "unclean"
+    assert judged(context_of(epoch=20).health(ORDERS, {2})) == "steady", "its leader has seen it in sync since"
+
+
+@pytest.mark.parametrize("asked", [Asked(6, 30), Asked(7, 29)])
+def test_an_answer_of_another_time_or_incarnation_is_none(asked: Asked) -> None:
+    assert context_of(answer=Answer(ASKED, FULL, None)).health(ORDERS).answers == {2: FULL}
+    assert context_of(answer=Answer(asked, FULL, None)).health(ORDERS).answers == {}
+
+
+def test_min_isr_is_the_topics_own_or_that_of_the_cluster() -> None:
+    context = context_of()
+    context.default_min_in_sync = 2
+    assert context.health(ORDERS).min_in_sync == 2
+    assert context_of(**{"min.insync.replicas": "3"}).health(ORDERS).min_in_sync == 3
+    context = context_of(**{"min.insync.replicas": "nonsense"})
+    assert context.health(ORDERS).min_in_sync == 1
