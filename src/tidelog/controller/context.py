@@ -12,7 +12,7 @@ from tidelog.types import BrokerId, TopicPartition, Uuid
 
 
 class Asked(NamedTuple):
-    """A question to one incarnation of a broker, in one time without leader; its answer belongs to no other (R43)."""
+    """A question to one incarnation of a broker, in one time without leader; its answer belongs to no other."""
 
     leader_epoch: int
     """In which the partition has no leader, and nothing is appended."""

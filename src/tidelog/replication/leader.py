@@ -137,12 +137,12 @@ class PartitionLeader:
         if fetch_offset == self.log_end_offset and not follower.is_listed_at_end:
             follower.is_listed_at_end = True
             self._at_end.append(follower)
-        if fetch_offset >= self._surely_committed_offset:
+        if follower.in_sync_epoch != follower.broker_epoch and fetch_offset >= self._surely_committed_offset:
             follower.on_reached_committed()
         proposal = None
         if replica not in self.in_sync_replicas:
             proposal = self._propose_joining([follower])
-        elif follower.has_restarted and fetch_offset < self.high_watermark:
+        elif fetch_offset < self.high_watermark and follower.has_restarted:
             proposal = self._propose_leaving([replica], "came back without records that it had")
         self._advance(now_ms)
         return proposal

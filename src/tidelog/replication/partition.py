@@ -126,7 +126,8 @@ class Partition:
         self.leader = None if self._is_suspended else leader
         self._mirror_high_watermark(leader)
         self._tell_all()
-        self._follow(leader, leader.on_office(now_ms))
+        if not self._is_suspended:
+            self._follow(leader, leader.on_office(now_ms))
 
     def _epoch_start_offset(self, leader_epoch: int) -> int:
         """Earlier than the end of the log if this broker led in the same epoch before."""

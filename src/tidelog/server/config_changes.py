@@ -126,16 +126,21 @@ class ConfigChanges:
         await self._load(store, topics, brokers, [znodes.group_id_of(name) for name in groups])
         self._last_name = names[-1]
         logger.info("settings changed resources=%s", ",".join(entities))
-        if self._on_changed is not None:
-            self._on_changed(topics)
+        self._tell(topics)
 
     async def _reload(self, store: Store, names: Sequence[str]) -> None:
         """Notifications may have been removed before they were read: look at everything."""
         brokers = {*self._cluster.image.broker_configs, *await store.children(znodes.BROKER_CONFIGS)}
         found_groups = map(znodes.group_id_of, await store.children(znodes.GROUP_CONFIGS))
         groups = {*self._cluster.image.group_configs, *found_groups}
-        await self._load(store, self._cluster.topics_with_configs, sorted(brokers), sorted(groups))
+        topics = self._cluster.topics_with_configs
+        await self._load(store, topics, sorted(brokers), sorted(groups))
         self._last_name = names[-1] if names else ""
+        self._tell(topics)
+
+    def _tell(self, topics: Sequence[str]) -> None:
+        if self._on_changed is not None:
+            self._on_changed(topics)
 
     async def _load(
         self, store: Store, topics: Sequence[str], brokers: Sequence[str] = (), groups: Sequence[str] = ()
