@@ -41,7 +41,7 @@ def registration_epochs_ignored() -> Iterator[None]:
 @contextmanager
 def incarnations_not_compared() -> Iterator[None]:
     """R41: who is recorded as in sync is so, whichever incarnation of it is there."""
-    with patch.object(ControllerContext, "_replaced", lambda *_: elections.NOBODY):
+    with patch.object(ControllerContext, "_replaced", lambda *_: set()):
         yield
 
 

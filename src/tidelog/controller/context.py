@@ -123,31 +123,32 @@ class ControllerContext:
 
     def health(self, topic_partition: TopicPartition, restarted: AbstractSet[BrokerId] = NOBODY) -> Health:
         """`restarted`: where the state does not tell the incarnation of a replica, these came back since (R39)."""
-        partition, brokers = self.partition(topic_partition), self.brokers
-        online = frozenset(each for each in partition.replicas if self.is_online(Replica(topic_partition, each)))
-        unrecorded = {each for each in restarted if partition.recorded_epoch(each) is None} if restarted else NOBODY
+        topic, brokers, failed = self.topics[topic_partition.topic], self.brokers, self.failed_replicas
+        partition = topic.partitions[topic_partition.partition]
+        alive = [each for each in partition.replicas if each in brokers]
+        online = [each for each in alive if Replica(topic_partition, each) not in failed] if failed else alive
+        came_back = self._replaced(partition)
+        if restarted:
+            came_back |= {each for each in restarted if partition.recorded_epoch(each) is None}
         known = Health(
-            online,
-            unrecorded | self._replaced(partition),
+            frozenset(online),
+            came_back,
             self.leaving,
-            epochs={each: brokers[each].epoch for each in partition.replicas if each in brokers},
-            min_in_sync=self.min_in_sync(topic_partition.topic),
+            epochs={each: brokers[each].epoch for each in alive},
+            min_in_sync=self._min_in_sync(topic),
         )
-        return self._examined(topic_partition, partition, known) if known.restarted else known
+        return self._examined(topic_partition, partition, known) if came_back else known
 
-    def min_in_sync(self, topic: str) -> int:
-        """min.insync.replicas"""
-        configured = self.topics[topic].configs.get("min.insync.replicas", "")
+    def _min_in_sync(self, topic: KnownTopic) -> int:
+        configured = topic.configs.get("min.insync.replicas", "")
         return int(configured) if configured.isdecimal() else self.default_min_in_sync
 
-    def _replaced(self, partition: Partition) -> AbstractSet[BrokerId]:
+    def _replaced(self, partition: Partition) -> set[BrokerId]:
         """Members whose broker is registered, but not in the incarnation that is recorded (R41, KIP-903)."""
-        return {
-            broker_id
-            for recorded in (partition.in_sync_epochs, partition.eligible_epochs)
-            for broker_id, epoch in recorded.items()
-            if broker_id in self.brokers and self.brokers[broker_id].epoch != epoch
-        }
+        recorded, brokers = partition.in_sync_epochs, self.brokers
+        if partition.eligible_epochs:
+            recorded = {**partition.eligible_epochs, **recorded}
+        return {each for each, epoch in recorded.items() if each in brokers and brokers[each].epoch != epoch}
 
     def _examined(self, topic_partition: TopicPartition, partition: Partition, known: Health) -> Health:
         """What the restarts may have cost (R42)."""

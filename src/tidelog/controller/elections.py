@@ -217,11 +217,16 @@ def _changed(
             each for each in partition.replicas if each in _members(partition).difference(in_sync_replicas)
         )
     return Decision(
-        replace(
-            partition,
+        Partition(
+            index=partition.index,
+            replicas=partition.replicas,
             leader=leader,
             leader_epoch=partition.leader_epoch + 1,
             in_sync_replicas=in_sync_replicas,
+            controller_epoch=partition.controller_epoch,
+            version=partition.version,
+            adding_replicas=partition.adding_replicas,
+            removing_replicas=partition.removing_replicas,
             in_sync_epochs=_in_sync_epochs(partition, leader, in_sync_replicas, health),
             eligible_replicas=eligible,
             eligible_epochs=_recorded(partition, eligible, health),
@@ -252,12 +257,14 @@ def _in_sync_epochs(
     partition: Partition, leader: BrokerId, in_sync_replicas: Iterable[BrokerId], health: Health
 ) -> dict[BrokerId, int]:
     """The incarnations that this decision is about; whoever is registered when it is written may be another (R41)."""
-    present = {leader} | (health.online - (health.restarted - health.clean))
-    epochs = {
-        each: health.epochs.get(each) if each in present else partition.in_sync_epochs.get(each)
-        for each in in_sync_replicas
-    }
-    return {each: epoch for each, epoch in epochs.items() if epoch is not None}
+    doubted = health.restarted - health.clean
+    found: dict[BrokerId, int] = {}
+    for each in in_sync_replicas:
+        is_present = each == leader or (each in health.online and each not in doubted)
+        epoch = (health.epochs if is_present else partition.in_sync_epochs).get(each)
+        if epoch is not None:
+            found[each] = epoch
+    return found
 
 
 def _recorded(partition: Partition, replicas: Iterable[BrokerId], health: Health) -> dict[BrokerId, int]:

@@ -4,7 +4,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -153,7 +153,7 @@ def _decisions(office: Office, partitions: Iterable[TopicPartition], decide: Dec
         partition = office.context.find(topic_partition)
         decision = None if partition is None else decide(topic_partition, partition)
         if decision is not None:
-            stamped = replace(decision.partition, controller_epoch=office.term.epoch)
+            stamped = decision.partition.stamped(controller_epoch=office.term.epoch)
             decisions[topic_partition] = decision._replace(partition=stamped)
     return decisions
 

@@ -187,7 +187,9 @@ def _leadership(partition: Partition, is_new: bool) -> LeaderAndIsrPartitionStat
         is_new=is_new,
         isr_epochs=_epochs(partition.in_sync_replicas, partition.in_sync_epochs),
         elr=partition.eligible_replicas,
-        elr_epochs=_epochs(partition.eligible_replicas, partition.eligible_epochs),
+        elr_epochs=_epochs(partition.eligible_replicas, partition.eligible_epochs)
+        if partition.eligible_replicas
+        else (),
     )
 
 

@@ -1,7 +1,6 @@
 """Writing the states of many partitions by compare-and-set, and finding out which of them somebody else has changed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
@@ -63,7 +62,7 @@ def _is_own(node: Node, partition: Partition) -> bool:
 
 
 def _written(partition: Partition) -> Partition:
-    return replace(partition, version=partition.version + 1)
+    return partition.stamped(version=partition.version + 1)
 
 
 def _operation(topic_partition: TopicPartition, partition: Partition) -> Operation:
