@@ -104,7 +104,7 @@ class Membership:
             )
         if self._world.entry.obstacle:
             return self._world.entry.obstacle
-        if not self._is_registered:
+        if not self._registered.is_set():
             return "its session with the coordination store has ended, and it has not joined again yet"
         return ""
 
