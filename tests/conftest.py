@@ -8,10 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["tests.spark_session"]
+
+# On a busy machine any example may take long: tests are about results, not about time.
+hypothesis.settings.register_profile("tidelog", deadline=None)
+hypothesis.settings.load_profile("tidelog")
 
 ROOT = Path(__file__).parent.parent
 SPARK_SESSION = 'spark: "SparkSession"'

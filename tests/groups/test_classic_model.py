@@ -304,7 +304,7 @@ def facts(group: ClassicGroup) -> dict[str, Any]:
     }
 
 
-SETTINGS = settings(max_examples=80, stateful_step_count=40, deadline=None)
+SETTINGS = settings(max_examples=80, stateful_step_count=40)
 SEARCH = settings(SETTINGS, max_examples=200, derandomize=True, phases=[Phase.generate])
 
 

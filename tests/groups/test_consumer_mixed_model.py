@@ -144,7 +144,7 @@ def live(*seeds: int) -> None:
         mixture.come_to_rest()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_members_of_both_protocols_never_share_a_partition(seed: int) -> None:
     live(seed)

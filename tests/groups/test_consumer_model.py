@@ -265,7 +265,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             self.epochs = group.epoch, group.assignment_epoch
 
 
-ConsumerGroupModel.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+ConsumerGroupModel.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=40)
 TestConsumerGroupModel = ConsumerGroupModel.TestCase
 
 
@@ -319,7 +319,6 @@ def test_the_model_notices_when(rule_name: str, monkeypatch: pytest.MonkeyPatch)
     quick = hypothesis_settings(
         max_examples=300,
         stateful_step_count=40,
-        deadline=None,
         derandomize=True,
         phases=[Phase.generate],
         database=None,

@@ -253,4 +253,4 @@ def _told(clients: Clients) -> dict[str, Any]:
 
 
 TestOffsetsUnderTest = OffsetsUnderTest.TestCase
-TestOffsetsUnderTest.settings = hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestOffsetsUnderTest.settings = hypothesis_settings(max_examples=60, stateful_step_count=25)

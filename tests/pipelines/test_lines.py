@@ -139,7 +139,7 @@ def paths(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
         yield from paths(below, (*path, key))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.one_of(PAIRS, HEADERS), max_size=8))
 def test_everything_that_tomllib_finds_has_a_line(parts: list[str]) -> None:
     text = "\n".join(parts)

@@ -100,7 +100,7 @@ class Leadership(RuleBasedStateMachine):
 
 
 def test_what_must_always_hold_holds() -> None:
-    run_state_machine_as_test(Leadership, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(Leadership, settings=settings(max_examples=150, stateful_step_count=40))
 
 
 class CountsThePlainInSyncReplicas(PartitionLeader):
@@ -142,7 +142,6 @@ def test_the_model_notices_when_a_rule_is_broken(kind: type[PartitionLeader], in
             settings=settings(
                 max_examples=2000,
                 stateful_step_count=40,
-                deadline=None,
                 database=None,
                 derandomize=True,
                 phases=[Phase.generate],

@@ -3,7 +3,7 @@
 import math
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.spark.offsets import Offsets
@@ -31,7 +31,6 @@ def backlog_of(start: Offsets, available: Offsets) -> Offsets:
     return {key: available[key] - start[key] for key in start if available.get(key, 0) > start[key]}
 
 
-@settings(deadline=None)
 @given(backlogs(), st.none() | st.integers(1, 2**41))
 def test_a_batch_never_goes_backwards_nor_beyond_what_is_there(
     found: tuple[Offsets, Offsets], limit: int | None
@@ -42,7 +41,6 @@ def test_a_batch_never_goes_backwards_nor_beyond_what_is_there(
     assert all(begin <= ends[key] <= max(begin, available.get(key, begin)) for key, begin in start.items())
 
 
-@settings(deadline=None)
 @given(backlogs(), st.integers(1, 2**41))
 def test_a_batch_takes_the_limit_or_everything_and_more_only_to_give_each_partition_one(
     found: tuple[Offsets, Offsets], limit: int
@@ -54,7 +52,6 @@ def test_a_batch_takes_the_limit_or_everything_and_more_only_to_give_each_partit
     assert taken == min(sum(backlog.values()), max(limit, len(backlog)))
 
 
-@settings(deadline=None)
 @given(st.dictionaries(PARTITIONS, SIZES.filter(bool), min_size=1), st.integers(1, 2**41))
 def test_no_partition_is_starved_and_shares_follow_the_sizes(sizes: dict[TopicPartition, int], limit: int) -> None:
     shares = divide(sizes, limit)
@@ -63,7 +60,6 @@ def test_no_partition_is_starved_and_shares_follow_the_sizes(sizes: dict[TopicPa
     assert all(shares[small] <= shares[large] + 1 for small, large in pairwise(by_size))
 
 
-@settings(deadline=None)
 @given(backlogs(), st.integers(1, 50))
 def test_batch_after_batch_everything_is_read(found: tuple[Offsets, Offsets], batches: int) -> None:
     start, available = found
@@ -124,7 +120,6 @@ def ranges(draw: st.DrawFn) -> list[OffsetRange]:
     return [OffsetRange(*key, start, start + draw(st.integers(0, 5000)), ID) for key, start in starts.items()]
 
 
-@settings(deadline=None)
 @given(ranges(), st.none() | st.integers(1, 40), st.none() | st.integers(100, 10_000))
 def test_pieces_cover_their_ranges_exactly_and_do_not_overlap(
     whole: list[OffsetRange], min_partitions: int | None, max_records: int | None
@@ -138,7 +133,6 @@ def test_pieces_cover_their_ranges_exactly_and_do_not_overlap(
     assert all(piece.size > 0 and piece.topic_id == ID for piece in pieces)
 
 
-@settings(deadline=None)
 @given(ranges(), st.none() | st.integers(1, 40), st.none() | st.integers(100, 10_000))
 def test_pieces_are_as_many_as_wanted_and_none_is_too_large(
     whole: list[OffsetRange], min_partitions: int | None, max_records: int | None

@@ -147,7 +147,7 @@ def logs(draw: st.DrawFn) -> Log:
     )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(logs())
 def test_every_log_is_read_as_a_consumer_reads_it(log: Log) -> None:
     table = decode(log.raw, log.offsets, log.aborted)
@@ -156,7 +156,7 @@ def test_every_log_is_read_as_a_consumer_reads_it(log: Log) -> None:
     assert rows_of(everything) == reference(log.raw, EVERYTHING, log.aborted, log.timestamp_types)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(logs())
 def test_batches_taken_in_runs_are_read_as_a_consumer_reads_them(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
     monkeypatch.setattr(decoding, "MANY_SMALL_BATCHES", 1)
@@ -165,7 +165,7 @@ def test_batches_taken_in_runs_are_read_as_a_consumer_reads_them(monkeypatch: py
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(logs(), st.lists(st.sampled_from(COLUMNS), unique=True, min_size=1))
 def test_only_the_columns_asked_for_are_there_in_their_order(log: Log, columns: list[str]) -> None:
     chosen = decode(log.raw, log.offsets, log.aborted, columns)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spark.arrow_types import BINARY_TYPES
@@ -71,7 +71,6 @@ def expected(rows: list[Row], targets: list[int]) -> dict[int, list[Row]]:
     return found
 
 
-@settings(deadline=None)
 @given(st.lists(rows, max_size=60), st.integers(1, 4), st.sampled_from(Codec), st.integers(100, 3000), st.data())
 def test_every_row_is_read_back_from_its_target_in_order(
     rows: list[Row], target_count: int, codec: Codec, batch_bytes: int, data: st.DataObject

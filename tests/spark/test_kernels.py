@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
@@ -140,7 +140,6 @@ def mutate(payload: bytearray, random: Random) -> None:
             payload[place] ^= 1 << random.randrange(8)
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_are_read_as_they_were_written(value: int) -> None:
     output = bytearray(b"\xff")
@@ -150,7 +149,6 @@ def test_numbers_are_read_as_they_were_written(value: int) -> None:
     assert kernels.read_number(data, 1, len(data) - 1, 64)[1] == kernels.BAD_NUMBER
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.binary(min_size=1, max_size=12), st.sampled_from([32, 64]))
 def test_any_bytes_are_the_same_number_to_the_kernel_and_to_the_plain_decoder(data: bytes, bits: int) -> None:
     try:
@@ -160,7 +158,6 @@ def test_any_bytes_are_the_same_number_to_the_kernel_and_to_the_plain_decoder(da
     assert kernels.read_number(np.frombuffer(data, np.uint8), 0, len(data), bits) == number
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_big_endian_numbers_are_loaded(small: int, large: int) -> None:
     data = np.frombuffer(b"\xaa" + struct.pack(">iq", small, large), np.uint8)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.spark.offsets import (
@@ -24,7 +24,6 @@ TOPIC_NAMES = st.text("abz019._-", min_size=1, max_size=20)
 OFFSETS = st.dictionaries(st.builds(TopicPartition, TOPIC_NAMES, st.integers(0, 2**31 - 1)), st.integers(0, 2**63 - 1))
 
 
-@settings(deadline=None)
 @given(OFFSETS, st.binary(min_size=16, max_size=16))
 def test_what_is_written_is_read_back(offsets: Offsets, topic_id: bytes) -> None:
     ids = {topic: topic_id for topic, _ in offsets}

@@ -341,7 +341,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(operations)
 def test_readers_of_the_whole_log_always_learn_the_same(steps: list[tuple[Any, ...]]) -> None:
     stage = Stage(TopicSettings(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0, segment_bytes=600))

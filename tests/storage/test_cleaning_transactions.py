@@ -73,7 +73,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(operations)
 def test_readers_of_committed_records_always_learn_the_same(steps: list[tuple[Any, ...]]) -> None:
     stage, model = Stage(SETTINGS), Model()

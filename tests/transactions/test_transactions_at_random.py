@@ -238,5 +238,5 @@ class AnyTransactions(RuleBasedStateMachine):
             return
 
 
-AnyTransactions.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+AnyTransactions.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestAnyTransactions = AnyTransactions.TestCase
