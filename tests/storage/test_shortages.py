@@ -297,7 +297,7 @@ def test_errors_that_pass_are_told_from_those_of_a_disk() -> None:
     ]
 
 
-def test_a_shortage_of_descriptors_first_costs_those_that_logs_keep_open(tmp_path: Path) -> None:
+def test_a_shortage_of_descriptors_first_costs_a_file_that_a_log_keeps_open_for_nothing(tmp_path: Path) -> None:
     cache = SegmentCache()
     disk, failures = SystemDisk(), [2]
 
@@ -314,14 +314,16 @@ def test_a_shortage_of_descriptors_first_costs_those_that_logs_keep_open(tmp_pat
         def release_file(self) -> None:
             self.is_released = True
 
-    holder = Holder()
-    cache.opened(holder)
+    holders = [Holder(), Holder(), Holder()]
+    for holder in holders:
+        cache.opened(holder)
     thrifty = ThriftyDisk(Short(), cache)
     with pytest.raises(OSError, match="Too many"):
         thrifty.open(str(tmp_path / "a"), "append")
-    assert holder.is_released
-    failures[0] = 1
+    assert not any(holder.is_released for holder in holders), "all were used since the last look"
+    holders[0].is_recently_used, failures[0] = True, 1
     thrifty.open(str(tmp_path / "a"), "append").close()
+    assert [holder.is_released for holder in holders] == [False, True, False]
 
 
 # ---- closing and opening

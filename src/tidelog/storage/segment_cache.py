@@ -35,20 +35,22 @@ class SegmentCache:
     def opened(self, holder: HoldsFile) -> None:
         with self._lock:
             self._files[holder] = None
-            if len(self._files) > self._open_files_limit:
-                self._release_one_file()
+            if len(self._files) > self._open_files_limit and not self._release_idle_file():
+                holder, _nothing = self._files.popitem(last=False)
+                holder.release_file()
 
     def forget(self, holder: HoldsFile) -> None:
         with self._lock:
             self._files.pop(holder, None)
 
-    def release_files(self) -> None:
-        """Let go of all: the process has run out of descriptors."""
+    def release_idle_file(self) -> bool:
+        """The process has run out of descriptors: let go of one that nobody has used lately. Whether there was one.
+
+        Not of more, and not of those in use: connections that wait to be accepted would take them at once, and logs
+        that could be written would lose their files.
+        """
         with self._lock:
-            holders = list(self._files)
-            self._files.clear()
-        for holder in holders:
-            holder.release_file()
+            return self._release_idle_file()
 
     def loaded(self, holder: HoldsEntries, size_bytes: int) -> None:
         with self._lock:
@@ -63,14 +65,13 @@ class SegmentCache:
         with self._lock:
             self._index_bytes -= self._indexes.pop(holder, 0)
 
-    def _release_one_file(self) -> None:
+    def _release_idle_file(self) -> bool:
         """Second chance: who was used since the last look moves to the end of the queue."""
         for _ in range(len(self._files)):
             holder, _nothing = self._files.popitem(last=False)
             if not holder.is_recently_used:
                 holder.release_file()
-                return
+                return True
             holder.is_recently_used = False
             self._files[holder] = None
-        holder, _nothing = self._files.popitem(last=False)
-        holder.release_file()
+        return False

@@ -1,4 +1,4 @@
-"""The disk as logs use it: short of descriptors, it gives back those that logs keep open, and tries once more."""
+"""The disk as logs use it: short of descriptors, it gives back one that a log keeps open, and tries once more."""
 
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -22,9 +22,8 @@ class ThriftyDisk:
         try:
             return call(*args, **kwargs)
         except OSError as error:
-            if error.errno not in SHORT_OF_DESCRIPTORS:
+            if error.errno not in SHORT_OF_DESCRIPTORS or not self._cache.release_idle_file():
                 raise
-            self._cache.release_files()
             return call(*args, **kwargs)
 
     # ---- what takes a descriptor
