@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -198,9 +199,25 @@ def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
     async def scenario(told: ToldBroker) -> None:
         failed = TopicPartition("orders", 0)
         told.replicas.errors[failed] = KafkaStorageError()
-        response = await told.tell(leadership())
+        filled = batch(CONTROLLER_EPOCH)
+        state = replace(partition(), in_sync_epochs={1: 50}, eligible_replicas=(3, 4), eligible_epochs={3: 33})
+        filled.add_leader_and_isr([1], "orders", ORDERS, state, is_new=True)
+        response = await told.tell(request_of(filled))
         assert told.replicas.assignments == [
-            PartitionAssignment(failed, ORDERS, CONTROLLER_EPOCH, 1, 0, (1, 2), 3, (1, 2), is_new=True)
+            PartitionAssignment(
+                failed,
+                ORDERS,
+                CONTROLLER_EPOCH,
+                1,
+                0,
+                (1, 2),
+                3,
+                (1, 2),
+                is_new=True,
+                in_sync_epochs={1: 50},
+                eligible_epochs={3: 33, 4: -1},
+                broker_epoch=BROKER_EPOCH,
+            )
         ]
         assert told.replicas.live_leaders == {1: LeaderAddress(1, "host1", 9092)}
         assert response.error_code == 0
