@@ -13,7 +13,7 @@ from tidelog.protocol.header import request_header
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.runtime.network import FramePart
 from tidelog.runtime.virtual_time import run_virtually
-from tidelog.server.connection import MAX_BACKLOG_BYTES, MAX_REQUESTS_IN_FLIGHT
+from tidelog.server.connection import MAX_BACKLOG_BYTES, MAX_FETCHES_IN_FLIGHT, MAX_REQUESTS_IN_FLIGHT
 from tidelog.server.handlers import api_versions
 from tidelog.server.outcome import Deferred
 
@@ -130,7 +130,7 @@ def test_a_client_that_pipelines_without_end_is_read_no_further() -> None:
                 client.start(fetch_request("t", 0, max_wait_ms=1000), 12) for _ in range(MAX_REQUESTS_IN_FLIGHT + 100)
             ]
             await asyncio.sleep(0.1)
-            assert broker.statistics().waiting_operations == MAX_REQUESTS_IN_FLIGHT
+            assert broker.statistics().waiting_operations == MAX_FETCHES_IN_FLIGHT
             late = client.start(ApiVersionsRequest(), 0)
             await asyncio.gather(*answers)
             await late
@@ -160,6 +160,8 @@ class SlowChannel:
 
     peer_host, peer_port = "slow", 1
     last_activity = 0.0
+    is_privileged = False
+    backlog_memory_bytes = 0  # what is fetched is in files
 
     def __init__(self) -> None:
         self.backlog_bytes = 0

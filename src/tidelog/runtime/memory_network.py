@@ -33,6 +33,7 @@ class MemoryChannel:
         self.peer_host = peer_host
         self.peer_port = peer_port
         self.last_activity = loop.time()
+        self.is_privileged = False
         self.is_closed = False
         self._is_reading = True
         self._outgoing: list[bytearray] = []
@@ -42,6 +43,8 @@ class MemoryChannel:
     @property
     def backlog_bytes(self) -> int:
         return sum(map(len, self._outgoing))
+
+    backlog_memory_bytes = backlog_bytes
 
     def send(self, parts: Sequence[FramePart]) -> None:
         if not self.is_closed:

@@ -1,18 +1,27 @@
 """From a frame to its handler: the API table of the broker."""
 
+from collections.abc import Coroutine
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.codec import decoder, encoder
+from tidelog.protocol.errors import TooManyElements
 from tidelog.protocol.header import read_request_header, response_header
 from tidelog.protocol.structs import Response
 from tidelog.runtime.network import FramePart
-from tidelog.server.outcome import Outcome
+from tidelog.server.outcome import Deferred, Outcome
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
     from tidelog.server.services import Services
+
+
+MAX_ELEMENTS_ON_LOOP = 4096
+"""Decoding so many takes a few milliseconds, which nothing divides."""
+
+MAX_TRUSTED_ELEMENTS = 2**22
+"""A controller may tell a broker of all partitions at once."""
 
 
 class UnsupportedRequest(Exception):
@@ -50,9 +59,22 @@ class Route:
         self._handle = getattr(import_module(f"tidelog.server.handlers.{name}"), f"handle_{name}")
 
     def start(self, frame: memoryview, position: int, call: Call) -> Outcome:
-        request, _ = self._decode(frame, position)
+        """Requests with very many elements, from clients, are decoded by a worker first."""
+        try:
+            is_trusted = call.connection.is_privileged
+            request, _ = self._decode(frame, position, MAX_TRUSTED_ELEMENTS if is_trusted else MAX_ELEMENTS_ON_LOOP)
+        except TooManyElements:
+            return self._start_large(bytes(frame), position, call)
         outcome: Outcome = self._handle(request, call)
         return outcome
+
+    async def _start_large(self, frame: bytes, position: int, call: Call) -> Response | None:
+        request, _ = await call.services.large_messages.run(self._decode, memoryview(frame), position)
+        outcome: Outcome = self._handle(request, call)
+        if isinstance(outcome, Deferred):
+            response: Response | None = await outcome.wait()
+            return response
+        return await outcome if isinstance(outcome, Coroutine) else outcome
 
     def encode(self, response: Response, call: Call) -> list[FramePart]:
         parts: list[FramePart] = [response_header(self.api_key, self.version, call.correlation_id)]
@@ -74,6 +96,7 @@ class Dispatcher:
 
     def __init__(self, services: "Services") -> None:
         self._services = services
+        self.turns = services.turns
         self._routes: dict[tuple[int, int], Route] = {}
 
     def start(self, frame: memoryview, connection: "Connection") -> tuple[Route, Call, Outcome]:
