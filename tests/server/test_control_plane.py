@@ -125,7 +125,11 @@ class ToldBroker:
         changes = ConfigChanges(self.cluster, lambda: self.store, VirtualClock(loop))
         plane = ControlPlane(self.cluster, self.replicas, changes, self)  # type: ignore[arg-type]
         services = SimpleNamespace(control_plane=plane)
-        self.call = Call(services, None, 7, 1, "controller")  # type: ignore[arg-type]
+        self.connection = SimpleNamespace(trusted=0, trust=self._on_trusted)
+        self.call = Call(services, self.connection, 7, 1, "controller")  # type: ignore[arg-type]
+
+    def _on_trusted(self) -> None:
+        self.connection.trusted += 1
 
     async def wait_until_registered(self, timeout_s: float) -> None:
         with suppress(TimeoutError):

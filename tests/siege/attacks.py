@@ -180,6 +180,11 @@ def names(count: int, length: int = 12) -> list[str]:
     return [f"{number:0{length}d}" for number in range(count)]
 
 
+@attack("nothing", "no attack at all: what others wait anyway on this machine", is_short=True)
+def _nothing(attacker: Attacker) -> None:
+    attacker.hold()
+
+
 # -- answers much larger than their requests
 
 

@@ -2,8 +2,8 @@
 
 The loop runs everything that is ready before it looks again for what else there is: timers, other brokers, answers of
 workers. Work of clients is therefore bounded per turn of the loop. While a turn has time left such work begins at once
-and costs two looks at the clock; otherwise it queues up. Work that used up its slice and has more to do goes behind work
-that has just arrived: who sends one request at a time does not wait for those who sent a thousand.
+and costs two looks at the clock; otherwise it queues up. Work that used up its slice and has more to do goes behind
+what has just arrived: who sends one request at a time does not wait for those who sent a thousand.
 
 Work checks `is_slice_over` where it could stop. On virtual time no slice ever ends: the clock stands still in a turn.
 """

@@ -1,6 +1,7 @@
 """The thread seam: what may wait for a disk or a server runs here, never on the event loop."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, Protocol, TypeVar
@@ -14,6 +15,10 @@ class Workers(Protocol):
         """Run blocking work elsewhere; come back on the event loop with its result or error."""
         ...
 
+    def repeat(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
+        """Run it again and again in a thread of its own, whatever the event loop does, until the result is called."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -21,10 +26,21 @@ class ThreadWorkers:
     """A few threads; a thread starts only when work first needs it."""
 
     def __init__(self, name: str, threads: int) -> None:
+        self._name = name
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(*args, **kwargs))
+
+    def repeat(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
+        is_over = threading.Event()
+
+        def run() -> None:
+            while not is_over.wait(interval_s):
+                work()
+
+        threading.Thread(target=run, name=f"{self._name}-repeating", daemon=True).start()
+        return is_over.set
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
@@ -35,6 +51,10 @@ class InlineWorkers:
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return work(*args, **kwargs)
+
+    def repeat(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
+        """Not at all: there is one thread."""
+        return lambda: None
 
     def close(self) -> None:
         return None

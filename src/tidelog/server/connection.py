@@ -278,19 +278,19 @@ LARGE_RESPONSE_ELEMENTS = 1000
 
 
 def is_large(response: Response) -> bool:
-    """Whether encoding it takes milliseconds, judged by the arrays of its first two levels."""
+    """Whether encoding it takes milliseconds, judged by the number of its elements."""
     count = 0
-    for array in _arrays(response):
-        count += len(array)
-        if count > LARGE_RESPONSE_ELEMENTS:
-            return True
-        count += sum(len(inner) for element in array if isinstance(element, Struct) for inner in _arrays(element))
-    return count > LARGE_RESPONSE_ELEMENTS
-
-
-def _arrays(struct: Struct) -> list[list[Any]]:
-    values = (getattr(struct, field.name) for field in struct.__fields__)
-    return [value for value in values if isinstance(value, list)]
+    structs: list[Struct] = [response]
+    while structs:
+        struct = structs.pop()
+        for field in struct.__fields__:
+            value = getattr(struct, field.name)
+            if isinstance(value, list):
+                count += len(value)
+                if count > LARGE_RESPONSE_ELEMENTS:
+                    return True
+                structs += [element for element in value if isinstance(element, Struct)]
+    return False
 
 
 def _give_up(task: asyncio.Task[None], outcome: Coroutine[Any, Any, Response | None]) -> None:

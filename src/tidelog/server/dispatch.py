@@ -11,9 +11,11 @@ from tidelog.protocol.header import read_request_header, response_header
 from tidelog.protocol.structs import Response
 from tidelog.runtime.network import FramePart
 from tidelog.server.outcome import Deferred, Outcome
+from tidelog.types import BrokerId
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
+    from tidelog.server.control_plane import Sender
     from tidelog.server.services import Services
 
 
@@ -41,6 +43,17 @@ class Call:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+
+    def trust_controller(self, sender: "Sender") -> None:
+        """It knows the epoch of this broker, which no client is told."""
+        if self.services.control_plane.knows_this_life(sender):
+            self.connection.trust()
+
+    def trust_follower(self, replica_id: BrokerId, replica_epoch: int) -> None:
+        """It knows its own epoch, which no client is told."""
+        broker = self.services.cluster.image.brokers.get(replica_id)
+        if broker is not None and broker.epoch == replica_epoch:
+            self.connection.trust()
 
 
 class Route:

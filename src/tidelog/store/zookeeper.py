@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
@@ -28,6 +29,7 @@ from tidelog.store.interface import (
     WatchEvent,
 )
 from tidelog.store.kazoo_session import KazooSession
+from tidelog.store.session_keeper import SessionKeeper
 from tidelog.store.tree import ROOT, check_path
 from tidelog.store.watches import WatchedAspect
 from tidelog.store.zookeeper_terms import (
@@ -146,16 +148,26 @@ class ZooKeeperStore(BaseStore):
         return [self._result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
     async def run(self) -> None:
-        while not self._is_ended:
-            self._news.clear()
-            if self._connected.is_set():
-                await self._keep_up()
-            try:
-                await asyncio.wait_for(self._news.wait(), self._timeout_s / HEARTBEATS_PER_SESSION)
-            except TimeoutError:
-                continue
+        keeper = SessionKeeper(self.lease, self._timeout_s, self._clock.monotonic, self._ask_while_the_loop_is_late)
+        stop_keeping = self._workers.repeat(keeper.interval_s, keeper.tick)
+        try:
+            while not self._is_ended:
+                await self._run_once()
+        finally:
+            stop_keeping()
         await self.close()
         await asyncio.Event().wait()
+
+    async def _run_once(self) -> None:
+        self._news.clear()
+        if self._connected.is_set():
+            await self._keep_up()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), self._timeout_s / HEARTBEATS_PER_SESSION)
+
+    def _ask_while_the_loop_is_late(self, _: float) -> None:
+        """In the keeper's thread: kazoo's own keeps the session alive, and this shows that it does."""
+        self._client.sync_async(self._full(ROOT)).get(timeout=self._timeout_s / HEARTBEATS_PER_SESSION)
 
     async def _keep_up(self) -> None:
         try:

@@ -32,6 +32,8 @@ def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
         return FetchResponse(error_code=error.code)
     fetch.prepare()
     if reader.is_follower:
+        if not call.connection.is_privileged:
+            call.trust_follower(reader.replica_id, reader.replica_epoch)
         _count(fetch, call.services)
     try:
         fetch.read()
