@@ -32,7 +32,12 @@ class Waits:
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
+        self.longest: tuple[float, str] = (0.0, "nobody")
         self.failures: list[str] = []
+
+    def note(self, seconds: float, who: str) -> None:
+        self.seconds.append(seconds)
+        self.longest = max(self.longest, (seconds, f"{who}, {time.strftime('%H:%M:%S')}"))
 
     def quantile(self, part: float) -> float:
         ordered = sorted(self.seconds)
@@ -79,7 +84,7 @@ class Bystanders:
                 except OSError as error:
                     self.produce.failures.append(f"produce {place.topic}-{place.partition}: {error}")
                     raise
-                self.produce.seconds.append(time.monotonic() - began_s)
+                self.produce.note(time.monotonic() - began_s, f"produce {place}")
                 code = answer.responses[0].partition_responses[0].error_code
                 if code:
                     self.produce.failures.append(f"produce {place.topic}-{place.partition}: error {code}")
@@ -104,7 +109,7 @@ class Bystanders:
                         offset = record.offset + 1
                         made_s = float(bytes(record.value or b"0"))
                         if made_s > since_s:
-                            self.consume.seconds.append(now_s - made_s)
+                            self.consume.note(now_s - made_s, f"consume {place}")
 
     def _scrape(self, address: str) -> None:
         while not self._is_over.wait(SCRAPE_S):
@@ -114,7 +119,7 @@ class Bystanders:
                     page.read()
             except OSError as error:
                 self.scrape.failures.append(f"metrics of {address}: {error}")
-            self.scrape.seconds.append(time.monotonic() - began_s)
+            self.scrape.note(time.monotonic() - began_s, f"metrics {address}")
 
 
 def _one_record(place: Place) -> ProduceRequest:

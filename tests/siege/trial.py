@@ -44,6 +44,7 @@ class Outcome(NamedTuple):
     peak_bytes: int
     after_bytes: int
     failures: list[str]
+    longest: str = ""
 
     @property
     def problems(self) -> list[str]:
@@ -51,7 +52,7 @@ class Outcome(NamedTuple):
         if self.p99_s > MOST_P99_S:
             found.append(f"p99 of {self.p99_s * 1000:.0f} ms")
         if self.longest_s > MOST_WAIT_S:
-            found.append(f"somebody waited {self.longest_s:.1f} s")
+            found.append(f"waited {self.longest_s:.1f} s: {self.longest}")
         if self.leaders_moved:
             found.append(f"{self.leaders_moved} leaders moved")
         if self.sessions_lost:
@@ -186,6 +187,7 @@ def carry_out(
         memory.peak_bytes,
         after_bytes,
         failures[:3] + cluster.errors()[errors:][:3],
+        max(bystanders.produce.longest, bystanders.consume.longest)[1],
     )
 
 

@@ -20,6 +20,10 @@ CLIENT_WORK_PER_TURN_S = 0.008
 SLICE_S = 0.002
 """What one connection, or one request with many parts, may take before others have their turn."""
 
+SHORTEST_SLICE_S = 0.0002
+ROUND_S = 0.04
+"""Slices are shorter where many wait, so that all of them have had one after about this time."""
+
 PRIVILEGED_SLICE_S = 0.02
 """The same for other brokers: they never queue up."""
 
@@ -95,11 +99,12 @@ class Turns:
 
     def _run_queue(self, queue: deque[Work], turn_end: float) -> bool:
         """True if a coroutine goes on now: it runs before anything else of this queue does."""
+        slice_s = max(SHORTEST_SLICE_S, min(SLICE_S, ROUND_S / (len(queue) or 1)))
         for _ in range(len(queue)):
             now = self._now()
             if now >= turn_end:
                 return False
-            self._slice_end = now + SLICE_S
+            self._slice_end = now + slice_s
             work = queue.popleft()
             if not isinstance(work, asyncio.Future):
                 _call(work)
@@ -114,6 +119,11 @@ class Turns:
         self.queue(begun, is_continued=is_continued)
         await begun
         self._slice_end = self._now() + SLICE_S
+
+    async def breathe(self) -> None:
+        """Within a coroutine that has much to do: let others have their turn if its slice is over."""
+        if self.is_slice_over():
+            await self.wait(is_continued=True)
 
     async def each(self, items: Iterable[T], work: Callable[[T], R]) -> list[R]:
         """`[work(item) for item in items]`, with turns of others in between. Not for changes of state."""

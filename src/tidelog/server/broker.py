@@ -229,6 +229,7 @@ class Broker:
             spawn=self._background.start,
             entry=self._entry,
             note_producer_ids=self._backup.note_producer_ids,
+            breathe=self._turns.breathe,
         )
         return Membership(store, registration, world)
 

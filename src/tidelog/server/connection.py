@@ -197,7 +197,7 @@ class Connection:
     async def _encode(self, route: Route, response: Response, call: Call) -> list[FramePart]:
         """What has very many parts is encoded by a worker."""
         if is_large(response):
-            return await call.services.large_messages.run(route.encode, response, call)
+            return await call.services.large_messages.run(_encode_joined, route, response, call)
         return route.encode(response, call)
 
     def _answer_deferred(self, pending: _PendingAnswer, route: Route, call: Call, response: Response | None) -> None:
@@ -291,6 +291,12 @@ def is_large(response: Response) -> bool:
                     return True
                 structs += [element for element in value if isinstance(element, Struct)]
     return False
+
+
+def _encode_joined(route: Route, response: Response, call: Call) -> list[FramePart]:
+    parts = route.encode(response, call)
+    buffers = [part for part in parts if not isinstance(part, FileSlice)]
+    return [b"".join(buffers)] if len(buffers) == len(parts) else parts
 
 
 def _give_up(task: asyncio.Task[None], outcome: Coroutine[Any, Any, Response | None]) -> None:

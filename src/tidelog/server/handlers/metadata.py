@@ -41,9 +41,7 @@ MANY_TOPICS = 100
 """More are described in slices."""
 
 
-def handle_metadata(
-    request: MetadataRequest, call: Call
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+def handle_metadata(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     """At once where no topic has to be created and not many are asked for, as is usual."""
     wanted = request.topics or []
     if not all(_is_well_named(topic, call.version) for topic in wanted):
