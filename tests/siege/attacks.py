@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tests.siege.wire import LENGTH_BYTES, Asking, connect, frame
 from tidelog.protocol.header import request_header
@@ -50,7 +50,7 @@ from tidelog.protocol.structs import Request
 CONFIG_OF_TOPIC = 2
 ANNOUNCED_BYTES = 100_000_000
 BIGGEST = 2**31 - 1
-MOST_ELEMENTS = 65_000
+MOST_ELEMENTS = 16_000
 """Just below what one request may have."""
 
 
@@ -98,8 +98,7 @@ class Attacker:
                 selector.register(each, selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0))
             while left and not self.is_over:
                 for key, events in selector.select(0.1):
-                    each = key.fileobj
-                    assert isinstance(each, socket.socket)
+                    each = cast(socket.socket, key.fileobj)
                     try:
                         if events & selectors.EVENT_READ and not each.recv(1 << 20):
                             raise ConnectionResetError
@@ -233,33 +232,33 @@ def _all_metadata(attacker: Attacker) -> None:
 # -- requests with very many parts
 
 
-@attack("many-configs", "DescribeConfigs of 60,000 topics that do not exist", is_short=True)
+@attack("many-configs", "DescribeConfigs of 8,000 topics that do not exist", is_short=True)
 def _many_configs(attacker: Attacker) -> None:
-    wanted = [DescribeConfigsResource(CONFIG_OF_TOPIC, name, None) for name in names(attacker.scaled(60_000))]
+    wanted = [DescribeConfigsResource(CONFIG_OF_TOPIC, name, None) for name in names(attacker.scaled(8_000))]
     attacker.ask_repeatedly(DescribeConfigsRequest(resources=wanted), 4)
 
 
-@attack("many-topics", "Metadata of 65,000 topics that do not exist", is_short=True)
+@attack("many-topics", "Metadata of 16,000 topics that do not exist", is_short=True)
 def _many_topics(attacker: Attacker) -> None:
     wanted = [MetadataRequestTopic(name=name) for name in names(attacker.scaled(MOST_ELEMENTS))]
     attacker.ask_repeatedly(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 9)
 
 
-@attack("many-created", "CreateTopics that only checks 30,000 topics")
+@attack("many-created", "CreateTopics that only checks 8,000 topics")
 def _many_created(attacker: Attacker) -> None:
     configs = [CreatableTopicConfig("retention.ms", "1")]
-    wanted = [CreatableTopic(name, 1, 1, [], configs) for name in names(attacker.scaled(30_000))]
+    wanted = [CreatableTopic(name, 1, 1, [], configs) for name in names(attacker.scaled(8_000))]
     attacker.ask_repeatedly(CreateTopicsRequest(topics=wanted, validate_only=True), 5)
 
 
-@attack("many-altered", "IncrementalAlterConfigs that only checks 30,000 topics")
+@attack("many-altered", "IncrementalAlterConfigs that only checks 8,000 topics")
 def _many_altered(attacker: Attacker) -> None:
     configs = [AlterableConfig("retention.ms", 0, "1")]
-    wanted = [AlterConfigsResource(CONFIG_OF_TOPIC, name, configs) for name in names(attacker.scaled(30_000))]
+    wanted = [AlterConfigsResource(CONFIG_OF_TOPIC, name, configs) for name in names(attacker.scaled(8_000))]
     attacker.ask_repeatedly(IncrementalAlterConfigsRequest(resources=wanted, validate_only=True), 1)
 
 
-@attack("many-offsets", "ListOffsets of 65,000 partitions, most of which do not exist")
+@attack("many-offsets", "ListOffsets of 16,000 partitions, most of which do not exist")
 def _many_offsets(attacker: Attacker) -> None:
     wanted = [ListOffsetsPartition(index, -1, -1) for index in range(attacker.scaled(MOST_ELEMENTS))]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(attacker.target.topic, wanted)])
@@ -273,50 +272,50 @@ def _searches(attacker: Attacker) -> None:
     attacker.push(attacker.connections(50), frame(request, 6) * 500, repeat=True, reads=True)
 
 
-@attack("many-fetched-offsets", "OffsetFetch of 65,000 partitions")
+@attack("many-fetched-offsets", "OffsetFetch of 16,000 partitions")
 def _many_fetched_offsets(attacker: Attacker) -> None:
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=range(attacker.scaled(MOST_ELEMENTS)))]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
     attacker.ask_repeatedly(request, 8)
 
 
-@attack("many-committed-offsets", "OffsetCommit of 60,000 partitions")
+@attack("many-committed-offsets", "OffsetCommit of 16,000 partitions")
 def _many_committed_offsets(attacker: Attacker) -> None:
-    wanted = [OffsetCommitRequestPartition(index, 1, -1, "x") for index in range(attacker.scaled(60_000))]
+    wanted = [OffsetCommitRequestPartition(index, 1, -1, "x") for index in range(attacker.scaled(MOST_ELEMENTS))]
     topics = [OffsetCommitRequestTopic(name=attacker.target.topic, partitions=wanted)]
     attacker.ask_repeatedly(OffsetCommitRequest(group_id="g", topics=topics), 8)
 
 
-@attack("many-coordinators", "FindCoordinator of 65,000 groups")
+@attack("many-coordinators", "FindCoordinator of 16,000 groups")
 def _many_coordinators(attacker: Attacker) -> None:
     attacker.ask_repeatedly(FindCoordinatorRequest(coordinator_keys=names(attacker.scaled(MOST_ELEMENTS))), 4)
 
 
-@attack("many-groups", "DescribeGroups of 65,000 groups")
+@attack("many-groups", "DescribeGroups of 16,000 groups")
 def _many_groups(attacker: Attacker) -> None:
     attacker.ask_repeatedly(DescribeGroupsRequest(groups=names(attacker.scaled(MOST_ELEMENTS))), 5)
 
 
-@attack("many-described-topics", "DescribeTopicPartitions of 65,000 topics that do not exist")
+@attack("many-described-topics", "DescribeTopicPartitions of 16,000 topics that do not exist")
 def _many_described_topics(attacker: Attacker) -> None:
     wanted = [TopicRequest(name) for name in names(attacker.scaled(MOST_ELEMENTS))]
     attacker.ask_repeatedly(DescribeTopicPartitionsRequest(topics=wanted), 0)
 
 
-@attack("many-partitions-fetched", "Fetch of 60,000 partitions, most of which do not exist")
+@attack("many-partitions-fetched", "Fetch of 16,000 partitions, most of which do not exist")
 def _many_partitions_fetched(attacker: Attacker) -> None:
     wanted = [
         FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1, current_leader_epoch=-1)
-        for index in range(attacker.scaled(60_000))
+        for index in range(attacker.scaled(MOST_ELEMENTS))
     ]
     topics = [FetchTopic(topic=attacker.target.topic, partitions=wanted)]
     attacker.ask_repeatedly(FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1, topics=topics), 12)
 
 
-@attack("many-partitions-written", "Produce of 60,000 partitions, most of which do not exist")
+@attack("many-partitions-written", "Produce of 16,000 partitions, most of which do not exist")
 def _many_partitions_written(attacker: Attacker) -> None:
     batch = memoryview(build_batch([Record(0, 1, None, b"")]))
-    data = [PartitionProduceData(index=10 + index, records=batch) for index in range(attacker.scaled(60_000))]
+    data = [PartitionProduceData(index=10 + index, records=batch) for index in range(attacker.scaled(MOST_ELEMENTS))]
     topics = [TopicProduceData(name=attacker.target.topic, partition_data=data)]
     attacker.ask_repeatedly(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 9)
 
@@ -430,10 +429,10 @@ def _lies(attacker: Attacker) -> None:
                 connection.sendall(len(body).to_bytes(LENGTH_BYTES, "big") + body)
 
 
-@attack("tags", "requests of 60,000 tagged fields")
+@attack("tags", "requests of 16,000 tagged fields")
 def _tags(attacker: Attacker) -> None:
     header = request_header(ApiVersionsRequest.__api_key__, 3, 1, "tags")
-    count = attacker.scaled(60_000)
+    count = attacker.scaled(MOST_ELEMENTS)
     body = header + b"\x02a\x02b" + _varint(count) + b"\x00\x00" * count
     attacker.push(attacker.connections(3), len(body).to_bytes(LENGTH_BYTES, "big") + body, repeat=True, reads=True)
 

@@ -288,7 +288,8 @@ class SocketChannel:
         data: Buffer = self._aside if self._buffer is None else memoryview(self._buffer)[self._start : self._filled]
         if len(data) < LENGTH_BYTES:
             return 0
-        return max(0, LENGTH.unpack_from(data)[0] + LENGTH_BYTES - len(data))
+        announced: int = LENGTH.unpack_from(data)[0]
+        return max(0, announced + LENGTH_BYTES - len(data))
 
     def starve(self) -> None:
         self._is_starved = True

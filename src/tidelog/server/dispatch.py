@@ -22,8 +22,14 @@ if TYPE_CHECKING:
 MAX_ELEMENTS_ON_LOOP = 4096
 """Decoding so many takes a few milliseconds, which nothing divides."""
 
+MAX_CLIENT_ELEMENTS = 2**14
+"""Topics, partitions, groups and the like that one request of a client may name; it is closed if it names more."""
+
 MAX_TRUSTED_ELEMENTS = 2**22
 """A controller may tell a broker of all partitions at once."""
+
+MAX_ELEMENTS = {1: 2**16, 4: MAX_TRUSTED_ELEMENTS, 5: MAX_TRUSTED_ELEMENTS, 6: MAX_TRUSTED_ELEMENTS, 27: 2**16}
+"""By API, where brokers ask too, and may not be known as such yet: Fetch, what controllers say, WriteTxnMarkers."""
 
 
 class UnsupportedRequest(Exception):
@@ -82,7 +88,8 @@ class Route:
         return outcome
 
     async def _start_large(self, frame: bytes, position: int, call: Call) -> Response | None:
-        request, _ = await call.services.large_messages.run(self._decode, memoryview(frame), position)
+        limit = MAX_ELEMENTS.get(self.api_key, MAX_CLIENT_ELEMENTS)
+        request, _ = await call.services.large_messages.run(self._decode, memoryview(frame), position, limit)
         outcome: Outcome = self._handle(request, call)
         if isinstance(outcome, Deferred):
             response: Response | None = await outcome.wait()
