@@ -98,7 +98,7 @@ class Attacker:
                 selector.register(each, selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0))
             while left and not self.is_over:
                 for key, events in selector.select(0.1):
-                    each = cast(socket.socket, key.fileobj)
+                    each = cast("socket.socket", key.fileobj)
                     try:
                         if events & selectors.EVENT_READ and not each.recv(1 << 20):
                             raise ConnectionResetError

@@ -104,7 +104,7 @@ class Bystanders:
                     self.consume.failures.append(f"fetch {place.topic}-{place.partition}: error {found.error_code}")
                     return
                 now_s = time.monotonic()
-                for _, batch in split_batches(cast(bytes, found.records or b"")):
+                for _, batch in split_batches(cast("bytes", found.records or b"")):
                     for record in records_of(batch):
                         offset = record.offset + 1
                         made_s = float(bytes(record.value or b"0"))

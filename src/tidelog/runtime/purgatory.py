@@ -90,7 +90,7 @@ class Purgatory:
     def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines, turns: Turns | None = None) -> None:
         self._loop = loop
         self._deadlines = deadlines
-        self._turns = turns or Turns(loop.time)
+        self._turns = Turns(loop.time) if turns is None else turns
         self._changed: dict[Watchers, None] = {}
         self._crowded: dict[Watchers, int] = {}
         """Keys with many operations, and how often each changed since it was begun; the first is being worked on."""

@@ -47,7 +47,8 @@ class Turns:
         self._slice_end = 0.0
         self._last_end = 0.0
 
-    def __len__(self) -> int:
+    @property
+    def waiting(self) -> int:
         """How much work waits for a turn."""
         return len(self._new) + len(self._continued)
 

@@ -82,7 +82,7 @@ class Broker:
         self._seams = seams
         self.listeners: list[Listener] = []
         self.metrics_server: HttpServer | None = None
-        self._turns = seams.turns or Turns(asyncio.get_running_loop().time)
+        self._turns = Turns(asyncio.get_running_loop().time) if seams.turns is None else seams.turns
         self._registry = ConnectionRegistry(settings)
         self._background = SideTasks(self._on_background_failure)
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()

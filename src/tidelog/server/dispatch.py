@@ -80,7 +80,7 @@ class Route:
     def start(self, frame: memoryview, position: int, call: Call) -> Outcome:
         """Requests with very many elements, from clients, are decoded by a worker first."""
         try:
-            is_trusted = call.connection.is_privileged
+            is_trusted = call.connection.channel.is_privileged
             request, _ = self._decode(frame, position, MAX_TRUSTED_ELEMENTS if is_trusted else MAX_ELEMENTS_ON_LOOP)
         except TooManyElements:
             return self._start_large(bytes(frame), position, call)
