@@ -93,13 +93,18 @@ def test_slices_are_shorter_where_many_wait() -> None:
     async def scenario() -> None:
         day = Day()
         over_after: list[bool] = []
+
+        def work() -> None:
+            day.clock.advance(1)
+            over_after.append(day.turns.is_slice_over())
+
         for _ in range(400):
-            day.turns.queue(lambda: (day.clock.advance(1), over_after.append(day.turns.is_slice_over())))
+            day.turns.queue(work)
         await asyncio.sleep(0)
         assert over_after[0]
         for _ in range(100):
             await asyncio.sleep(0)
-        day.turns.queue(lambda: (day.clock.advance(1), over_after.append(day.turns.is_slice_over())))
+        day.turns.queue(work)
         await asyncio.sleep(0)
         assert not over_after[-1]
 
