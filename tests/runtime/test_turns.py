@@ -184,7 +184,7 @@ def test_thousands_that_wait_for_one_key_are_woken_in_slices() -> None:
         await asyncio.sleep(0)
         assert 0 < len(day.done) < 20
         purgatory.changed(watchers)  # once more, while it is gone through
-        while len(day.done) < 10 * MAX_ASKED_AT_ONCE:
+        while len(day.done) < 10 * MAX_ASKED_AT_ONCE:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert purgatory.size == 0
 
@@ -196,12 +196,12 @@ def test_thousands_that_expire_together_do_so_in_slices() -> None:
         day, loop = Day(), asyncio.get_running_loop()
         deadlines = Deadlines(loop, turns=day.turns)
         keys = [deadlines.add(0, day.work("expired")) for _ in range(10 * MAX_AT_ONCE)]
-        while not day.done:
+        while not day.done:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert len(day.done) < 20
         for key in keys[-100:]:
             deadlines.cancel(key)
-        while len(deadlines):
+        while len(deadlines):  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert len(day.done) == len(keys) - 100
 

@@ -32,9 +32,6 @@ class SlowEpochs:
                 await self.may_pass
         return work(*args, **kwargs)
 
-    def repeat(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
-        raise NotImplementedError
-
     def close(self) -> None: ...
 
 

@@ -15,11 +15,15 @@ class Workers(Protocol):
         """Run blocking work elsewhere; come back on the event loop with its result or error."""
         ...
 
-    def repeat(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
-        """Run it again and again in a thread of its own, whatever the event loop does, until the result is called."""
-        ...
-
     def close(self) -> None: ...
+
+
+class RepeatingWorkers(Workers, Protocol):
+    """Workers that can also do something again and again, whatever the event loop does."""
+
+    def repeat(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
+        """In a thread of its own, until the result is called."""
+        ...
 
 
 class ThreadWorkers:

@@ -29,8 +29,8 @@ from tidelog.runtime.http_server import HttpServer
 from tidelog.runtime.network import Channel, FrameReceiver, Listener
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.side_tasks import SideTasks
-from tidelog.server.cluster_backup import ClusterBackup
 from tidelog.runtime.turns import Turns
+from tidelog.server.cluster_backup import ClusterBackup
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.connection import Connection, ConnectionRegistry

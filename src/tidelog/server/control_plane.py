@@ -108,7 +108,7 @@ class ControlPlane:
 
     def knows_this_life(self, sender: Sender) -> bool:
         """The sender names the present epoch of this broker: no client is told it."""
-        return sender.broker_epoch == self._broker_epoch()
+        return sender.broker_epoch == self._registration.broker_epoch
 
     def _check(self, sender: Sender) -> None:
         known_epoch = self._replicas.controller_epoch

@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
 from tidelog.runtime.processes import Processes, ProcessWatch, SystemProcesses
-from tidelog.runtime.workers import Workers
+from tidelog.runtime.workers import RepeatingWorkers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import Node, Operation, Result, SessionExpired, StoreUnavailable, Watch
 from tidelog.store.session_keeper import SessionKeeper
@@ -51,7 +51,7 @@ class SqliteStore(BaseStore):
         self,
         disk: Disk,
         clock: Clock,
-        workers: Workers,
+        workers: RepeatingWorkers,
         processes: Processes,
         session_timeout_ms: int,
         heartbeat_interval_ms: int,
@@ -87,7 +87,7 @@ class SqliteStore(BaseStore):
         path: str,
         disk: Disk,
         clock: Clock,
-        workers: Workers,
+        workers: RepeatingWorkers,
         *,
         session_timeout_ms: int = 9000,
         heartbeat_interval_ms: int = 2000,

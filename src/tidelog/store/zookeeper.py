@@ -10,7 +10,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from tidelog.runtime.clock import Clock
-from tidelog.runtime.workers import Workers
+from tidelog.runtime.workers import RepeatingWorkers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
     Check,
@@ -56,7 +56,7 @@ NODES_PER_READ = 1000
 class ZooKeeperStore(BaseStore):
     """One session. `run` must be running for the lease, and for watches that outlive a connection."""
 
-    def __init__(self, connect: str, clock: Clock, workers: Workers, session_timeout_ms: int) -> None:
+    def __init__(self, connect: str, clock: Clock, workers: RepeatingWorkers, session_timeout_ms: int) -> None:
         super().__init__(clock.monotonic)
         hosts, self._root = parse_connect(connect)
         self._clock = clock
@@ -76,7 +76,7 @@ class ZooKeeperStore(BaseStore):
         cls,
         connect: str,
         clock: Clock,
-        workers: Workers,
+        workers: RepeatingWorkers,
         *,
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int | None = None,
