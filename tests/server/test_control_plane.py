@@ -231,6 +231,29 @@ def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
     with_broker(scenario)
 
 
+def test_whoever_knows_the_epoch_of_this_broker_is_no_client() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        request: Any = leadership()
+        request.broker_epoch = -1
+        await told.tell(request)
+        assert told.connection.trusted == 0
+        request.broker_epoch = BROKER_EPOCH
+        await told.tell(request)
+        assert told.connection.trusted == 1
+
+    with_broker(scenario)
+
+
+def test_a_follower_that_knows_its_own_epoch_is_no_client() -> None:
+    trusted: list[int] = []
+    image = SimpleNamespace(brokers={2: SimpleNamespace(epoch=70)})
+    services = SimpleNamespace(cluster=SimpleNamespace(image=image))
+    for replica_id, epoch in ((2, -1), (2, 69), (3, 70), (2, 70)):
+        connection = SimpleNamespace(trust=lambda epoch=epoch: trusted.append(epoch))
+        Call(services, connection, 16, 1, "x").trust_follower(replica_id, epoch)  # type: ignore[arg-type]
+    assert trusted == [70]
+
+
 def test_a_log_is_made_with_the_settings_of_a_topic_that_nobody_spoke_of_before() -> None:
     async def scenario(told: ToldBroker) -> None:
         await told.set_configs("orders", retention_ms="77")
