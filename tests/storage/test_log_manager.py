@@ -144,18 +144,9 @@ def test_what_kafka_wrote_into_meta_properties_stays() -> None:
         await manager_on(disk)
         assert disk.read_file("/data/meta.properties") == contents
         with pytest.raises(ForeignLogDirectory, match=r"node\.id=1"):
-            await manager_on(MemoryDiskCopy(disk), broker_id=5)
+            await manager_on(disk.copy_for_another_machine(), broker_id=5)
 
     asyncio.run(run())
-
-
-class MemoryDiskCopy(MemoryDisk):
-    """The same files in the hands of another machine: nobody holds its locks."""
-
-    def __init__(self, other: MemoryDisk) -> None:
-        super().__init__(other.clock)
-        self._files = other._files
-        self._directories = other._directories
 
 
 def test_log_dirs_of_different_clusters_are_refused() -> None:

@@ -71,6 +71,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
+    def jump(self, seconds: float) -> None:
+        """The loop had no turn for so long."""
+        self._now += seconds
+
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
@@ -108,15 +112,16 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """All that is due, then the clock moves to the next timer. `run_forever` calls this until it is stopped."""
-        due = self._due
-        if not due:
-            self._move_to_next_timer()
+        due, timers = self._due, self._timers
+        if not due or (timers and timers[0][0] <= self._now):
+            self._collect_timers()
         for _ in range(len(due)):
             handle = due.popleft()
             if not handle._cancelled:
                 handle._run()
 
-    def _move_to_next_timer(self) -> None:
+    def _collect_timers(self) -> None:
+        """Those that are due now; if nothing else is, the clock moves to the next one."""
         timers, due = self._timers, self._due
         while timers and (not due or timers[0][0] <= self._now):
             when, _, handle = heapq.heappop(timers)
@@ -140,11 +145,13 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 class VirtualClock:
     """The clock seam on a virtual-time loop."""
 
-    def __init__(self, loop: VirtualTimeLoop) -> None:
+    def __init__(self, loop: VirtualTimeLoop, offset_ms: int = 0) -> None:
         self._loop = loop
+        self.offset_ms = offset_ms
+        """How far its wall time is ahead of true time. Monotonic time is not concerned."""
 
     def now_ms(self) -> int:
-        return EPOCH_MS + int(self._loop.time() * 1000)
+        return EPOCH_MS + int(self._loop.time() * 1000) + self.offset_ms
 
     def monotonic(self) -> float:
         return self._loop.time()

@@ -4,7 +4,9 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from tidelog.runtime.randomness import Randomness
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,3 +64,40 @@ class InlineWorkers:
 
     def close(self) -> None:
         return None
+
+
+class SimulatedWorkers:
+    """Runs the work at a later moment and delivers its result later still, in an order drawn from a seed.
+
+    As with threads, work that was handed over is done even if nobody waits for its result any more.
+    """
+
+    def __init__(self, randomness: Randomness, longest_delay_s: float) -> None:
+        self._randomness = randomness
+        self.longest_delay_s = longest_delay_s
+
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[T] = loop.create_future()
+
+        def do() -> None:
+            try:
+                result = work(*args, **kwargs)
+            except Exception as error:
+                loop.call_later(self._delay_s(), _settle, outcome, outcome.set_exception, error)
+            else:
+                loop.call_later(self._delay_s(), _settle, outcome, outcome.set_result, result)
+
+        loop.call_later(self._delay_s(), do)
+        return await outcome
+
+    def _delay_s(self) -> float:
+        return self.longest_delay_s * self._randomness.below(1001) / 1000
+
+    def close(self) -> None:
+        return None
+
+
+def _settle(outcome: "asyncio.Future[T]", settle: Callable[[Any], None], value: object) -> None:
+    if not outcome.done():
+        settle(value)
