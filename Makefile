@@ -17,13 +17,15 @@ DISTURBANCES ?= 12
 MINUTES ?= 5
 SEED ?=
 ATTACK ?=
+SEEDS ?= 100
+FIRST ?= 1
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime-installed
 SPARK_READY := $(VENV)/.spark-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run demo install spark test check format bench compat kills churn soak siege docs lock clean
+.PHONY: help run demo install spark test check format bench compat kills churn soak siege simulate docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -69,6 +71,9 @@ soak: $(DEV) ## Three brokers under work of all kinds for a while (MINUTES=5): m
 
 siege: $(DEV) ## Attack three brokers with requests and connections that nobody sends; others must not notice (ATTACK=half-frames: only this)
 	@$(BIN)/python -m tests.siege.run $(if $(ATTACK),--only $(ATTACK))
+
+simulate: $(RUNTIME) ## Run simulated clusters under faults (SEEDS=100 FIRST=1 PROCESSES=2); a seed that fails is told with the command to repeat it
+	@$(BIN)/tidelog simulate --seeds $(SEEDS) --first $(FIRST) --processes $(PROCESSES)
 
 docs: $(DEV) ## Generate the reference pages again
 	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference && $(BIN)/python -m tools.spark_options_reference

@@ -8,6 +8,7 @@ import errno
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -143,7 +144,7 @@ class _NameChange(NamedTuple):
                 directory.entries[name] = node
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Fault:
     """From now on (or after some more calls) these operations fail on every path that starts with `path`."""
 
@@ -248,6 +249,15 @@ class MemoryDisk:
         fault = Fault(error_number, path, operations, calls_before)
         self.faults.append(fault)
         return fault
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """Within the block nothing fails: for a look from outside that must not change what happens."""
+        faults, self.faults = self.faults, []
+        try:
+            yield
+        finally:
+            self.faults = faults
 
     def vanish(self, path: str) -> None:
         """Somebody removed the directory, or unmounted it."""

@@ -163,7 +163,7 @@ class _Hub:
         if latency_s <= 0 and not lane.arrivals:
             self._pass(source, target, arrive)
             return
-        # Timers of one moment come in any order on some loops, so they do not say what arrives, only that the next does.
+        # On some loops timers of one moment come in any order: they do not say what arrives, only that the next does.
         lane.arrivals.append(arrive)
         loop = asyncio.get_running_loop()
         lane.last_arrival_s = max(lane.last_arrival_s, loop.time() + latency_s)

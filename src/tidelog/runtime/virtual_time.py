@@ -12,12 +12,17 @@ T = TypeVar("T")
 EPOCH_MS = 1_700_000_000_000
 """Wall time at which virtual time begins."""
 
+MOST_TURNS_AT_A_MOMENT = 100_000
 FEW_TIMERS = 200
 """Cancelled timers are swept out once there are more of them than this, and than of the others."""
 
 
 class EverythingWaits(Exception):
     """No task can go on and no timer is set: in real life this would hang."""
+
+
+class TimeStandsStill(Exception):
+    """Callbacks make callbacks without end, and no timer comes due: in real life this would burn a processor."""
 
 
 class VirtualHandle(asyncio.TimerHandle):
@@ -66,6 +71,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._due: deque[VirtualHandle] = deque()
         self._timers: list[tuple[float, int, VirtualHandle]] = []
         self._timers_made = 0
+        self._turns_at_this_moment = 0
         self._timers_cancelled = 0
 
     def time(self) -> float:
@@ -115,6 +121,9 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         due, timers = self._due, self._timers
         if not due or (timers and timers[0][0] <= self._now):
             self._collect_timers()
+        self._turns_at_this_moment += 1
+        if self._turns_at_this_moment > MOST_TURNS_AT_A_MOMENT:
+            raise TimeStandsStill
         for _ in range(len(due)):
             handle = due.popleft()
             if not handle._cancelled:
@@ -131,6 +140,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
                 continue
             if when > self._now:
                 self._now = when
+                self._turns_at_this_moment = 0
             due.append(handle)
         if not due and not self._stopping:  # type: ignore[attr-defined]
             raise EverythingWaits

@@ -83,7 +83,7 @@ class SimulatedWorkers:
         def do() -> None:
             try:
                 result = work(*args, **kwargs)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 loop.call_later(self._delay_s(), _settle, outcome, outcome.set_exception, error)
             else:
                 loop.call_later(self._delay_s(), _settle, outcome, outcome.set_result, result)

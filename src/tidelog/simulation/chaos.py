@@ -1,39 +1,33 @@
-"""One seed, one story: clients that write and read, accidents, repair, and the verdict whether all held."""
+"""One simulated run of a seed: clients that work, faults, repair, and the verdict whether all invariants held."""
 
 import asyncio
+import gc
 import hashlib
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from tidelog.client.admin import Admin
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.simulation.accidents import Accidents
-from tidelog.simulation.clients import ClientErrors, Reader, Writer, client_cluster, start
-from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.runtime.workers import SimulatedWorkers
+from tidelog.simulation.clients import start
+from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
+from tidelog.simulation.fault_schedule import FaultEvent, draw_schedule
+from tidelog.simulation.faults import FaultInjector
 from tidelog.simulation.history import History
 from tidelog.simulation.invariants import Invariants, InvariantViolated
-from tidelog.simulation.looking import content, replica
+from tidelog.simulation.latency import Latencies
+from tidelog.simulation.looking import content, replica, stored_partitions
+from tidelog.simulation.plain_work import PlainWork
 from tidelog.simulation.processes import run_simulation
-from tidelog.types import TopicPartition
+from tidelog.simulation.story import Story
+from tidelog.simulation.supervisor import Supervisor
+from tidelog.simulation.swarm import SwarmConfig, draw_config
 
 T = TypeVar("T")
 
-TOPIC = "orders"
-PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
-WRITERS = (-1, -1, 1)
-"""Their acks. What the last one writes may be lost, and is what logs differ by."""
-TROUBLED_S = 40.0
 PATIENCE_S = 180.0
 """After the repair: sessions, back-offs and timeouts of the clients end one after the other."""
 CHECK_S = 0.1
-LONGEST_PAUSES_MS = (20, 300, 2000, 2000)
-"""Accidents come alone, or one upon the other."""
-CREATE_ONE_IN = 15
-LATENCIES_S = (0.0005, 0.005, 0.02)
-STORE_LATENCIES_S = (0.0, 0.005, 0.05)
-LAG_LIMITS_MS = (1000, 3000)
-SEGMENTS_MS = (3000, 604_800_000)
 
 
 @dataclass(slots=True)
@@ -41,9 +35,12 @@ class Verdict:
     seed: int
     violations: list[str] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
+    applied: list[int] = field(default_factory=list)
+    """The numbers of the faults that struck."""
     acknowledged: int = 0
     reads: int = 0
     checks: int = 0
+    simulated_s: float = 0.0
     fingerprint: str = ""
     """Of the story and of all records: equal if two runs were equal."""
 
@@ -53,12 +50,12 @@ class Verdict:
 
     @property
     def summary(self) -> str:
-        told = f"acknowledged={self.acknowledged} reads={self.reads} checks={self.checks}"
+        told = f"faults={len(self.applied)} acknowledged={self.acknowledged} reads={self.reads} checks={self.checks}"
         return f"seed={self.seed} {told} fingerprint={self.fingerprint} {'held' if self.is_good else 'VIOLATED'}"
 
 
 async def until_violated(checking: Coroutine[Any, Any, None], living: Coroutine[Any, Any, None]) -> list[Exception]:
-    """Until the story has ended, or a check; whatever else than a violated invariant ends them is raised."""
+    """Until the run has ended, or a check; whatever else than a violated invariant ends them is raised."""
     tasks = [start(checking), start(living)]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     violations: list[Exception] = []
@@ -71,36 +68,27 @@ async def until_violated(checking: Coroutine[Any, Any, None], living: Coroutine[
 
 
 class Chaos:
-    def __init__(self, seed: int) -> None:
-        self.verdict = Verdict(seed)
-        self._seed = seed
-        self._randomness = SeededRandomness(seed)
-        self._cluster = SimulatedCluster(3, seed=seed, replica_lag_time_max_ms=self._one_of(LAG_LIMITS_MS))
-        self._cluster.network.latency_s = self._one_of(LATENCIES_S)
-        self._cluster.store_state.latency_s = self._one_of(STORE_LATENCIES_S)
+    def __init__(self, config: SwarmConfig, schedule: Sequence[FaultEvent]) -> None:
+        self.verdict = Verdict(config.seed)
+        self._config = config
+        self._schedule = schedule
+        self._cluster = _cluster_of(config)
+        self._latencies = Latencies(SeededRandomness(config.seed * 7919 + 3), config.latency_s, config.store_latency_s)
+        if "latency" in config.conditions or "slow_store" in config.faults:
+            self._cluster.network.draw_latencies(self._latencies.of_link)
+            self._cluster.store_state.draw_latency_s = self._latencies.of_store
         self._history = History()
         self._invariants = Invariants(self._cluster, self._history)
-        self._accidents = Accidents(self._cluster, self._randomness, self._tell)
-        self._writers = [
-            Writer(self._cluster, self._history, f"w{number}", seed * 100 + number, acks)
-            for number, acks in enumerate(WRITERS)
-        ]
-        self._reader = Reader(self._cluster, self._history, "reader", seed * 100 + 50)
-        self._admin = Admin(client_cluster(self._cluster, seed * 100 + 60, "admin"))
+        self._story = Story(self._cluster, self.verdict.story)
+        self._supervisor = Supervisor(self._cluster, self._story.tell)
+        self._faults = FaultInjector(self._cluster, self._supervisor, config, self._latencies, self._story.tell)
+        self._work = PlainWork(self._cluster, config, self._history)
         self._is_over = False
-        self._topics = 0
-        self._tasks: dict[asyncio.Task[None], None] = {}
-
-    def _one_of(self, choices: Sequence[T]) -> T:
-        return choices[self._randomness.below(len(choices))]
-
-    def _tell(self, line: str) -> None:
-        self.verdict.story.append(f"{self._cluster.clock.monotonic():8.3f} {line}")
 
     async def run(self) -> Verdict:
         for violation in await until_violated(self._check_on_and_on(), self._live()):
-            self._tell("an invariant is violated")
             self.verdict.violations += str(violation).splitlines()
+            self._story.tell_violation(self.verdict.violations)
         self._close()
         return self.verdict
 
@@ -108,8 +96,10 @@ class Chaos:
         verdict = self.verdict
         verdict.acknowledged = sum(map(len, self._history.acknowledged.values()))
         verdict.reads, verdict.checks = self._history.reads, self._invariants.checks
+        verdict.applied = self._faults.applied
+        verdict.simulated_s = self._cluster.clock.monotonic()
         digest = hashlib.sha256("\n".join(verdict.story).encode())
-        for topic_partition in PARTITIONS:
+        for topic_partition, _ in stored_partitions(self._cluster.store_state):
             for broker_id in self._cluster.machines:
                 found = replica(self._cluster, broker_id, topic_partition)
                 if found is not None:
@@ -123,85 +113,89 @@ class Chaos:
 
     def _check(self) -> None:
         self._invariants.check()
-        failures = [line for writer in self._writers for line in writer.failures] + self._accidents.failures
+        failures = [*self._work.violations(), *self._supervisor.failures]
         if failures:
             raise InvariantViolated("\n".join(failures))
 
-    # -- the story
-
     async def _live(self) -> None:
-        self._tell(f"network {self._cluster.network.latency_s} s, store {self._cluster.store_state.latency_s} s")
-        await self._cluster.start_all()
-        await self._admin.create_topic(
-            TOPIC,
-            partitions=len(PARTITIONS),
-            replication_factor=3,
-            settings={"min.insync.replicas": "2", "segment.ms": str(self._one_of(SEGMENTS_MS))},
-        )
-        writing = [start(writer.run(PARTITIONS, lambda: self._is_over)) for writer in self._writers]
-        reading = start(self._reader.run(PARTITIONS))
+        self._story.tell(self._config.told)
+        await self._supervisor.start_all()
+        await self._work.prepare()
+        self._work.begin(lambda: self._is_over)
         await self._suffer()
-        self._accidents.repair_all()
+        self._faults.repair_all()
         self._is_over = True
-        await self._settle(writing)
+        await self._settle()
         self._invariants.check_settled()
-        reading.cancel()
+        self._work.end()
 
     async def _suffer(self) -> None:
-        now = self._cluster.clock.monotonic
-        end = now() + TROUBLED_S
-        while now() < end:
-            await asyncio.sleep(self._randomness.below(self._one_of(LONGEST_PAUSES_MS)) / 1000)
-            if self._randomness.below(CREATE_ONE_IN) == 0:
-                self._tasks[start(self._create_topic(is_to_go=self._randomness.below(2) == 0))] = None
-            await self._accidents.next()
+        begin = self._cluster.clock.monotonic()
+        for event in self._schedule:
+            await asyncio.sleep(begin + event.at_s - self._cluster.clock.monotonic())
+            self._faults.apply(event)
+        await asyncio.sleep(begin + self._config.troubled_s - self._cluster.clock.monotonic())
 
-    async def _create_topic(self, *, is_to_go: bool) -> None:
-        self._topics += 1
-        name = f"extra-{self._topics}"
-        self._tell(f"create topic {name}")
-        try:
-            await self._admin.create_topic(
-                name, partitions=1, replication_factor=3, settings={"min.insync.replicas": "2"}
-            )
-            if is_to_go:
-                self._tell(f"delete topic {name}")
-                await self._admin.delete_topic(name)
-                self._tell(f"topic {name} is deleted")
-        except ClientErrors as error:
-            self._tell(f"topic {name} could not be created or deleted in time: {error}")
-
-    async def _settle(self, writing: list["asyncio.Task[None]"]) -> None:
+    async def _settle(self) -> None:
         now = self._cluster.clock.monotonic
         deadline = now() + PATIENCE_S
-        while not self._is_settled(writing):
+        while not self._is_settled():
             if now() > deadline:
-                self._report_unsettled(writing)
+                self._report_unsettled()
             await asyncio.sleep(CHECK_S)
-            self._accidents.repair_late()
-        self._tell("settled")
+            self._supervisor.bring_all_up()
+        self._story.tell("settled")
 
-    def _is_settled(self, writing: list["asyncio.Task[None]"]) -> bool:
-        return (
-            self._accidents.is_all_well
-            and all(task.done() for task in writing)
-            and self._invariants.is_settled()
-            and self._has_read_all()
+    def _is_settled(self) -> bool:
+        return self._supervisor.is_all_well and not any(self._work.unsettled()) and self._invariants.is_settled()
+
+    def _report_unsettled(self) -> None:
+        self._invariants.check_settled()
+        raise InvariantViolated(
+            "\n".join([*self._work.unsettled()] or [f"I7 brokers do not recover: {self._supervisor.states}"])
         )
 
-    def _has_read_all(self) -> bool:
-        return all(self._reader.positions.get(each, 0) >= self._history.ends[each] for each in PARTITIONS)
 
-    def _report_unsettled(self, writing: list["asyncio.Task[None]"]) -> None:
-        self._invariants.check_settled()
-        waiting = [f"I7 a writer still waits: {task}" for task in writing if not task.done()]
-        if not self._has_read_all():
-            waiting.append(f"I7 the reader stands at {self._reader.positions} of {dict(self._history.ends)}")
-        raise InvariantViolated("\n".join(waiting or [f"I7 troubles last: {self._accidents.troubles}"]))
+def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
+    cluster = SimulatedCluster(
+        config.brokers,
+        seed=config.seed,
+        replica_lag_time_max_ms=config.lag_limit_ms,
+        log_dirs=LOG_DIRECTORIES[: config.log_directories],
+    )
+    cluster.network.latency_s = config.latency_s
+    cluster.store_state.latency_s = config.store_latency_s
+    for machine, offset_ms in zip(cluster.machines.values(), config.clock_offsets_ms, strict=True):
+        machine.clock.offset_ms = offset_ms
+        if config.longest_worker_delay_s:
+            randomness = SeededRandomness(config.seed * 7919 + 100 + machine.broker_id)
+            machine.workers = SimulatedWorkers(randomness, config.longest_worker_delay_s)
+    return cluster
 
 
 def run_seed(seed: int) -> Verdict:
-    async def main() -> Verdict:
-        return await Chaos(seed).run()
+    config = draw_config(seed)
+    return run_config(config, draw_schedule(config))
 
-    return run_simulation(main())
+
+def run_config(config: SwarmConfig, schedule: Sequence[FaultEvent]) -> Verdict:
+    async def main() -> Verdict:
+        return await Chaos(config, schedule).run()
+
+    was_collecting = gc.isenabled()
+    gc.disable()  # a run is short, and what it leaves is collected at once in the end
+    try:
+        return run_simulation(main())
+    finally:
+        if was_collecting:
+            gc.enable()
+
+
+def run_events(seed: int, only: Collection[int] | None = None, duration_s: float | None = None) -> Verdict:
+    """A seed, perhaps with only some of its faults, or for a shorter time."""
+    config = draw_config(seed)
+    schedule = [event for event in draw_schedule(config) if only is None or event.number in only]
+    if duration_s is not None:
+        schedule = [event for event in schedule if event.at_s < duration_s]
+        config = replace(config, troubled_s=duration_s)
+    return run_config(config, schedule)

@@ -42,9 +42,7 @@ def draw_schedule(config: SwarmConfig) -> list[FaultEvent]:
     return events
 
 
-def _draw_event(
-    randomness: SeededRandomness, number: int, at_ms: int, kinds: list[str], brokers: int
-) -> FaultEvent:
+def _draw_event(randomness: SeededRandomness, number: int, at_ms: int, kinds: list[str], brokers: int) -> FaultEvent:
     kind = kinds[randomness.below(len(kinds))]
     duration_ms = DURATIONS_MS[randomness.below(len(DURATIONS_MS))]
     return FaultEvent(

@@ -1,0 +1,16 @@
+"""`tidelog simulate`: clusters on virtual time, faults drawn from a seed, and invariants that must hold."""
+
+import argparse
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    from tidelog.simulation.command import DESCRIPTION, add_options, run
+
+    parser = commands.add_parser(
+        "simulate",
+        help="run simulated clusters under faults and check that nothing is lost",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser)
+    parser.set_defaults(run=run)

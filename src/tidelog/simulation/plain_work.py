@@ -1,0 +1,64 @@
+"""Writers and a reader of one topic: the work of a simulated run."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from tidelog.client.admin import Admin
+from tidelog.simulation.clients import Reader, Writer, client_cluster, start
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.history import History
+from tidelog.simulation.swarm import SwarmConfig
+from tidelog.types import TopicPartition
+
+TOPIC = "orders"
+PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
+WRITERS = (-1, -1, 1)
+"""Their acks. What the last one writes may be lost, and is what logs differ by."""
+
+
+class PlainWork:
+    def __init__(self, cluster: SimulatedCluster, config: SwarmConfig, history: History) -> None:
+        seed = config.seed
+        self._config = config
+        self._history = history
+        self._writers = [
+            Writer(cluster, history, f"w{number}", seed * 100 + number, acks, longest_pause_ms=config.write_pause_ms)
+            for number, acks in enumerate(WRITERS)
+        ]
+        self._reader = Reader(cluster, history, "reader", seed * 100 + 50)
+        self._admin = Admin(client_cluster(cluster, seed * 100 + 60, "admin"))
+        self._writing: list[asyncio.Task[None]] = []
+        self._reading: asyncio.Task[None] | None = None
+
+    async def prepare(self) -> None:
+        settings = {"min.insync.replicas": str(self._config.min_in_sync_replicas)}
+        settings["segment.ms"] = str(self._config.segment_ms)
+        if self._config.flush_messages is not None:
+            settings["flush.messages"] = str(self._config.flush_messages)
+        await self._admin.create_topic(
+            TOPIC,
+            partitions=len(PARTITIONS),
+            replication_factor=self._config.replication_factor,
+            settings=settings,
+        )
+
+    def begin(self, is_over: Callable[[], bool]) -> None:
+        """Work in the background until it is over, and then wait until all is acknowledged."""
+        self._writing = [start(writer.run(PARTITIONS, is_over)) for writer in self._writers]
+        self._reading = start(self._reader.run(PARTITIONS))
+
+    def end(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def violations(self) -> Iterator[str]:
+        for writer in self._writers:
+            yield from writer.failures
+
+    def unsettled(self) -> Iterator[str]:
+        """What is still to come once nothing is broken any more."""
+        for task in self._writing:
+            if not task.done():
+                yield f"I7 a writer still waits: {task}"
+        if any(self._reader.positions.get(each, 0) < self._history.ends[each] for each in PARTITIONS):
+            yield f"I7 the reader stands at {self._reader.positions} of {dict(self._history.ends)}"
