@@ -113,7 +113,7 @@ class Chaos:
 
     def _check(self) -> None:
         self._invariants.check()
-        failures = [*self._work.violations(), *self._supervisor.failures]
+        failures = self._work.violations() + self._supervisor.failures
         if failures:
             raise InvariantViolated("\n".join(failures))
 
@@ -121,13 +121,15 @@ class Chaos:
         self._story.tell(self._config.told)
         await self._supervisor.start_all()
         await self._work.prepare()
-        self._work.begin(lambda: self._is_over)
+        working = start(self._work.run(lambda: self._is_over))
         await self._suffer()
         self._faults.repair_all()
         self._is_over = True
+        settling = start(self._work.settle())
         await self._settle()
         self._invariants.check_settled()
-        self._work.end()
+        self._check()
+        await asyncio.wait([working, settling])
 
     async def _suffer(self) -> None:
         begin = self._cluster.clock.monotonic()
@@ -147,12 +149,12 @@ class Chaos:
         self._story.tell("settled")
 
     def _is_settled(self) -> bool:
-        return self._supervisor.is_all_well and not any(self._work.unsettled()) and self._invariants.is_settled()
+        return self._supervisor.is_all_well and self._work.is_settled() and self._invariants.is_settled()
 
     def _report_unsettled(self) -> None:
         self._invariants.check_settled()
         raise InvariantViolated(
-            "\n".join([*self._work.unsettled()] or [f"I7 brokers do not recover: {self._supervisor.states}"])
+            "\n".join(self._work.unsettled() or [f"I7 brokers do not recover: {self._supervisor.states}"])
         )
 
 
@@ -173,8 +175,11 @@ def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
     return cluster
 
 
-def run_seed(seed: int) -> Verdict:
+def run_seed(seed: int, work: frozenset[str] | None = None) -> Verdict:
+    """With the kinds of work that the seed draws, or with these."""
     config = draw_config(seed)
+    if work is not None:
+        config = replace(config, work=work)
     return run_config(config, draw_schedule(config))
 
 

@@ -14,6 +14,7 @@ TOPIC = "orders"
 PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
 WRITERS = (-1, -1, 1)
 """Their acks. What the last one writes may be lost, and is what logs differ by."""
+LOOK_S = 0.1
 
 
 class PlainWork:
@@ -29,6 +30,7 @@ class PlainWork:
         self._admin = Admin(client_cluster(cluster, seed * 100 + 60, "admin"))
         self._writing: list[asyncio.Task[None]] = []
         self._reading: asyncio.Task[None] | None = None
+        self._is_settled = False
 
     async def prepare(self) -> None:
         settings = {"min.insync.replicas": str(self._config.min_in_sync_replicas)}
@@ -42,21 +44,32 @@ class PlainWork:
             settings=settings,
         )
 
-    def begin(self, is_over: Callable[[], bool]) -> None:
-        """Work in the background until it is over, and then wait until all is acknowledged."""
-        self._writing = [start(writer.run(PARTITIONS, is_over)) for writer in self._writers]
+    async def run(self, until: Callable[[], bool]) -> None:
+        """Write and read until it is over, and then until all is acknowledged."""
+        self._writing = [start(writer.run(PARTITIONS, until)) for writer in self._writers]
         self._reading = start(self._reader.run(PARTITIONS))
+        await asyncio.wait(self._writing)
 
-    def end(self) -> None:
+    async def settle(self) -> None:
+        """Until all that was acknowledged is read. Waits as long as it takes: the caller has the patience."""
+        while any(self._waiting()):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
         if self._reading is not None:
             self._reading.cancel()
+        self._is_settled = True
 
-    def violations(self) -> Iterator[str]:
-        for writer in self._writers:
-            yield from writer.failures
+    def is_settled(self) -> bool:
+        return self._is_settled
 
-    def unsettled(self) -> Iterator[str]:
-        """What is still to come once nothing is broken any more."""
+    def violations(self) -> list[str]:
+        return [line for writer in self._writers for line in writer.failures]
+
+    def unsettled(self) -> list[str]:
+        return [] if self._is_settled else [*self._waiting()]
+
+    def _waiting(self) -> Iterator[str]:
+        if not self._writing:
+            yield "I7 writers have not begun"
         for task in self._writing:
             if not task.done():
                 yield f"I7 a writer still waits: {task}"

@@ -34,9 +34,12 @@ WORK = (
     "retention",
     "delete_records",
     "elections",
+    "unclean_elections",
     "rewinding_reads",
     "giving_up",
+    "one_shot_writes",
     "transactions",
+    "copying",
     "classic_groups",
     "consumer_groups",
 )
@@ -108,18 +111,19 @@ class SwarmConfig:
 
 
 def draw_config(seed: int, *, withstood_only: bool = True) -> SwarmConfig:
-    draw = _Draw(SeededRandomness(seed))
+    # Each aspect has its own source of chance, so that a new kind of work does not change the faults of a seed.
+    draw, of_faults, of_work = (_Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 13))
     brokers = draw.one_of(BROKERS)
-    conditions = draw.some_of(CONDITIONS, 2)
+    conditions = of_faults.some_of(CONDITIONS, 2)
     skew_ms = LARGEST_SKEW_MS if "clock_skew" in conditions else 0
     return SwarmConfig(
         seed=seed,
         brokers=brokers,
         log_directories=draw.one_of((1, 1, 2)),
         troubled_s=float(draw.between(*TROUBLED_S)),
-        faults=_draw_faults(draw) - (NOT_YET_WITHSTOOD if withstood_only else frozenset()),
+        faults=_draw_faults(of_faults) - (NOT_YET_WITHSTOOD if withstood_only else frozenset()),
         conditions=conditions,
-        work=draw.some_of(WORK, 3),
+        work=of_work.some_of(WORK, 4),
         latency_s=draw.one_of(LATENCIES_S),
         store_latency_s=draw.one_of(STORE_LATENCIES_S),
         longest_worker_delay_s=draw.one_of(WORKER_DELAYS_S) if "interleaved_workers" in conditions else 0.0,
