@@ -39,7 +39,7 @@ class VirtualHandle(asyncio.TimerHandle):
         context: Context,
     ) -> None:
         self._when = when
-        self._callback = callback  # type: ignore[assignment]
+        self._callback = callback
         self._args = arguments
         self._loop = loop
         self._context = context
@@ -54,7 +54,7 @@ class VirtualHandle(asyncio.TimerHandle):
             self._callback = None  # type: ignore[assignment]
             self._args = ()
             if self._scheduled:
-                self._loop.timer_cancelled()  # type: ignore[attr-defined]
+                self._loop.timer_cancelled()
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):

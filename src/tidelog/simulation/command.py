@@ -86,10 +86,8 @@ def _run_many(options: argparse.Namespace) -> int:
         if outcome.violations:
             findings.append(outcome)
             _print(_told(outcome))
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{progress.line}")
-    if sys.stderr.isatty():
-        sys.stderr.write("\n")
+        progress.show()
+    progress.end()
     _print([progress.line, *_summary(findings)])
     return EXIT_VIOLATED if findings else EXIT_HELD
 

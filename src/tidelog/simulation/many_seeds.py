@@ -1,9 +1,11 @@
 """Many simulated runs: seeds spread over processes, and how fast they go."""
 
 import logging
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
 from multiprocessing import get_context
 from typing import NamedTuple
 
@@ -11,6 +13,7 @@ from tidelog.simulation import chaos, exactly_once
 
 AHEAD = 4
 """Seeds that are handed to each process before it has finished the one it runs."""
+SHOW_EVERY_S = 30.0
 
 
 class Finding(NamedTuple):
@@ -26,7 +29,7 @@ class Finding(NamedTuple):
 class Progress:
     def __init__(self, seeds: int) -> None:
         self._seeds = seeds
-        self._began = time.monotonic()
+        self._began = self._shown = time.monotonic()
         self._done = self._violated = self._faults = 0
         self._simulated_s = self._processor_s = 0.0
 
@@ -36,6 +39,19 @@ class Progress:
         self._faults += finding.faults
         self._simulated_s += finding.simulated_s
         self._processor_s += finding.processor_s
+
+    def show(self) -> None:
+        """On a terminal the line is renewed after every seed; elsewhere it is added to the others now and then."""
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{self.line}")
+        elif time.monotonic() - self._shown >= SHOW_EVERY_S:
+            self._shown = time.monotonic()
+            sys.stderr.write(f"{self.line}\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\n")
 
     @property
     def line(self) -> str:
@@ -57,7 +73,7 @@ def run_many(seeds: Sequence[int], processes: int, *, exactly_once: bool = False
         rest = iter(seeds)
         pending: set[Future[Finding]] = set()
         while True:
-            while len(pending) < processes * AHEAD and (seed := next(rest, None)) is not None:
+            for seed in islice(rest, processes * AHEAD - len(pending)):
                 pending.add(pool.submit(run_one, seed, exactly_once))
             if not pending:
                 return
