@@ -2,10 +2,10 @@
 
 import argparse
 
+from tidelog.simulation.options import DESCRIPTION, add_options
+
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    from tidelog.simulation.command import DESCRIPTION, add_options, run
-
     parser = commands.add_parser(
         "simulate",
         help="run simulated clusters under faults and check that nothing is lost",
@@ -14,3 +14,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     add_options(parser)
     parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from tidelog.simulation import command
+
+    return command.run(options)

@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from tidelog.simulation.command import DESCRIPTION, add_options, run
+from tidelog.simulation.command import run
+from tidelog.simulation.options import DESCRIPTION, add_options
 
 
 def main(arguments: list[str] | None = None) -> int:
