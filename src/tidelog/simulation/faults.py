@@ -22,7 +22,7 @@ from tidelog.simulation.looking import stored_partitions
 from tidelog.simulation.lost_disks import LostDisks
 from tidelog.simulation.processes import Process, ProcessState
 from tidelog.simulation.supervisor import BrokerState, Supervisor
-from tidelog.simulation.swarm import SwarmConfig
+from tidelog.simulation.swarm import LARGEST_SKEW_MS, SwarmConfig
 from tidelog.store.memory import StepFaultKind
 from tidelog.types import NO_BROKER, BrokerId
 
@@ -357,7 +357,8 @@ class FaultInjector:
         broker_id = self._who(event)
         jump_ms = (event.detail * 2 - 10_000) * LARGEST_JUMP_MS // 10_000
         self._happened(event, f"the clock of broker {broker_id} jumps by {jump_ms} ms")
-        self._cluster.machines[broker_id].clock.offset_ms += jump_ms
+        clock = self._cluster.machines[broker_id].clock
+        clock.offset_ms = max(-LARGEST_SKEW_MS, min(clock.offset_ms + jump_ms, LARGEST_SKEW_MS))
 
 
 def _noticed_after_s(event: FaultEvent) -> float:

@@ -13,6 +13,7 @@ from tidelog.replication.partition import Partition
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.storage.log import Log
+from tidelog.storage.thrifty_disk import ThriftyDisk
 from tidelog.store.memory import MemoryStoreState
 from tidelog.types import BrokerId, TopicPartition
 
@@ -101,6 +102,7 @@ def is_offline(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: 
 def content(log: Log, start_offset: int, end_offset: int) -> bytes:
     """The bytes of all batches that have records in this range."""
     disk = log.directory.context.disk
+    disk = disk.disk if isinstance(disk, ThriftyDisk) else disk
     if isinstance(disk, MemoryDisk) and disk.faults:
         with disk.observed():
             return _content(log, start_offset, end_offset)

@@ -10,6 +10,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from tidelog.simulation import chaos, exactly_once
+from tidelog.simulation.chaos import Verdict
 
 AHEAD = 4
 """Seeds that are handed to each process before it has finished the one it runs."""
@@ -84,7 +85,10 @@ def run_many(seeds: Sequence[int], processes: int, *, exactly_once: bool = False
 
 def run_one(seed: int, is_exactly_once: bool) -> Finding:
     began = time.process_time()
-    verdict = exactly_once.run_seed(seed) if is_exactly_once else chaos.run_seed(seed)
+    try:
+        verdict = exactly_once.run_seed(seed) if is_exactly_once else chaos.run_seed(seed)
+    except Exception as error:  # noqa: BLE001 - the other seeds are to be run whatever this one does
+        verdict = Verdict(seed, [f"the run failed: {error!r}"])
     return Finding(seed, verdict.violations, len(verdict.applied), verdict.simulated_s, time.process_time() - began)
 
 

@@ -20,7 +20,7 @@ DISK_FAULTS = ("power_cut", "lost_disk", "disk_error", "disk_full", "no_descript
 CLOCK_FAULTS = ("clock_jump",)
 FAULTS = PROCESS_FAULTS + LINK_FAULTS + STORE_FAULTS + DISK_FAULTS + CLOCK_FAULTS
 
-NOT_YET_WITHSTOOD = frozenset({"no_descriptors", "end_session", "store_step"})
+NOT_YET_WITHSTOOD: frozenset[str] = frozenset()
 """Faults that find known mistakes. They are drawn, and then left out; empty once the mistakes are mended."""
 
 CONDITIONS = ("latency", "interleaved_workers", "clock_skew", "torn_writes", "lost_names", "flipped_bits")
@@ -57,7 +57,8 @@ LONGEST_PAUSES_MS = (50, 300, 2000, 4000, 4000)
 """Faults come one upon the other, or with time to recover between them."""
 WRITE_PAUSES_MS = (200, 500, 1000)
 WORKER_DELAYS_S = (0.001, 0.02, 0.3)
-LARGEST_SKEW_MS = 3_600_000
+LARGEST_SKEW_MS = 1_500_000
+"""Between two brokers at most 50 minutes: records may be an hour ahead (`message.timestamp.after.max.ms`)."""
 FLUSH_INTERVALS = (None, None, 1, 10)
 """`flush.messages` of the topics: none, after every record, after ten."""
 
