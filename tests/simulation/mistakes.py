@@ -11,6 +11,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 from tests.simulation.broken_offices import registration_epochs_ignored, unfenced_controller_writes
+from tests.simulation.broken_retries import (
+    followers_given_up_without_descriptors,
+    refused_roles_forgotten,
+    starting_without_logs_that_cannot_be_opened,
+)
 from tests.simulation.broken_rules import (
     high_watermark_before_the_cut,
     high_watermark_over_the_plain_isr,
@@ -32,9 +37,15 @@ MISTAKES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     "high-watermark-before-cut": high_watermark_before_the_cut,
     "registration-epochs-ignored": registration_epochs_ignored,
     "unfenced-controller-writes": unfenced_controller_writes,
+    "refused-roles-forgotten": refused_roles_forgotten,
+    "followers-given-up-without-descriptors": followers_given_up_without_descriptors,
+    "starting-without-logs": starting_without_logs_that_cannot_be_opened,
 }
 
-FOUND_BY: Mapping[str, int] = {}
+FOUND_BY: Mapping[str, int] = {
+    "truncate-to-high-watermark": 7,
+    "join-before-epoch-start": 6,
+}
 
 
 def run_with(mistake: str, seed: int) -> Verdict:
