@@ -22,11 +22,13 @@ class Shrunk:
         return f"tidelog simulate --seed {self.verdict.seed} --only {only or 0} --duration {self.duration_s:g}"
 
 
-def shrink(verdict: Verdict, duration_s: float | None, tell: Callable[[str], None]) -> Shrunk:
+def shrink(
+    verdict: Verdict, duration_s: float | None, tell: Callable[[str], None], most_runs: int = MOST_RUNS
+) -> Shrunk:
     """Whole kinds of faults first, then ever smaller parts of the rest, then the time after the last fault."""
     config = draw_config(verdict.seed)
     found = Shrunk(verdict, tuple(verdict.applied), config.troubled_s if duration_s is None else duration_s)
-    shrinking = _Shrinking(found, tell)
+    shrinking = _Shrinking(found, tell, most_runs)
     kinds = {event.number: event.kind for event in draw_schedule(config)}
     for kind in sorted(set(kinds.values())):
         shrinking.try_without([number for number in found.kept if kinds[number] == kind])
@@ -43,7 +45,8 @@ def shrink(verdict: Verdict, duration_s: float | None, tell: Callable[[str], Non
 
 
 class _Shrinking:
-    def __init__(self, found: Shrunk, tell: Callable[[str], None]) -> None:
+    def __init__(self, found: Shrunk, tell: Callable[[str], None], most_runs: int) -> None:
+        self._most_runs = most_runs
         self._found = found
         self._tell = tell
         self._runs = 0
@@ -58,7 +61,7 @@ class _Shrinking:
             self._try(self._found.kept, duration_s)
 
     def _try(self, kept: tuple[int, ...], duration_s: float) -> None:
-        if self._runs == MOST_RUNS:
+        if self._runs == self._most_runs:
             return
         self._runs += 1
         verdict = run_events(self._found.verdict.seed, frozenset(kept), duration_s)

@@ -55,7 +55,7 @@ LAG_LIMITS_MS = (1000, 3000)
 SEGMENTS_MS = (3000, 604_800_000)
 LONGEST_PAUSES_MS = (50, 300, 2000, 4000, 4000)
 """Faults come one upon the other, or with time to recover between them."""
-WRITE_PAUSES_MS = (200, 500, 1000)
+WRITE_PAUSES_MS = (300, 1000, 2000)
 WORKER_DELAYS_S = (0.001, 0.02, 0.3)
 LARGEST_SKEW_MS = 1_500_000
 """Between two brokers at most 50 minutes: records may be an hour ahead (`message.timestamp.after.max.ms`)."""
