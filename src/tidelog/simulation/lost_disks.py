@@ -73,4 +73,4 @@ class LostDisks:
 
 def _is_of_incarnation(stored: Stored, broker_id: BrokerId, epoch: int) -> bool:
     """Whether the state was written in the knowledge of this registration."""
-    return stored.state.in_sync_epochs.get(broker_id, epoch) == epoch and stored.modified_id > epoch
+    return stored.state.recorded_epoch(broker_id) in (None, epoch) and stored.modified_id > epoch

@@ -5,7 +5,7 @@ rare is found where a few kinds of faults meet without the others (Groce et al.,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tidelog.runtime.memory_disk import CrashDamage
@@ -88,7 +88,7 @@ class SwarmConfig:
     flush_messages: int | None
     replication_factor: int = REPLICATION_FACTOR
     min_in_sync_replicas: int = MIN_IN_SYNC_REPLICAS
-    guards_lost_disks: bool = field(default=True)
+    guards_lost_disks: bool = False
     """Whether a disk is lost only where another in-sync replica lives, and nothing else happens until it is noticed."""
 
     @property
