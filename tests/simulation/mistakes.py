@@ -43,8 +43,9 @@ MISTAKES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
 }
 
 FOUND_BY: Mapping[str, int] = {
-    "truncate-to-high-watermark": 7,
-    "join-before-epoch-start": 6,
+    "truncate-to-high-watermark": 4,
+    "join-before-epoch-start": 16,
+    "registration-epochs-ignored": 1,
 }
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.simulation.mistakes import FOUND_BY, MISTAKES, run_with
+from tests.simulation.mistakes import FOUND_BY, run_with
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", FOUND_BY)
 def test_a_known_mistake_is_found(mistake: str) -> None:
     assert not run_with(mistake, FOUND_BY[mistake]).is_good
