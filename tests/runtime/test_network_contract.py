@@ -501,3 +501,48 @@ def test_a_client_that_sent_much_does_not_keep_others_waiting() -> None:
         listener.close()
 
     run(scenario())
+
+
+def test_no_two_connections_receive_into_one_buffer() -> None:
+    """A buffer that was kept for the rest of a frame is let go of when it is given back."""
+
+    async def scenario() -> None:
+        network = SocketNetwork(MAX_FRAME_BYTES)
+        writers: list[asyncio.StreamWriter] = []
+        server = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        recorders: list[Recorder] = []
+
+        def attach(channel: Channel) -> FrameReceiver:
+            recorders.append(Recorder(channel))
+            return recorders[-1]
+
+        channels = [await network.connect("127.0.0.1", port, attach) for _ in range(2)]
+        while len(writers) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+        async def send_half(number: int, content: bytes) -> None:
+            writers[number].write((2 * len(content)).to_bytes(4, "big") + content)
+            async with asyncio.timeout(5):
+                while channels[number]._filled - channels[number]._start < len(content):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+
+        half = 100_000
+        await send_half(0, b"a" * half)
+        writers[0].write(b"a" * half)
+        await recorders[0].until(lambda recorder: len(recorder.frames) == 1)
+        await send_half(0, b"b" * half)
+        await send_half(1, b"c" * half)
+        writers[0].write(b"b" * half)
+        writers[1].write(b"c" * half)
+        await recorders[0].until(lambda recorder: len(recorder.frames) == 2)
+        await recorders[1].until(lambda recorder: len(recorder.frames) == 1)
+        assert recorders[0].frames == [b"a" * 2 * half, b"b" * 2 * half]
+        assert recorders[1].frames == [b"c" * 2 * half]
+        for channel in channels:
+            channel.close("done")
+        for writer in writers:
+            writer.close()
+        server.close()
+
+    run(scenario())

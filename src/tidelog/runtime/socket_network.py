@@ -245,12 +245,11 @@ class SocketChannel:
         """What was not handed over stays: a short rest aside, a long one in its buffer while there is memory."""
         pending = self._filled - self._start
         if self.is_closed or pending < KEEP_BUFFER_ABOVE_BYTES:
-            if not pending and not self.held_bytes:
-                self._buffers.give_back(buffer)  # the usual case
-                return
             self._aside = bytes(memoryview(buffer)[self._start : self._filled]) if pending else b""
             self._buffer = None
             self._buffers.give_back(buffer)
+            if not pending and not self.held_bytes:
+                return  # the usual case
         else:
             self._buffer = buffer if self._buffers.is_lavish else self._shrunk(buffer)
         self._note_held()
