@@ -546,3 +546,19 @@ def test_no_two_connections_receive_into_one_buffer() -> None:
         server.close()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("sent", [100, 17_000])
+def test_whoever_leaves_in_the_middle_of_a_frame_holds_nothing_any_more(sent: int) -> None:
+    async def scenario() -> None:
+        network = SocketNetwork(MAX_FRAME_BYTES)
+        pair = Pair()
+        await pair.connect(network)
+        server, writer = await _half_sent(pair, network, MAX_FRAME_BYTES, sent)
+        writer.close()
+        await server.until(lambda server: server.closed_because is not None)
+        await asyncio.sleep(0)
+        assert network.held_bytes == 0
+        pair.close()
+
+    run(scenario())

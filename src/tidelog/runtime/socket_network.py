@@ -243,8 +243,8 @@ class SocketChannel:
 
     def _keep_rest(self, buffer: bytearray) -> None:
         """What was not handed over stays: a short rest aside, a long one in its buffer while there is memory."""
-        pending = self._filled - self._start
-        if self.is_closed or pending < KEEP_BUFFER_ABOVE_BYTES:
+        pending = 0 if self.is_closed else self._filled - self._start
+        if pending < KEEP_BUFFER_ABOVE_BYTES:
             self._aside = bytes(memoryview(buffer)[self._start : self._filled]) if pending else b""
             self._buffer = None
             self._buffers.give_back(buffer)
