@@ -302,20 +302,20 @@ def _many_described_topics(attacker: Attacker) -> None:
     attacker.ask_repeatedly(DescribeTopicPartitionsRequest(topics=wanted), 0)
 
 
-@attack("many-partitions-fetched", "Fetch of 16,000 partitions, most of which do not exist")
+@attack("many-partitions-fetched", "Fetch of 8,000 partitions, most of which do not exist")
 def _many_partitions_fetched(attacker: Attacker) -> None:
     wanted = [
         FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1, current_leader_epoch=-1)
-        for index in range(attacker.scaled(MOST_ELEMENTS))
+        for index in range(attacker.scaled(8_000))
     ]
     topics = [FetchTopic(topic=attacker.target.topic, partitions=wanted)]
     attacker.ask_repeatedly(FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1, topics=topics), 12)
 
 
-@attack("many-partitions-written", "Produce of 16,000 partitions, most of which do not exist")
+@attack("many-partitions-written", "Produce of 4,000 partitions, most of which do not exist")
 def _many_partitions_written(attacker: Attacker) -> None:
     batch = memoryview(build_batch([Record(0, 1, None, b"")]))
-    data = [PartitionProduceData(index=10 + index, records=batch) for index in range(attacker.scaled(MOST_ELEMENTS))]
+    data = [PartitionProduceData(index=10 + index, records=batch) for index in range(attacker.scaled(4_000))]
     topics = [TopicProduceData(name=attacker.target.topic, partition_data=data)]
     attacker.ask_repeatedly(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 9)
 

@@ -121,16 +121,21 @@ class ReceiveBuffers:
         if self._starving:
             if not self.is_exhausted:
                 self._feed(min(self._starving, key=lambda holder: holder.missing_bytes))
-            elif (oldest := next(iter(self._holders))) in self._starving:
+            elif (oldest := next(iter(self._holders))) in self._starving and self._may_go_on(oldest):
                 self._feed(oldest)
 
     def starve_if_exhausted(self, holder: Holder) -> None:
-        """For a holder that would receive more. The oldest goes on: one frame may be larger than the limit."""
-        if self.is_exhausted and holder in self._holders and holder is not next(iter(self._holders)):
+        """For a holder that would receive more."""
+        if self.is_exhausted and holder in self._holders and not self._may_go_on(holder):
             self._starving[holder] = None
             holder.starve()
             if self._check is None:
                 self._check = asyncio.get_running_loop().call_later(CHECK_S, self._relieve)
+
+    def _may_go_on(self, holder: Holder) -> bool:
+        """The oldest, if it is alone, since one frame may be as large as the limit, or does not lack much."""
+        is_oldest = holder is next(iter(self._holders))
+        return is_oldest and (len(self._holders) == 1 or holder.missing_bytes <= BUFFER_BYTES)
 
     def _feed(self, holder: Holder) -> None:
         self._has_fed = True

@@ -28,8 +28,16 @@ MAX_CLIENT_ELEMENTS = 2**14
 MAX_TRUSTED_ELEMENTS = 2**22
 """A controller may tell a broker of all partitions at once."""
 
-MAX_ELEMENTS = {1: 2**16, 4: MAX_TRUSTED_ELEMENTS, 5: MAX_TRUSTED_ELEMENTS, 6: MAX_TRUSTED_ELEMENTS, 27: 2**16}
-"""By API, where brokers ask too, and may not be known as such yet: Fetch, what controllers say, WriteTxnMarkers."""
+MAX_ELEMENTS = {
+    0: MAX_ELEMENTS_ON_LOOP,
+    1: 2**16,
+    4: MAX_TRUSTED_ELEMENTS,
+    5: MAX_TRUSTED_ELEMENTS,
+    6: MAX_TRUSTED_ELEMENTS,
+    27: 2**16,
+}
+"""By API. Brokers ask too, and may not be known as such yet: Fetch, what controllers say, WriteTxnMarkers. Produce
+changes state, in one step."""
 
 
 class UnsupportedRequest(Exception):

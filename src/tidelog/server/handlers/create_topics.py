@@ -74,7 +74,8 @@ async def _create_here(request: CreateTopicsRequest, services: Services) -> Crea
             services, lambda image: all(has_leaders(image, topic) for topic in created), request.timeout_ms
         )
         outcomes = [_unless_unseen(outcome, services, request.timeout_ms) for outcome in outcomes]
-    return CreateTopicsResponse(topics=[_result(outcome, services) for outcome in outcomes])
+    # Each with all of its settings: that takes a while.
+    return CreateTopicsResponse(topics=await services.turns.each(outcomes, lambda each: _result(each, services)))
 
 
 def _unless_unseen(outcome: TopicOutcome, services: Services, timeout_ms: int) -> TopicOutcome:

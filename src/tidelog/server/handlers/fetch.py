@@ -9,7 +9,7 @@ from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchRequest
 from tidelog.replication.partition import ISOLATION_LEVELS
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
-from tidelog.server.dispatch import MAX_CLIENT_ELEMENTS, Call
+from tidelog.server.dispatch import Call
 from tidelog.server.fetch_sessions import FINAL_EPOCH
 from tidelog.server.fetching import NO_SESSION, Fetch, Reader, SessionlessFetch, failed
 from tidelog.server.leader_hints import add_leaders_to_fetch
@@ -19,6 +19,9 @@ from tidelog.storage.segment import NotCached
 
 logger = logging.getLogger(__name__)
 
+MAX_CLIENT_PARTITIONS = 8192
+"""Followers may ask for more at once."""
+
 FetchOutcome = FetchResponse | Deferred[FetchResponse] | Coroutine[Any, Any, FetchResponse]
 
 
@@ -26,7 +29,7 @@ def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
     reader = Reader(request, call)
     if request.isolation_level not in ISOLATION_LEVELS:
         return _refused(request, reader, UnknownServerError.code)
-    if not reader.is_follower and sum(len(topic.partitions) for topic in request.topics) > MAX_CLIENT_ELEMENTS:
+    if not reader.is_follower and sum(len(topic.partitions) for topic in request.topics) > MAX_CLIENT_PARTITIONS:
         return _refused(request, reader, InvalidRequest.code)
     try:
         fetch = _begin(request, reader, call.services)
