@@ -448,7 +448,7 @@ def test_of_those_who_all_wait_for_memory_the_one_that_lacks_most_is_closed() ->
             self.is_closed, self.held_bytes = True, 0
             buffers.note_held(self, -100)
 
-    buffers = receive_buffers.ReceiveBuffers(300)
+    buffers = receive_buffers.ReceiveBuffers(500)
 
     async def scenario() -> None:
         oldest, hungry, modest = Waiting(1), Waiting(5000), Waiting(50)

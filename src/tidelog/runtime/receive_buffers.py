@@ -29,6 +29,7 @@ LEAST_PROGRESS_BYTES = 1024
 MAX_HUNGRY_CHECKS = 2
 """After so many checks in a row without anybody finished, those whose frames lack most are closed."""
 
+SHARED_PART = 0.6
 ROOM_AFTER_RELIEF = 0.75
 
 
@@ -78,7 +79,12 @@ class ReceiveBuffers:
 
     @property
     def is_exhausted(self) -> bool:
-        return 0 < self._max_held_bytes <= self.held_bytes
+        return 0 < self._limit_bytes <= self.held_bytes
+
+    @property
+    def _limit_bytes(self) -> float:
+        """One frame may take all; several together leave room for what the allocator loses between them."""
+        return self._max_held_bytes * (1 if len(self._holders) <= 1 else SHARED_PART)
 
     @property
     def is_lavish(self) -> bool:
@@ -172,7 +178,7 @@ class ReceiveBuffers:
         """Until there is room again."""
         closed = 0
         for holder in holders:
-            if self.held_bytes < ROOM_AFTER_RELIEF * self._max_held_bytes:
+            if self.held_bytes < ROOM_AFTER_RELIEF * self._limit_bytes:
                 break
             closed += 1
             holder.close("its unfinished request held memory that others wait for")
