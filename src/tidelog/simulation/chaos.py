@@ -98,9 +98,10 @@ class Chaos:
         self.verdict.story.append(f"{self._cluster.clock.monotonic():8.3f} {line}")
 
     async def run(self) -> Verdict:
-        for violation in await until_violated(self._check_on_and_on(), self._live()):
-            self._tell("an invariant is violated")
-            self.verdict.violations += str(violation).splitlines()
+        with self._invariants.watching():
+            for violation in await until_violated(self._check_on_and_on(), self._live()):
+                self._tell("an invariant is violated")
+                self.verdict.violations += str(violation).splitlines()
         self._close()
         return self.verdict
 

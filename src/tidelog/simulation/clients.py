@@ -14,7 +14,7 @@ from tidelog.client.retries import GaveUp
 from tidelog.errors import KafkaError
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.cluster import PORT, SimulatedCluster, host_of
-from tidelog.simulation.history import History
+from tidelog.simulation.history import History, Write
 from tidelog.types import TopicPartition
 
 ClientErrors = (KafkaError, ConnectionLost, GaveUp)
@@ -76,20 +76,22 @@ class Writer:
     async def _write(self, producer: Producer, target: TopicPartition) -> None:
         value = f"{self._name}-{self._sent}".encode()
         self._sent += 1
+        write = self._history.begin(Write(target, value, self._name, self._acks, is_idempotent=self._acks == ACKS_ALL))
         delivery = await producer.enqueue(target.topic, value, partition=target.partition)
-        task = asyncio.get_running_loop().create_task(self._follow(delivery, target, value))
+        task = asyncio.get_running_loop().create_task(self._follow(delivery, write))
         self._waiting[task] = None
         task.add_done_callback(self._waiting.pop)
 
-    async def _follow(self, delivery: Delivery, target: TopicPartition, value: bytes) -> None:
+    async def _follow(self, delivery: Delivery, write: Write) -> None:
+        target, value = write.topic_partition, write.value
         try:
             offset = (await delivery).offset
         except ClientErrors as error:
             self.failures.append(f"I7 {target} never took {value!r}: {error!r}")
             return
+        self._history.acknowledge(write, offset)
         if self._acks != ACKS_ALL:
             return
-        self._history.on_acknowledged(target, offset, value)
         if offset <= self._last_offsets.get(target, -1):
             self.failures.append(f"I5 {target} took {value!r} at {offset}, before what {self._name} wrote earlier")
         self._last_offsets[target] = offset

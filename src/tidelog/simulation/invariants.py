@@ -1,6 +1,7 @@
 """What must always hold in a cluster, whatever happens to it (I1 to I7), checked on the cluster as it is now."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from itertools import chain, combinations
 
 from tidelog.cluster import znodes
@@ -17,6 +18,7 @@ from tidelog.simulation.looking import (
     replica,
     stored_partitions,
 )
+from tidelog.simulation.replica_audit import ReplicaAudit
 from tidelog.simulation.store_audit import StoreAudit
 from tidelog.storage.log import Log
 from tidelog.types import BrokerId, TopicPartition
@@ -33,21 +35,27 @@ class Invariants:
         self._cluster = cluster
         self.history = History() if history is None else history
         self._audit = StoreAudit(cluster.store_state)
-        self._audit.on_state.append(self._check_at_write)
-        self._found_at_writes: list[str] = []
+        self.replicas = ReplicaAudit(cluster, self.history, self._audit, self._may_be_elected)
         self._high_watermarks: dict[tuple[BrokerId, int, TopicPartition, int], int] = {}
         self.checks = 0
 
     def check(self) -> None:
         """I1 to I6, as far as one moment can show them."""
         self.checks += 1
-        noted = [*self._audit.violations, *self.history.contradictions, *self._found_at_writes]
         found = [line for each in stored_partitions(self._cluster.store_state) for line in self._of_partition(*each)]
-        _raise(noted + found)
+        _raise(self.noted() + found)
+        self.replicas.forget_dead()
 
-    def _check_at_write(self, topic_partition: TopicPartition, stored: Stored) -> None:
-        """Who is in sync must have been up to it at that very moment."""
-        self._found_at_writes += self._of_partition(topic_partition, stored)
+    def watching(self) -> AbstractContextManager[None]:
+        """Meanwhile every change of a replica is checked when it happens; `noted` has what was found."""
+        return self.replicas.watching()
+
+    def noted(self) -> list[str]:
+        """Violations that were found when they happened: to be asked as often as one likes."""
+        return [*self._audit.violations, *self.replicas.violations, *self.history.contradictions]
+
+    def check_noted(self) -> None:
+        _raise(self.noted())
 
     def _of_partition(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
         replicas = self._replicas(topic_partition, stored)

@@ -122,6 +122,11 @@ def _guard(callback: Callable[..., object], arguments: tuple[Any, ...], context:
     return _Guarded(process, callback, arguments, copy_context() if context is None else context)
 
 
+def current_process() -> Process | None:
+    """The one in which the caller runs."""
+    return _current.get()
+
+
 def run_simulation(main: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` on virtual time with processes that can die."""
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
