@@ -115,8 +115,8 @@ class Accidents:
         return found[self._randomness.below(len(found))] if found else None
 
     def _leader(self) -> BrokerId:
-        _, stored = next(stored_partitions(self._cluster.store_state))
-        return stored.state.leader
+        _, stored = next(stored_partitions(self._cluster.store_state), (None, None))
+        return NO_BROKER if stored is None else stored.state.leader
 
     def _noticed_after_s(self) -> float:
         return NOTICED_AFTER_S[self._randomness.below(len(NOTICED_AFTER_S))]

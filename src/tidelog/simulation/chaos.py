@@ -6,30 +6,27 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tidelog.client.admin import Admin
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.accidents import Accidents
-from tidelog.simulation.clients import ClientErrors, Reader, Writer, client_cluster, start
+from tidelog.simulation.clients import start
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.history import History
 from tidelog.simulation.invariants import Invariants, InvariantViolated
-from tidelog.simulation.looking import content, replica
+from tidelog.simulation.looking import content, replica, stored_partitions
 from tidelog.simulation.processes import run_simulation
-from tidelog.types import TopicPartition
+from tidelog.simulation.workload import KINDS, Workload, broker_settings
 
 T = TypeVar("T")
 
-TOPIC = "orders"
-PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
-WRITERS = (-1, -1, 1)
-"""Their acks. What the last one writes may be lost, and is what logs differ by."""
+ALWAYS = ("writes", "reads")
 TROUBLED_S = 40.0
 PATIENCE_S = 180.0
 """After the repair: sessions, back-offs and timeouts of the clients end one after the other."""
 CHECK_S = 0.1
+WHOLE_CHECK_ROUNDS = 20
+"""Every change is checked when it happens; so many rounds later, everything as a whole."""
 LONGEST_PAUSES_MS = (20, 300, 2000, 2000)
 """Accidents come alone, or one upon the other."""
-CREATE_ONE_IN = 15
 LATENCIES_S = (0.0005, 0.005, 0.02)
 STORE_LATENCIES_S = (0.0, 0.005, 0.05)
 LAG_LIMITS_MS = (1000, 3000)
@@ -71,25 +68,26 @@ async def until_violated(checking: Coroutine[Any, Any, None], living: Coroutine[
 
 
 class Chaos:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kinds: frozenset[str] | None = None) -> None:
         self.verdict = Verdict(seed)
         self._seed = seed
         self._randomness = SeededRandomness(seed)
-        self._cluster = SimulatedCluster(3, seed=seed, replica_lag_time_max_ms=self._one_of(LAG_LIMITS_MS))
+        self.kinds = self._some_kinds() if kinds is None else kinds
+        self._cluster = SimulatedCluster(
+            3, seed=seed, replica_lag_time_max_ms=self._one_of(LAG_LIMITS_MS), **broker_settings(self.kinds)
+        )
         self._cluster.network.latency_s = self._one_of(LATENCIES_S)
         self._cluster.store_state.latency_s = self._one_of(STORE_LATENCIES_S)
         self._history = History()
         self._invariants = Invariants(self._cluster, self._history)
         self._accidents = Accidents(self._cluster, self._randomness, self._tell)
-        self._writers = [
-            Writer(self._cluster, self._history, f"w{number}", seed * 100 + number, acks)
-            for number, acks in enumerate(WRITERS)
-        ]
-        self._reader = Reader(self._cluster, self._history, "reader", seed * 100 + 50)
-        self._admin = Admin(client_cluster(self._cluster, seed * 100 + 60, "admin"))
+        randomness = SeededRandomness(self._randomness.below(1 << 30))
+        self._workload = Workload(self._cluster, self._history, randomness, self.kinds, self._tell)
         self._is_over = False
-        self._topics = 0
-        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def _some_kinds(self) -> frozenset[str]:
+        """Each seed switches others on, so that rare combinations meet."""
+        return frozenset(kind for kind in KINDS if kind in ALWAYS or self._randomness.below(3) == 0)
 
     def _one_of(self, choices: Sequence[T]) -> T:
         return choices[self._randomness.below(len(choices))]
@@ -108,9 +106,9 @@ class Chaos:
     def _close(self) -> None:
         verdict = self.verdict
         verdict.acknowledged = sum(map(len, self._history.acknowledged.values()))
-        verdict.reads, verdict.checks = self._history.reads, self._invariants.checks
+        verdict.reads, verdict.checks = self._history.reads, self._invariants.replicas.events
         digest = hashlib.sha256("\n".join(verdict.story).encode())
-        for topic_partition in PARTITIONS:
+        for topic_partition, _ in stored_partitions(self._cluster.store_state):
             for broker_id in self._cluster.machines:
                 found = replica(self._cluster, broker_id, topic_partition)
                 if found is not None:
@@ -118,13 +116,18 @@ class Chaos:
         verdict.fingerprint = digest.hexdigest()[:16]
 
     async def _check_on_and_on(self) -> None:
+        rounds = 0
         while True:
-            self._check()
+            self._check(is_whole=rounds % WHOLE_CHECK_ROUNDS == 0)
+            rounds += 1
             await asyncio.sleep(CHECK_S)
 
-    def _check(self) -> None:
-        self._invariants.check()
-        failures = [line for writer in self._writers for line in writer.failures] + self._accidents.failures
+    def _check(self, *, is_whole: bool) -> None:
+        if is_whole:
+            self._invariants.check()
+        else:
+            self._invariants.check_noted()
+        failures = self._workload.violations() + self._accidents.failures
         if failures:
             raise InvariantViolated("\n".join(failures))
 
@@ -132,77 +135,47 @@ class Chaos:
 
     async def _live(self) -> None:
         self._tell(f"network {self._cluster.network.latency_s} s, store {self._cluster.store_state.latency_s} s")
+        self._tell(f"work {sorted(self.kinds)}")
         await self._cluster.start_all()
-        await self._admin.create_topic(
-            TOPIC,
-            partitions=len(PARTITIONS),
-            replication_factor=3,
-            settings={"min.insync.replicas": "2", "segment.ms": str(self._one_of(SEGMENTS_MS))},
-        )
-        writing = [start(writer.run(PARTITIONS, lambda: self._is_over)) for writer in self._writers]
-        reading = start(self._reader.run(PARTITIONS))
+        await self._workload.prepare()
+        start(self._workload.run(lambda: self._is_over))
         await self._suffer()
         self._accidents.repair_all()
         self._is_over = True
-        await self._settle(writing)
+        start(self._workload.settle())
+        await self._settle()
         self._invariants.check_settled()
-        reading.cancel()
+        self._check(is_whole=False)
 
     async def _suffer(self) -> None:
         now = self._cluster.clock.monotonic
         end = now() + TROUBLED_S
         while now() < end:
             await asyncio.sleep(self._randomness.below(self._one_of(LONGEST_PAUSES_MS)) / 1000)
-            if self._randomness.below(CREATE_ONE_IN) == 0:
-                self._tasks[start(self._create_topic(is_to_go=self._randomness.below(2) == 0))] = None
             await self._accidents.next()
 
-    async def _create_topic(self, *, is_to_go: bool) -> None:
-        self._topics += 1
-        name = f"extra-{self._topics}"
-        self._tell(f"create topic {name}")
-        try:
-            await self._admin.create_topic(
-                name, partitions=1, replication_factor=3, settings={"min.insync.replicas": "2"}
-            )
-            if is_to_go:
-                self._tell(f"delete topic {name}")
-                await self._admin.delete_topic(name)
-                self._tell(f"topic {name} is deleted")
-        except ClientErrors as error:
-            self._tell(f"topic {name} could not be created or deleted in time: {error}")
-
-    async def _settle(self, writing: list["asyncio.Task[None]"]) -> None:
+    async def _settle(self) -> None:
         now = self._cluster.clock.monotonic
         deadline = now() + PATIENCE_S
-        while not self._is_settled(writing):
+        while not self._is_settled():
             if now() > deadline:
-                self._report_unsettled(writing)
+                self._report_unsettled()
             await asyncio.sleep(CHECK_S)
             self._accidents.repair_late()
         self._tell("settled")
 
-    def _is_settled(self, writing: list["asyncio.Task[None]"]) -> bool:
-        return (
-            self._accidents.is_all_well
-            and all(task.done() for task in writing)
-            and self._invariants.is_settled()
-            and self._has_read_all()
-        )
+    def _is_settled(self) -> bool:
+        return self._accidents.is_all_well and self._workload.is_settled() and self._invariants.is_settled()
 
-    def _has_read_all(self) -> bool:
-        return all(self._reader.positions.get(each, 0) >= self._history.ends[each] for each in PARTITIONS)
-
-    def _report_unsettled(self, writing: list["asyncio.Task[None]"]) -> None:
-        self._invariants.check_settled()
-        waiting = [f"I7 a writer still waits: {task}" for task in writing if not task.done()]
-        if not self._has_read_all():
-            waiting.append(f"I7 the reader stands at {self._reader.positions} of {dict(self._history.ends)}")
-        raise InvariantViolated("\n".join(waiting or [f"I7 troubles last: {self._accidents.troubles}"]))
+    def _report_unsettled(self) -> None:
+        unsettled = self._workload.unsettled()
+        if not unsettled:
+            self._invariants.check_settled()
+        raise InvariantViolated("\n".join(unsettled or [f"I7 troubles last: {self._accidents.troubles}"]))
 
 
-def run_seed(seed: int) -> Verdict:
+def run_seed(seed: int, kinds: frozenset[str] | None = None) -> Verdict:
     async def main() -> Verdict:
-        return await Chaos(seed).run()
+        return await Chaos(seed, kinds).run()
 
     return run_simulation(main())

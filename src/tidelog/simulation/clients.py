@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tidelog.client.bootstrap import Address
@@ -39,6 +40,16 @@ def client_cluster(cluster: SimulatedCluster, seed: int, client_id: str) -> Clus
     )
 
 
+async def knows_partition(client: Cluster, target: TopicPartition) -> bool:
+    """A partition that was added a moment ago may be news to the client, which then asks."""
+    topic = client.metadata.topics.get(target.topic)
+    if topic is None or target.partition in topic.partitions:
+        return True
+    with suppress(*ClientErrors):
+        await client.refresh(client.metadata.version)
+    return False
+
+
 class Writer:
     """With acks=all an idempotent producer: what it is acknowledged is there once, in its order."""
 
@@ -74,6 +85,8 @@ class Writer:
         self._client.close()
 
     async def _write(self, producer: Producer, target: TopicPartition) -> None:
+        if not await knows_partition(self._client, target):
+            return
         value = f"{self._name}-{self._sent}".encode()
         self._sent += 1
         write = self._history.begin(Write(target, value, self._name, self._acks, is_idempotent=self._acks == ACKS_ALL))

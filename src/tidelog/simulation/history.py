@@ -95,7 +95,7 @@ class ConsumerHistory:
     def _on_record(self, topic_partition: TopicPartition, offset: int, *, is_inside: bool) -> None:
         expected = self.positions.get(topic_partition)
         self.positions[topic_partition] = offset + 1
-        if expected is None or expected == offset:
+        if expected is None or expected == offset or topic_partition.topic in self._history.lossy_topics:
             return
         if offset < expected:
             kind = "int-" if is_inside else ""
@@ -146,6 +146,10 @@ class History:
         if write.transaction is not None:
             write.transaction.writes.append(write)
         return write
+
+    def on_tombstone(self, topic_partition: TopicPartition, key: bytes) -> None:
+        """A record without a value is under way: earlier ones of the key may go."""
+        self.writes_by_key[topic_partition, key].append(Write(topic_partition, b"", "somebody", key=key))
 
     def acknowledge(self, write: Write, offset: int) -> None:
         write.outcome, write.offset = Outcome.ACKNOWLEDGED, offset

@@ -50,8 +50,9 @@ class Ledger:
     """Of one partition of one topic id."""
 
     def __init__(self) -> None:
+        self.start_offset = 0
         self.end_offset = 0
-        """Of what is committed."""
+        """Of what is known to be committed."""
         self.leaders: dict[int, int] = {}
         """By leader epoch, the broker that appended as leader in it (I6)."""
         self._places: dict[tuple[int, int], _Place] = {}
@@ -93,6 +94,8 @@ class Ledger:
         for batch in mirror.since(self.end_offset):
             if batch.end_offset > end_offset:
                 break
+            if not self._committed:
+                self.start_offset = batch.base_offset
             self._committed[batch.base_offset] = batch
         self.end_offset = max(self.end_offset, end_offset)
         mirror.verified_offset = max(mirror.verified_offset, end_offset)
@@ -108,16 +111,17 @@ class Ledger:
             known = self._committed.get(batch.base_offset)
             if known is not None and known != batch:
                 yield f"broker {mirror.broker_id} holds {batch} where {known} is committed"
-            elif known is None and batch.base_offset in self._inside:
+            elif known is None and self.start_offset <= batch.base_offset < self.end_offset:
                 yield f"broker {mirror.broker_id} holds {batch}, which is not what is committed there"
         mirror.verified_offset = end_offset
 
-    @property
-    def _inside(self) -> range:
-        first = min(self._committed, default=0)
-        return range(first, self.end_offset)
-
-    def lose(self, end_offset: int) -> None:
-        """An unclean election: what is committed ends where the log of the new leader ends."""
-        self.end_offset = min(self.end_offset, end_offset)
+    def lose(self, mirror: Mirror) -> int:
+        """An unclean election: what is committed ends where the log of the new leader ends, or differs from it."""
+        end_offset = min(self.end_offset, mirror.end_offset)
+        for batch in mirror.batches:
+            known = self._committed.get(batch.base_offset)
+            if self.start_offset <= batch.base_offset < end_offset and known != batch:
+                end_offset = batch.base_offset
+        self.end_offset = end_offset
         self._committed = {base: batch for base, batch in self._committed.items() if batch.end_offset <= end_offset}
+        return end_offset

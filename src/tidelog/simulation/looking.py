@@ -46,6 +46,11 @@ def stored_partition(store: MemoryStoreState, topic_partition: TopicPartition) -
     return Stored(decoded.partitions[index], node.modified_id)
 
 
+def is_to_be_deleted(store: MemoryStoreState, topic: str) -> bool:
+    """Its replicas go one after the other."""
+    return store.find(znodes.delete_topic_path(topic)) is not None
+
+
 def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None:
     """None if the broker is not registered."""
     node = store.find(znodes.broker_path(broker_id))

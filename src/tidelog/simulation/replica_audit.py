@@ -10,7 +10,7 @@ from tidelog.simulation.cluster import Machine, SimulatedCluster
 from tidelog.simulation.history import History
 from tidelog.simulation.log_ledger import Ledger, Mirror
 from tidelog.simulation.log_watch import BatchFacts, watching_logs
-from tidelog.simulation.looking import Stored, batches, held_log, replica
+from tidelog.simulation.looking import Stored, batches, held_log, is_to_be_deleted, replica
 from tidelog.simulation.processes import current_process
 from tidelog.simulation.store_audit import StoreAudit
 from tidelog.storage.log import Log
@@ -40,6 +40,7 @@ class ReplicaAudit:
         """By the identity of the log object, which is kept so that no other one gets its identity."""
         self._high_watermarks: dict[tuple[int, int], int] = {}
         """By log and leader epoch: under one leader it never falls (I5)."""
+        self._elected_uncleanly: dict[TopicPartition, BrokerId] = {}
         store.on_state.append(self._on_state)
         store.on_unclean.append(self._on_unclean)
         history.on_end.append(self._on_acknowledged)
@@ -88,7 +89,7 @@ class ReplicaAudit:
         if machine is None:
             return
         mirror = self._mirror(log, machine.broker_id)
-        mirror.truncate(log.log_end_offset)
+        mirror.truncate(log.log_end_offset if log.log_start_offset < log.log_end_offset else 0)
         self._check_log(log, mirror)
         self._check_members(log.topic_partition, [machine.broker_id])
 
@@ -97,6 +98,7 @@ class ReplicaAudit:
         if machine is None:
             return
         mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
+        self._lose(log, mirror)
         self._check_log(log, mirror)
         if self._is_in_office(log, machine.broker_id):
             if not log.settings.is_compacted:
@@ -150,7 +152,7 @@ class ReplicaAudit:
     def _check_members(self, topic_partition: TopicPartition, brokers: Iterable[BrokerId] | None) -> None:
         """I2, I4: whoever may be elected has what is committed, and what was acknowledged."""
         stored = self._states.get(topic_partition)
-        if stored is None:
+        if stored is None or is_to_be_deleted(self._cluster.store_state, topic_partition.topic):
             return
         committed = self._committed_end(topic_partition, stored)
         acknowledged = self._history.ends.get(topic_partition, 0)
@@ -185,10 +187,19 @@ class ReplicaAudit:
 
     def _on_unclean(self, topic_partition: TopicPartition, stored: Stored) -> None:
         """What the new leader lacks is lost; nobody is promised it any more."""
-        log = held_log(self._cluster, stored.state.leader, topic_partition)
-        end_offset = 0 if log is None else log.log_end_offset
+        leader = stored.state.leader
+        self._elected_uncleanly[topic_partition] = leader
+        log = held_log(self._cluster, leader, topic_partition)
         if log is not None:
-            self._ledger(log).lose(end_offset)
+            self._lose(log, self._mirror(log, leader))
+
+    def _lose(self, log: Log, leader: Mirror) -> None:
+        """When the log of the new leader is there to be seen."""
+        topic_partition = log.topic_partition
+        if self._elected_uncleanly.get(topic_partition) != leader.broker_id:
+            return
+        del self._elected_uncleanly[topic_partition]
+        end_offset = self._ledger(log).lose(leader)
         for known, mirror in self._mirrors.values():
             if known.topic_partition == topic_partition:
                 mirror.verified_offset = min(mirror.verified_offset, end_offset)
