@@ -22,7 +22,7 @@ from tidelog.simulation.looking import (
 from tidelog.simulation.replica_audit import ReplicaAudit
 from tidelog.simulation.store_audit import StoreAudit
 from tidelog.storage.log import Log
-from tidelog.types import BrokerId, TopicPartition
+from tidelog.types import BrokerId, TopicPartition, Uuid
 
 
 class InvariantViolated(AssertionError):
@@ -37,7 +37,7 @@ class Invariants:
         self.history = History() if history is None else history
         self._audit = StoreAudit(cluster.store_state)
         self.replicas = ReplicaAudit(cluster, self.history, self._audit, self._may_be_elected)
-        self._high_watermarks: dict[tuple[BrokerId, int, TopicPartition, int], int] = {}
+        self._high_watermarks: dict[tuple[BrokerId, int, Uuid, TopicPartition, int], int] = {}
         self.checks = 0
 
     def check(self) -> None:
@@ -94,7 +94,7 @@ class Invariants:
 
     def _of_leader(self, topic_partition: TopicPartition, stored: Stored, leader: Partition) -> Iterator[str]:
         log, broker_id = leader.log, stored.state.leader
-        key = (broker_id, self._cluster.machines[broker_id].starts, topic_partition, leader.leader_epoch)
+        key = broker_id, self._cluster.machines[broker_id].starts, leader.topic_id, topic_partition, leader.leader_epoch
         known = self._high_watermarks.get(key, 0)
         self._high_watermarks[key] = max(known, log.high_watermark)
         if log.high_watermark < known:

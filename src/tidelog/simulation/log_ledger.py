@@ -2,6 +2,9 @@
 
 A batch is known by (base offset, leader epoch). Whoever holds it holds the same bytes, after the same batch (I3). What
 a leader has committed is the same everywhere and for ever, unless an unclean election lost it (I2, I5).
+
+What was deleted on one replica is not compared any more: a follower that differs from its leader below the leader's log
+start has nothing to cut, and takes over that log start.
 """
 
 from bisect import bisect_left
@@ -55,6 +58,8 @@ class Ledger:
         """Of what is known to be committed."""
         self.leaders: dict[int, int] = {}
         """By leader epoch, the broker that appended as leader in it (I6)."""
+        self.deleted_offset = 0
+        """As far as any replica has deleted its oldest records."""
         self._places: dict[tuple[int, int], _Place] = {}
         self._committed: dict[int, BatchFacts] = {}
         self._records: dict[tuple[int, int], int] = {}
@@ -65,6 +70,8 @@ class Ledger:
     def match(self, batches: Sequence[BatchFacts], before: BatchFacts | None) -> Iterator[str]:
         for batch in batches:
             if before is not None and before.end_offset != batch.base_offset:
+                before = None
+            if before is not None and before.end_offset <= self.deleted_offset:
                 before = None
             yield from self._match(batch, before)
             before = batch
@@ -105,7 +112,7 @@ class Ledger:
         end_offset = min(end_offset, self.end_offset)
         if mirror.verified_offset >= end_offset:
             return
-        for batch in mirror.since(mirror.verified_offset):
+        for batch in mirror.since(max(mirror.verified_offset, self.deleted_offset)):
             if batch.base_offset >= end_offset:
                 break
             known = self._committed.get(batch.base_offset)
@@ -113,7 +120,7 @@ class Ledger:
                 yield f"broker {mirror.broker_id} holds {batch} where {known} is committed"
             elif known is None and self.start_offset <= batch.base_offset < self.end_offset:
                 yield f"broker {mirror.broker_id} holds {batch}, which is not what is committed there"
-        mirror.verified_offset = end_offset
+        mirror.verified_offset = max(mirror.verified_offset, min(end_offset, mirror.end_offset))
 
     def lose(self, mirror: Mirror) -> int:
         """An unclean election: what is committed ends where the log of the new leader ends, or differs from it."""

@@ -111,6 +111,8 @@ class ReplicaAudit:
         machine = self._machine()
         if machine is not None:
             self._history.on_log_start(log.topic_partition, log.log_start_offset)
+            ledger = self._ledger(log)
+            ledger.deleted_offset = max(ledger.deleted_offset, log.log_start_offset)
             self._check_log(log, self._mirror(log, machine.broker_id))
 
     def on_compacted(self, log: Log) -> None:
@@ -128,6 +130,7 @@ class ReplicaAudit:
         machine = self._machine()
         if machine is not None:
             log = partition.log
+            self._lose(log, self._mirror(log, machine.broker_id))
             starts = [start.start_offset for start in log.leader_epochs.starts]
             if starts != sorted(starts) or (starts and starts[-1] > log.log_end_offset):
                 mirror = self._mirror(log, machine.broker_id)
@@ -156,7 +159,9 @@ class ReplicaAudit:
             return
         committed = self._committed_end(topic_partition, stored)
         acknowledged = self._history.ends.get(topic_partition, 0)
-        for member in stored.state.in_sync_replicas:
+        for member in stored.state.replicas:
+            if member not in stored.state.in_sync_replicas:
+                continue
             if (brokers is not None and member not in brokers) or not self._may_be_elected(member, stored):
                 continue
             log = held_log(self._cluster, member, topic_partition)

@@ -34,6 +34,7 @@ LONGEST_SLEEP_MS = 9000
 LONGEST_DAWDLE_MS = 800
 TIMEOUT_S = 8.0
 COORDINATOR_SETTINGS: Mapping[str, object] = {
+    "min_insync_replicas": 2,
     "offsets_topic_num_partitions": 2,
     "offsets_topic_replication_factor": 3,
     "group_initial_rebalance_delay_ms": 500,
