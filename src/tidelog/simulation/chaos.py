@@ -18,7 +18,7 @@ from tidelog.simulation.workload import KINDS, Workload, broker_settings
 
 T = TypeVar("T")
 
-ALWAYS = ("writes", "reads")
+ALWAYS = ("writes", "rewinding_reads")
 TROUBLED_S = 40.0
 PATIENCE_S = 180.0
 """After the repair: sessions, back-offs and timeouts of the clients end one after the other."""

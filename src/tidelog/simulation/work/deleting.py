@@ -65,7 +65,7 @@ class Generations:
 
 
 class RecreatedTopic(Work):
-    name = "topics"
+    name = "topic_churn"
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)

@@ -278,12 +278,12 @@ class GroupWork(Work):
 class ClassicGroup(GroupWork):
     """JoinGroup and SyncGroup: members assign the partitions among themselves."""
 
-    name = "classic_group"
+    name = "classic_groups"
     is_classic = True
 
 
 class ConsumerGroup(GroupWork):
     """KIP-848: the coordinator assigns them."""
 
-    name = "consumer_group"
+    name = "consumer_groups"
     is_classic = False

@@ -27,7 +27,7 @@ Choices = Sequence[tuple[str, Sequence[str | None]]]
 class AddedPartitions(Work):
     """A topic grows while it is written and read."""
 
-    name = "partitions"
+    name = "partition_growth"
 
     async def prepare(self) -> None:
         await orders(self.bench)
@@ -47,7 +47,7 @@ class AddedPartitions(Work):
 class ChangedSettings(Work):
     """Settings of a topic in use, none of which may cost a record; in the end they are as at the beginning."""
 
-    name = "settings"
+    name = "settings_changes"
     choices: Choices = (
         ("min.insync.replicas", ("2", "3")),
         ("segment.ms", ("500", "3000", None)),
@@ -125,7 +125,7 @@ class DeletedRecords(Work):
 
 
 class PreferredElections(Work):
-    name = "preferred_elections"
+    name = "elections"
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         client = self.bench.client(self.name)

@@ -23,7 +23,7 @@ READ_BYTES = (500, 1 << 20)
 class RewindingReads(Work):
     """Each session of a reader begins somewhere else, and is given every record from there on, in order."""
 
-    name = "reads"
+    name = "rewinding_reads"
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)

@@ -98,7 +98,7 @@ class ImpatientWrites(Work):
     What was given up may be there, or come to be there, once at most.
     """
 
-    name = "impatient"
+    name = "giving_up"
     value_prefix = "i"
 
     def __init__(self, bench: Bench) -> None:
@@ -156,7 +156,7 @@ class ImpatientWrites(Work):
 class OneShotWrites(Work):
     """Single Produce requests, never repeated: what is refused for certain must never be seen."""
 
-    name = "one_shot"
+    name = "one_shot_writes"
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
