@@ -53,7 +53,16 @@ async def knows_partition(client: Cluster, target: TopicPartition) -> bool:
 class Writer:
     """With acks=all an idempotent producer: what it is acknowledged is there once, in its order."""
 
-    def __init__(self, cluster: SimulatedCluster, history: History, name: str, seed: int, acks: int = ACKS_ALL) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        history: History,
+        name: str,
+        seed: int,
+        acks: int = ACKS_ALL,
+        longest_pause_ms: int = LONGEST_PAUSE_MS,
+    ) -> None:
+        self._longest_pause_ms = longest_pause_ms
         self._clock = cluster.clock
         self._acks = acks
         self._client = client_cluster(cluster, seed, name)
@@ -76,7 +85,7 @@ class Writer:
         )
         async with Producer(self._client, self._clock, settings) as producer:
             while not is_over():
-                await asyncio.sleep(self._randomness.below(LONGEST_PAUSE_MS) / 1000)
+                await asyncio.sleep(self._randomness.below(self._longest_pause_ms) / 1000)
                 target = partitions[self._randomness.below(len(partitions))]
                 for _ in range(1 + self._randomness.below(RECORDS_PER_BURST)):
                     await self._write(producer, target)

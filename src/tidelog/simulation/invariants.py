@@ -72,7 +72,7 @@ class Invariants:
         """I4: whoever may be elected has all that was acknowledged."""
         end_offset = self.history.ends[topic_partition]
         for member in (*stored.state.in_sync_replicas, *stored.state.eligible_replicas):
-            if not end_offset or not self._may_be_elected(member, stored):
+            if not end_offset or not self._may_be_elected(member, topic_partition, stored):
                 continue
             log = held_log(self._cluster, member, topic_partition)
             held = 0 if log is None else log.log_end_offset
@@ -100,10 +100,10 @@ class Invariants:
         if log.high_watermark < known:
             yield f"I5 {topic_partition} high watermark of leader {broker_id} fell from {known} to {log.high_watermark}"
         for member in stored.state.in_sync_replicas:
-            if member != broker_id and self._may_be_elected(member, stored):
+            if member != broker_id and self._may_be_elected(member, topic_partition, stored):
                 yield from self._short_of(topic_partition, leader, member)
 
-    def _may_be_elected(self, broker_id: BrokerId, stored: Stored) -> bool:
+    def _may_be_elected(self, broker_id: BrokerId, topic_partition: TopicPartition, stored: Stored) -> bool:
         """Without being asked: in the recorded incarnation, or right after it if that one ended cleanly (R41, R42)."""
         registered = registered_broker(self._cluster.store_state, broker_id)
         if self._cluster.machines[broker_id].broker is None or registered is None:

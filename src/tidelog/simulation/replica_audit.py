@@ -27,7 +27,7 @@ class ReplicaAudit:
         cluster: SimulatedCluster,
         history: History,
         store: StoreAudit,
-        may_be_elected: Callable[[BrokerId, Stored], bool],
+        may_be_elected: Callable[[BrokerId, TopicPartition, Stored], bool],
     ) -> None:
         self.violations: list[str] = []
         self.events = 0
@@ -162,7 +162,9 @@ class ReplicaAudit:
         for member in stored.state.replicas:
             if member not in stored.state.in_sync_replicas:
                 continue
-            if (brokers is not None and member not in brokers) or not self._may_be_elected(member, stored):
+            if (brokers is not None and member not in brokers) or not self._may_be_elected(
+                member, topic_partition, stored
+            ):
                 continue
             log = held_log(self._cluster, member, topic_partition)
             held = 0 if log is None else log.log_end_offset

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from tidelog.runtime.randomness import SeededRandomness
+from tidelog.simulation.clients import LONGEST_PAUSE_MS
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.coordinator_audit import differences
 from tidelog.simulation.history import History
@@ -69,11 +70,15 @@ class Workload:
         randomness: SeededRandomness,
         kinds: frozenset[str],
         log: Callable[[str], None],
+        *,
+        topic_settings: Mapping[str, str] | None = None,
+        longest_pause_ms: int = LONGEST_PAUSE_MS,
     ) -> None:
+        """`topic_settings` are those of the topics that have none of their own; pauses are those of patient writers."""
         assert kinds <= set(KINDS), f"there is no work of kind {sorted(kinds - set(KINDS))}"
         self._cluster = cluster
         self._history = history
-        bench = Bench(cluster, history, randomness, log)
+        bench = Bench(cluster, history, randomness, log, topic_settings or {}, longest_pause_ms)
         self._works = [WORKS[kind](bench) for kind in KINDS if kind in kinds]
         self._final = FinalReads(bench)
         self._is_prepared = self._is_run = self._is_settled = False

@@ -31,10 +31,14 @@ class Bench:
         history: History,
         randomness: SeededRandomness,
         log: Callable[[str], None],
+        topic_settings: Mapping[str, str],
+        longest_pause_ms: int,
     ) -> None:
         self.cluster = cluster
         self.history = history
         self.log = log
+        self.topic_settings = topic_settings
+        self.longest_pause_ms = longest_pause_ms
         self._randomness = randomness
         self.partitions: dict[str, list[TopicPartition]] = {}
         """Of the topics that are read and judged by the history; a list grows with its topic."""
@@ -62,7 +66,8 @@ class Bench:
         return self.partitions[name]
 
     async def _make(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
-        configs = {"min.insync.replicas": MIN_IN_SYNC, **{key.replace("_", "."): it for key, it in settings.items()}}
+        own = {key.replace("_", "."): value for key, value in settings.items()} or self.topic_settings
+        configs = {"min.insync.replicas": MIN_IN_SYNC, **own}
         await self.admin(f"{name}-maker").create_topic(
             name,
             partitions=partitions,

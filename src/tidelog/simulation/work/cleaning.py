@@ -10,7 +10,7 @@ from tidelog.client.offsets import END, list_offsets
 from tidelog.client.producer import Producer, ProducerSettings
 from tidelog.simulation.clients import ClientErrors, Writer
 from tidelog.simulation.history import Write
-from tidelog.simulation.work.base import Bench, Work
+from tidelog.simulation.work.base import SEEDS, Bench, Work
 from tidelog.simulation.work.requests import alter_settings
 from tidelog.types import NO_OFFSET, TopicPartition
 
@@ -155,7 +155,7 @@ class Retention(Work):
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
-        self._writer = Writer(bench.cluster, bench.history, "e", self.randomness.below(1 << 30))
+        self._writer = Writer(bench.cluster, bench.history, "e", self.randomness.below(SEEDS))
         self._is_done = False
         self._settings = self.one_of(RETENTIONS)
 

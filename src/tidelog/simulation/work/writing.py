@@ -26,7 +26,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records import Record, build_batch
 from tidelog.simulation.clients import ClientErrors, Writer, knows_partition
 from tidelog.simulation.history import History, Write
-from tidelog.simulation.work.base import Bench, Work, together
+from tidelog.simulation.work.base import SEEDS, Bench, Work, together
 from tidelog.types import TopicPartition
 
 ORDERS = "orders"
@@ -70,7 +70,9 @@ class PatientWrites(Work):
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
         self._writers = [
-            Writer(bench.cluster, bench.history, f"w{number}", self.randomness.below(1 << 30), acks)
+            Writer(
+                bench.cluster, bench.history, f"w{number}", self.randomness.below(SEEDS), acks, bench.longest_pause_ms
+            )
             for number, acks in enumerate(self.acks)
         ]
         self._is_done = False
