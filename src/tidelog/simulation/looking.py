@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
@@ -59,7 +60,13 @@ def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None
 
 def registered_broker(store: MemoryStoreState, broker_id: BrokerId) -> Broker | None:
     node = store.find(znodes.broker_path(broker_id))
-    return None if node is None else znodes.decode_broker(broker_id, node.data, node.created_id)
+    return None if node is None else _decoded_broker(broker_id, node.data, node.created_id)
+
+
+@lru_cache(maxsize=256)
+def _decoded_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
+    """Kept: the checks after every change ask for the same few again and again."""
+    return znodes.decode_broker(broker_id, data, epoch)
 
 
 def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Partition | None:

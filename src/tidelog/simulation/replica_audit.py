@@ -159,8 +159,10 @@ class ReplicaAudit:
             return
         committed = self._committed_end(topic_partition, stored)
         acknowledged = self._history.ends.get(topic_partition, 0)
-        for member in stored.state.replicas:
-            if member not in stored.state.in_sync_replicas:
+        state = stored.state
+        for member in state.replicas:
+            is_in_sync = member in state.in_sync_replicas
+            if not is_in_sync and member not in state.eligible_replicas:
                 continue
             if (brokers is not None and member not in brokers) or not self._may_be_elected(
                 member, topic_partition, stored
@@ -168,12 +170,12 @@ class ReplicaAudit:
                 continue
             log = held_log(self._cluster, member, topic_partition)
             held = 0 if log is None else log.log_end_offset
-            what = f"{topic_partition} in-sync replica {member} ends at {held}"
-            if held < committed:
-                self._add(f"I2 {what}, and {committed} is committed in epoch {stored.state.leader_epoch}")
+            what = f"{topic_partition} {'in-sync' if is_in_sync else 'eligible'} replica {member} ends at {held}"
+            if held < committed and is_in_sync:
+                self._add(f"I2 {what}, and {committed} is committed in epoch {state.leader_epoch}")
             if held < acknowledged:
                 self._add(f"I4 {what}, and {acknowledged} was acknowledged")
-            if log is not None and committed and not log.settings.is_compacted:
+            if log is not None and committed and is_in_sync and not log.settings.is_compacted:
                 mirror = self._mirror(log, member)
                 self._note(log, mirror, (f"I2 {line}" for line in self._ledger(log).verify(mirror, committed)))
 

@@ -14,7 +14,8 @@ UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 
 def _is_clean(before: PartitionState, after: PartitionState) -> bool:
     """Whether the leader was chosen among those that had everything committed."""
-    return after.leader_epoch == before.leader_epoch or after.leader in before.in_sync_replicas
+    candidates = (*before.in_sync_replicas, *before.eligible_replicas)
+    return after.leader_epoch == before.leader_epoch or after.leader in candidates
 
 
 class StoreAudit:

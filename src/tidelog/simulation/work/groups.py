@@ -31,7 +31,7 @@ REST_S = 0.5
 PROBE_S = 0.3
 LONGEST_PAUSE_MS = 5000
 LONGEST_SLEEP_MS = 9000
-LONGEST_DAWDLE_MS = 800
+LONGEST_DAWDLE_MS = 1500
 TIMEOUT_S = 8.0
 COORDINATOR_SETTINGS: Mapping[str, object] = {
     "min_insync_replicas": 2,
@@ -216,7 +216,7 @@ class GroupWork(Work):
             self._progress.on_processed(key, record.offset)
             if record.value is not None:
                 self.history.on_read(key, record.offset, record.value, reader=member.host)
-        if member.randomness.below(4) == 0:
+        if member.randomness.below(2) == 0:
             await asyncio.sleep(member.randomness.below(LONGEST_DAWDLE_MS) / 1000)
         if records:
             await consumer.commit()

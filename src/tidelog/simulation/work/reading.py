@@ -1,9 +1,9 @@
 """Consumers that rewind: to the start, to any offset, to a time; with and without uncommitted records."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tidelog.client.consumer import BEGINNING, AtTime, ConsumedRecord, Consumer, ConsumerSettings
+from tidelog.client.consumer import BEGINNING, AtTime, Consumer, ConsumerSettings
 from tidelog.client.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.client.offsets import END, list_offsets
 from tidelog.errors import OffsetOutOfRange
@@ -11,7 +11,7 @@ from tidelog.simulation.clients import ClientErrors
 from tidelog.simulation.history import ConsumerHistory
 from tidelog.simulation.work.base import Bench, Work, together
 from tidelog.simulation.work.writing import orders
-from tidelog.types import TopicPartition
+from tidelog.types import NO_OFFSET, TopicPartition
 
 READERS = 2
 POLL_S = 0.5
@@ -70,18 +70,23 @@ class RewindingReads(Work):
         is_over: Callable[[], bool],
     ) -> None:
         starts = {each: self._start(each) for each in partitions}
-        offsets = await consumer.assign(starts)
-        seen.on_assigned(offsets)
-        times = {
-            each: start.timestamp_ms
-            for each, start in starts.items()
-            if isinstance(start, AtTime) and offsets[each] in self.history.contents[each]
-        }
-        """Where the offset was that of a record: the end is given where no record is young enough."""
+        seen.on_assigned(await consumer.assign(starts | await self._look_up(consumer, starts, seen.name)))
         while not is_over():
             records = await consumer.poll(POLL_S)
-            self._check_times(records, times, seen.name)
             seen.on_poll((TopicPartition(each.topic, each.partition), each.offset, each.value) for each in records)
+
+    async def _look_up(
+        self, consumer: Consumer, starts: Mapping[TopicPartition, int | AtTime], name: str
+    ) -> dict[TopicPartition, int]:
+        """Where the times are: the record there is not older. Where no record is young enough, the beginning."""
+        times = {each: start.timestamp_ms for each, start in starts.items() if isinstance(start, AtTime)}
+        if not times:
+            return {}
+        found = await list_offsets(consumer._cluster, times, isolation_level=consumer.settings.isolation_level)
+        for each, answer in found.items():
+            if answer.offset != NO_OFFSET and answer.timestamp_ms < times[each]:
+                self.noted.append(f"early-offset {name} asked {each} for time {times[each]} and got {answer}")
+        return {each: BEGINNING if it.offset == NO_OFFSET else it.offset for each, it in found.items()}
 
     def _start(self, topic_partition: TopicPartition) -> int | AtTime:
         end_offset = self.history.ends.get(topic_partition, 0)
@@ -93,16 +98,6 @@ class RewindingReads(Work):
                 return first + self.randomness.below(end_offset - first)
             case _:
                 return BEGINNING
-
-    def _check_times(self, records: Sequence[ConsumedRecord], times: dict[TopicPartition, int], name: str) -> None:
-        """The first record from a time on is not older."""
-        for record in records:
-            asked = times.pop(TopicPartition(record.topic, record.partition), None)
-            if asked is not None and record.timestamp_ms < asked:
-                self.noted.append(
-                    f"early-poll {name} asked for time {asked} and got {record.topic}-{record.partition}"
-                    f"@{record.offset} of {record.timestamp_ms}"
-                )
 
     def _check_range(self, seen: ConsumerHistory) -> None:
         """A position is out of range only where records were deleted, or lost by an unclean election."""
