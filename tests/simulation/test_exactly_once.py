@@ -13,10 +13,7 @@ import pytest
 
 from tests.simulation.broken_coordinators import (
     aborted_offsets_count,
-    anybody_commits,
     open_transactions_are_read,
-    partitions_are_given_twice,
-    pending_offsets_are_overlooked,
 )
 from tidelog.simulation.exactly_once import run_seed
 

@@ -17,7 +17,6 @@ from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.looking import content
 from tidelog.transactions.machine import TransactionMachine
 
-
 IN_BETWEEN = "in between"
 """Of a classic group that rebalances."""
 
