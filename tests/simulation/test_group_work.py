@@ -6,12 +6,12 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulation.broken_coordinators import partitions_are_given_twice
+from tests.simulation.broken_coordinators import anybody_commits, partitions_are_given_twice
 from tidelog.simulation.chaos import run_seed
 from tidelog.simulation.workers import Claims
 
 CLASSIC, CONSUMER = frozenset({"classic_groups"}), frozenset({"consumer_groups"})
-TRIED_WITH_A_BROKEN_RULE = 15
+TRIED_WITH_A_BROKEN_RULE = 40
 
 
 @pytest.mark.parametrize("kinds", [CLASSIC, CONSUMER])
@@ -37,3 +37,8 @@ def test_a_partition_that_is_given_away_too_early_is_noticed_by_its_member_epoch
 def test_two_owners_at_one_time_are_noticed_by_the_clock() -> None:
     with patch.object(Claims, "note"):
         assert first_violation(partitions_are_given_twice, CONSUMER).startswith("two-owners ")
+
+
+def test_commits_of_members_that_were_replaced_are_noticed() -> None:
+    """G2"""
+    assert first_violation(anybody_commits, CLASSIC | CONSUMER).startswith("G2 ")

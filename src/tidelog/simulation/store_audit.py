@@ -15,7 +15,7 @@ UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 def _is_clean(before: PartitionState, after: PartitionState) -> bool:
     """Whether the leader was chosen among those that had everything committed."""
     candidates = (*before.in_sync_replicas, *before.eligible_replicas)
-    return after.leader_epoch == before.leader_epoch or after.leader in candidates
+    return after.leader in candidates
 
 
 class StoreAudit:
@@ -34,7 +34,7 @@ class StoreAudit:
         self.on_state: list[Callable[[TopicPartition, Stored], None]] = []
         """Told of every state that is written, when it is written."""
         self.on_unclean: list[Callable[[TopicPartition, Stored], None]] = []
-        """Told of every unclean election that the topic allows; before `on_state`."""
+        """Told of every election of a topic that allows unclean ones; before `on_state`."""
         store.on_written.append(self._on_written)
 
     def _on_written(self, session_id: int, operations: Sequence[Operation]) -> None:
@@ -76,19 +76,20 @@ class StoreAudit:
             self._note("I6", topic_partition, after, f"broker {before.leader} leads in this epoch")
         else:
             self._check_leader(session_id, topic_partition, after)
-        if before is not None and after.leader != NO_BROKER and not _is_clean(before, after):
-            self._on_unclean_election(topic_partition, found)
+        if before is not None and after.leader != NO_BROKER and after.leader_epoch > before.leader_epoch:
+            self._on_election(topic_partition, before, found)
         for callback in self.on_state:
             callback(topic_partition, found)
 
-    def _on_unclean_election(self, topic_partition: TopicPartition, found: Stored) -> None:
+    def _on_election(self, topic_partition: TopicPartition, before: PartitionState, found: Stored) -> None:
+        """Where unclean ones are allowed each may lose records: a member may have lost them before it is elected."""
         node = self._store.find(znodes.topic_config_path(topic_partition.topic))
         configs = {} if node is None else znodes.decode_config(node.data, topic_partition.topic)
-        if configs.get(UNCLEAN_ELECTIONS) != "true":
+        if configs.get(UNCLEAN_ELECTIONS) == "true":
+            for callback in self.on_unclean:
+                callback(topic_partition, found)
+        elif not _is_clean(before, found.state):
             self._note("I4", topic_partition, found.state, "an unclean election, which the topic does not allow")
-            return
-        for callback in self.on_unclean:
-            callback(topic_partition, found)
 
     def _check_controller(self, session_id: int, topic_partition: TopicPartition, after: PartitionState) -> None:
         """Only the controller of the present term begins a leader epoch (R31)."""
