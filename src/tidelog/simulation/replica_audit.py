@@ -14,7 +14,7 @@ from tidelog.simulation.looking import Stored, batches, held_log, is_to_be_delet
 from tidelog.simulation.processes import current_process
 from tidelog.simulation.store_audit import StoreAudit
 from tidelog.storage.log import Log
-from tidelog.types import NO_BROKER, BrokerId, Buffer, TopicPartition
+from tidelog.types import NO_BROKER, ZERO_UUID, BrokerId, Buffer, TopicPartition, Uuid
 
 MOST_VIOLATIONS = 20
 
@@ -35,7 +35,8 @@ class ReplicaAudit:
         self._history = history
         self._states = store.states
         self._may_be_elected = may_be_elected
-        self._ledgers: dict[tuple[object, int], Ledger] = defaultdict(Ledger)
+        self._ledgers: dict[tuple[Uuid, TopicPartition], Ledger] = defaultdict(Ledger)
+        self._topic_ids: dict[TopicPartition, Uuid] = {}
         self._mirrors: dict[int, tuple[Log, Mirror]] = {}
         """By the identity of the log object, which is kept so that no other one gets its identity."""
         self._high_watermarks: dict[tuple[int, int], int] = {}
@@ -228,8 +229,11 @@ class ReplicaAudit:
         return found is not None and found.is_leader and found.leader_epoch == stored.state.leader_epoch
 
     def _ledger(self, log: Log) -> Ledger:
-        topic, index = log.topic_partition
-        return self._ledgers[log.topic_id or topic, index]
+        """A log whose metadata were damaged has no topic id until the controller tells it: that of the others, say."""
+        topic_partition = log.topic_partition
+        if log.topic_id is not None:
+            self._topic_ids[topic_partition] = log.topic_id
+        return self._ledgers[self._topic_ids.get(topic_partition, ZERO_UUID), topic_partition]
 
     def _mirror(self, log: Log, broker_id: BrokerId) -> Mirror:
         known = self._mirrors.get(id(log))
