@@ -16,13 +16,16 @@ ROUNDS ?= 1
 DISTURBANCES ?= 12
 MINUTES ?= 5
 SEED ?=
+ATTACK ?=
+SEEDS ?= 100
+FIRST ?= 1
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime-installed
 SPARK_READY := $(VENV)/.spark-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run demo install spark test check format bench compat kills churn soak docs lock clean
+.PHONY: help run demo install spark test check format bench compat kills churn soak siege simulate docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -65,6 +68,12 @@ churn: $(DEV) ## Kill and stop members of groups, transactional workers and brok
 
 soak: $(DEV) ## Three brokers under work of all kinds for a while (MINUTES=5): memory, descriptors, latencies and errors in a table
 	@$(BIN)/python -m tests.soak.run --minutes $(MINUTES)
+
+siege: $(DEV) ## Attack three brokers with requests and connections that nobody sends; others must not notice (ATTACK=half-frames: only this)
+	@$(BIN)/python -m tests.siege.run $(if $(ATTACK),--only $(ATTACK))
+
+simulate: $(RUNTIME) ## Run simulated clusters under faults (SEEDS=100 FIRST=1 PROCESSES=2); a seed that fails is told with the command to repeat it
+	@$(BIN)/tidelog simulate --seeds $(SEEDS) --first $(FIRST) --processes $(PROCESSES)
 
 docs: $(DEV) ## Generate the reference pages again
 	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference && $(BIN)/python -m tools.spark_options_reference

@@ -15,7 +15,19 @@ from tidelog.config.listeners import host_and_port
 def test_help_names_the_commands() -> None:
     shown = tidelog("--help")
     assert shown.returncode == 0
-    for command in ("up", "status", "kill", "start", "down", "topic", "produce", "consume", "pipeline", "broker"):
+    for command in (
+        "up",
+        "status",
+        "kill",
+        "start",
+        "down",
+        "topic",
+        "produce",
+        "consume",
+        "pipeline",
+        "broker",
+        "simulate",
+    ):
         assert f"\n    {command} " in shown.stdout
     assert tidelog().stdout == shown.stdout
 

@@ -21,6 +21,7 @@ DELIBERATE_DIFFERENCES = {
     "listeners": {"update"},
     "log.dir": {"default"},
     "node.id": {"default", "bounds"},
+    "queued.max.request.bytes": {"default"},
     "replica.high.watermark.checkpoint.interval.ms": {"bounds"},
     "replica.lag.time.max.ms": {"bounds"},
     "replica.socket.timeout.ms": {"bounds"},

@@ -1,5 +1,7 @@
 """What a controller makes of brokers that came back since a partition's state was written (R41, R42)."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tidelog.cluster.image import NO_INCARNATION, Broker, Partition, Topic
@@ -16,7 +18,7 @@ def context_of(
     directories: dict[str, int] | None = None,
     recorded: int | None = 20,
     answer: Answer | None = None,
-    **configs: str,
+    configs: Mapping[str, str] | None = None,
 ) -> ControllerContext:
     """Broker 2 is in sync in incarnation `recorded`, and registered with `epoch`."""
     context = ControllerContext()
@@ -24,7 +26,7 @@ def context_of(
     context.directories = {2: directories or {}}
     epochs = {1: 10} if recorded is None else {1: 10, 2: recorded}
     partition = Partition(0, (1, 2, 3), -1, 7, (1, 2), in_sync_epochs=epochs)
-    context.add_topic(Topic("orders", b"o" * 16, (partition,), configs))
+    context.add_topic(Topic("orders", b"o" * 16, (partition,), configs or {}))
     if answer is not None:
         context.answers[ORDERS] = {2: answer}
     return context
@@ -82,6 +84,6 @@ def test_min_isr_is_the_topics_own_or_that_of_the_cluster() -> None:
     context = context_of()
     context.default_min_in_sync = 2
     assert context.health(ORDERS).min_in_sync == 2
-    assert context_of(**{"min.insync.replicas": "3"}).health(ORDERS).min_in_sync == 3
-    context = context_of(**{"min.insync.replicas": "nonsense"})
+    assert context_of(configs={"min.insync.replicas": "3"}).health(ORDERS).min_in_sync == 3
+    context = context_of(configs={"min.insync.replicas": "nonsense"})
     assert context.health(ORDERS).min_in_sync == 1

@@ -9,7 +9,8 @@ from typing import TypeAlias
 import pytest
 
 from tidelog.runtime.disk import DirectoryInUse, Disk, FileSlice, SystemDisk
-from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.runtime.memory_disk import CrashDamage, MemoryDisk
+from tidelog.runtime.randomness import SeededRandomness
 
 Place: TypeAlias = tuple[Disk, str]
 
@@ -285,3 +286,91 @@ def test_files_and_directories_are_synced_when_somebody_asks_for_it(
     disk.sync_directory(str(tmp_path))
     assert calls.made == [("fdatasync", "a"), ("fsync", tmp_path.name)]
     file.close()
+
+
+# ---- what a power cut may leave behind
+
+
+def torn(seed: int, damage: CrashDamage = CrashDamage(tears_writes=True)) -> bytes:  # noqa: B008
+    disk = MemoryDisk()
+    file = disk.open("/a", "append")
+    file.append(b"synced")
+    file.sync()
+    file.append(b"first")
+    file.append(b"second")
+    disk.crash_badly(SeededRandomness(seed), damage)
+    return disk.read_file("/a")
+
+
+def test_a_power_cut_keeps_what_was_synced_and_tears_the_rest() -> None:
+    left = {torn(seed) for seed in range(200)}
+    assert all(found.startswith(b"synced") for found in left)
+    assert {b"synced", b"syncedfirst", b"syncedfirstsecond", b"syncedfi"} <= left
+    assert b"synced\x00\x00\x00\x00\x00second" in left  # a later write survived, an earlier one did not
+
+
+def test_a_power_cut_may_undo_a_truncation_that_was_not_synced() -> None:
+    left = set()
+    for seed in range(20):
+        disk = MemoryDisk()
+        file = disk.open("/a", "append")
+        file.append(b"0123456789")
+        file.sync()
+        file.truncate(4)
+        file.truncate(2)
+        disk.crash_badly(SeededRandomness(seed), CrashDamage(tears_writes=True))
+        left.add(disk.read_file("/a"))
+    assert left == {b"01", b"0123456789"}
+
+
+def test_a_power_cut_flips_bits_only_in_what_was_not_synced() -> None:
+    damage = CrashDamage(tears_writes=True, flips_bits=True)
+    left = {torn(seed, damage) for seed in range(200)}
+    assert all(found.startswith(b"synced") for found in left)
+    assert any(found[6:].rstrip(b"\0") and not b"firstsecond".startswith(found[6:].rstrip(b"\0")) for found in left)
+
+
+def test_names_are_durable_once_their_directory_is_synced() -> None:
+    def names(seed: int, *, is_synced: bool) -> tuple[str, ...]:
+        disk = MemoryDisk()
+        disk.make_directory("/d")
+        disk.write_file_atomically("/d/old", b"x")
+        disk.sync_directory("/")
+        disk.open("/d/made", "append").sync()
+        disk.rename("/d/old", "/d/new")
+        disk.remove("/d/made")
+        if is_synced:
+            disk.sync_directory("/d")
+        disk.crash_badly(SeededRandomness(seed), CrashDamage(loses_names=True))
+        return tuple(sorted(entry.name for entry in disk.list_directory("/d")))
+
+    assert {names(seed, is_synced=True) for seed in range(20)} == {("new",)}
+    assert {names(seed, is_synced=False) for seed in range(50)} == {
+        ("old",),
+        ("made", "old"),
+        ("made", "new"),
+        ("new",),
+    }
+
+
+def test_a_file_in_a_renamed_directory_is_lost_under_its_new_name() -> None:
+    disk = MemoryDisk()
+    disk.make_directory("/d")
+    disk.sync_directory("/")
+    disk.open("/d/made", "append").sync()
+    disk.rename("/d", "/e")
+    disk.sync_directory("/")
+    for seed in range(20):
+        disk.crash_badly(SeededRandomness(seed), CrashDamage(loses_names=True))
+    assert disk.exists("/e")
+    assert not disk.exists("/d")
+
+
+def test_an_observer_meets_no_fault() -> None:
+    disk = MemoryDisk()
+    disk.write_file_atomically("/a", b"x")
+    disk.inject(errno.EIO)
+    with disk.observed():
+        assert disk.read_file("/a") == b"x"
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.read_file("/a")

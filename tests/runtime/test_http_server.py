@@ -218,6 +218,7 @@ def test_a_slow_reader_holds_a_few_pieces_only() -> None:
 
 
 def test_who_asks_nothing_or_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "LONGEST_QUESTION_S", 0.05)
     monkeypatch.setattr(http_server, "LONGEST_EXCHANGE_S", 0.05)
 
     async def scenario(served: Served) -> None:
@@ -231,20 +232,31 @@ def test_who_asks_nothing_or_takes_nothing_is_given_up(monkeypatch: pytest.Monke
     serve(scenario, endless())
 
 
-def test_too_many_at_once_are_turned_away() -> None:
+def test_half_sent_requests_shut_nobody_out() -> None:
     async def scenario(served: Served) -> None:
-        waiting = [await served.connect() for _ in range(MOST_CONNECTIONS)]
+        halves = [await served.send(b"GET /page HTTP/1.1\r\nHost: ") for _ in range(MOST_CONNECTIONS)]
         while len(served.server._exchanges) < MOST_CONNECTIONS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        with pytest.raises((ConnectionResetError, IndexError)):
-            await served.get(b"GET /page HTTP/1.0\r\n\r\n")
-        for client in waiting:
-            client.writer.close()
-        while served.server._exchanges:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
         assert (await served.get(b"GET /page HTTP/1.0\r\n\r\n"))[0] == 200
+        assert await halves[0].answer() == b"", "the oldest gave way"
+        for half in halves:
+            half.writer.transport.abort()
 
     serve(scenario)
+
+
+def test_too_many_that_are_being_answered_let_nobody_else_in() -> None:
+    async def scenario(served: Served) -> None:
+        request = b"GET /page HTTP/1.0\r\n\r\n"
+        deaf = [await served.send(request) for _ in range(MOST_CONNECTIONS)]
+        while served.server._asking or len(served.server._exchanges) < MOST_CONNECTIONS:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        with pytest.raises((ConnectionResetError, IndexError)):
+            await served.get(request)
+        for client in deaf:
+            client.writer.transport.abort()
+
+    serve(scenario, endless())
 
 
 def test_nobody_is_answered_before_the_start_and_a_taken_address_is_an_error() -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidelog.runtime import receive_buffers
 from tidelog.runtime.disk import FileSlice, SystemDisk
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.network import Channel, FrameReceiver, Network
@@ -346,7 +348,7 @@ def test_announced_but_unsent_bytes_cost_no_memory() -> None:
             await writers[-1].drain()
         for _ in range(200):
             await asyncio.sleep(0)
-        assert network.held_bytes == 0  # a hundred bytes each, kept aside without a buffer
+        assert network.held_bytes == 50 * 104  # what has arrived
         for writer in writers:
             writer.close()
         pair.close()
@@ -354,31 +356,148 @@ def test_announced_but_unsent_bytes_cost_no_memory() -> None:
     run(scenario())
 
 
-def test_queued_bytes_above_the_limit_make_new_frames_wait() -> None:
+async def _half_sent(
+    pair: "Pair", network: SocketNetwork, total: int, sent: int
+) -> "tuple[Recorder, asyncio.StreamWriter]":
+    pair.accepted.clear()
+    held_bytes = network.held_bytes
+    writer = await _raw_connection(pair.listener.port)
+    await pair.accepted.wait()
+    writer.write(total.to_bytes(4, "big") + b"x" * sent)
+    await writer.drain()
+    async with asyncio.timeout(5):
+        while network.held_bytes == held_bytes:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    return pair.server, writer
+
+
+def test_many_rests_of_frames_take_memory_of_their_own_size() -> None:
+    async def scenario() -> None:
+        network = SocketNetwork(MAX_FRAME_BYTES)
+        pair = Pair()
+        await pair.connect(network)
+        writers = [(await _half_sent(pair, network, MAX_FRAME_BYTES, 17_000))[1] for _ in range(100)]
+        assert network.held_bytes < 16 * 1024 * 1024 + 1024 * 1024 + 84 * 2 * 17_000
+        for writer in writers:
+            writer.close()
+        pair.close()
+
+    run(scenario())
+
+
+def test_above_the_limit_unfinished_frames_wait_and_whole_ones_do_not() -> None:
     async def scenario() -> None:
         network = SocketNetwork(MAX_FRAME_BYTES, max_buffered_bytes=1)
         pair = Pair()
         await pair.connect(network)
         first = pair.server
-        half = b"x" * 500_000
-        pair.accepted.clear()
-        writer = await _raw_connection(pair.listener.port)
-        await pair.accepted.wait()
-        slow = pair.server
-        writer.write((1_000_000).to_bytes(4, "big") + half)
-        await writer.drain()
-        async with asyncio.timeout(5):
-            while network.held_bytes == 0:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        finishing, first_writer = await _half_sent(pair, network, 1_000_000, 500_000)
+        waiting, second_writer = await _half_sent(pair, network, 900_000, 500_000)
         pair.client.channel.send([b"small"])
         pair.client.channel.flush()
+        await first.until(lambda server: server.frames == [b"small"])
+        second_writer.write(b"y" * 400_000)
         for _ in range(100):
             await asyncio.sleep(0)
-        assert first.frames == []
-        writer.write(half)
-        await slow.until(lambda server: len(server.frames) == 1)
-        await first.until(lambda server: server.frames == [b"small"])
-        writer.close()
+        assert waiting.frames == []
+        first_writer.write(b"y" * 500_000)
+        await finishing.until(lambda server: len(server.frames) == 1)
+        await waiting.until(lambda server: len(server.frames) == 1)
+        first_writer.close()
+        second_writer.close()
         pair.close()
+
+    run(scenario())
+
+
+def test_whoever_stalls_while_memory_is_exhausted_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receive_buffers, "CHECK_S", 0.01)
+
+    async def scenario() -> None:
+        network = SocketNetwork(MAX_FRAME_BYTES, max_buffered_bytes=1_500_000)
+        pair = Pair()
+        await pair.connect(network)
+        stalled, first_writer = await _half_sent(pair, network, 9_000_000, 500_000)
+        waiting, second_writer = await _half_sent(pair, network, 900_000, 500_000)
+        await stalled.until(lambda server: server.closed_because is not None)
+        assert "held memory that others wait for" in (stalled.closed_because or "")
+        second_writer.write(b"y" * 400_000)
+        await waiting.until(lambda server: len(server.frames) == 1)
+        first_writer.close()
+        second_writer.close()
+        pair.close()
+
+    run(scenario())
+
+
+def test_of_those_who_all_wait_for_memory_the_one_that_lacks_most_is_closed() -> None:
+    class Waiting:
+        def __init__(self, missing_bytes: int) -> None:
+            self.missing_bytes, self.held_bytes = missing_bytes, 100
+            self.is_fed = self.is_closed = False
+
+        def starve(self) -> None: ...
+
+        def feed(self) -> None:
+            self.is_fed = True
+
+        def take_progress(self) -> int | None:
+            return 5000
+
+        def close(self, reason: str) -> None:
+            self.is_closed, self.held_bytes = True, 0
+            buffers.note_held(self, -100)
+
+    buffers = receive_buffers.ReceiveBuffers(300)
+
+    async def scenario() -> None:
+        oldest, hungry, modest = Waiting(1), Waiting(5000), Waiting(50)
+        for each in (oldest, hungry, modest):
+            buffers.note_held(each, 100)
+        for each in (oldest, hungry, modest):
+            buffers.starve_if_exhausted(each)
+        for _ in range(receive_buffers.MAX_HUNGRY_CHECKS):
+            buffers._relieve()
+        assert (hungry.is_closed, modest.is_closed, modest.is_fed) == (True, False, True)
+
+    run(scenario())
+
+
+def test_a_client_that_sent_much_does_not_keep_others_waiting() -> None:
+    """Its frames are handled in slices; whoever sent one frame comes in between."""
+
+    class Slow(Recorder):
+        def on_frame(self, frame: memoryview) -> None:
+            super().on_frame(frame)
+            end = time.monotonic() + 0.001
+            while time.monotonic() < end:
+                pass
+
+    async def scenario() -> None:
+        network = SocketNetwork(MAX_FRAME_BYTES)
+        servers: list[Recorder] = []
+
+        def accept(channel: Channel) -> FrameReceiver:
+            servers.append(Slow(channel))
+            return servers[-1]
+
+        listener = await network.listen("127.0.0.1", 0, accept)
+        listener.start()
+        greedy = await network.connect("127.0.0.1", listener.port, Recorder)
+        modest = await network.connect("127.0.0.1", listener.port, Recorder)
+        for _ in range(1000):
+            greedy.send([b"again"])
+        greedy.flush()
+        async with asyncio.timeout(20):
+            while len(servers) < 2 or not servers[0].frames:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        modest.send([b"once"])
+        modest.flush()
+        await servers[1].until(lambda server: server.frames == [b"once"])
+        assert len(servers[0].frames) < 200
+        await servers[0].until(lambda server: len(server.frames) == 1000)
+        greedy.close("done")
+        modest.close("done")
+        listener.close()
 
     run(scenario())

@@ -7,7 +7,7 @@ import pytest
 
 from tidelog.runtime.deadlines import RESOLUTION_S, Deadlines
 from tidelog.runtime.purgatory import DelayedOperation, Purgatory, Watchers
-from tidelog.runtime.virtual_time import EverythingWaits, run_virtually
+from tidelog.runtime.virtual_time import EverythingWaits, VirtualTimeLoop, run_virtually
 
 
 class Threshold(DelayedOperation):
@@ -82,7 +82,8 @@ def test_thousands_of_deadlines_share_a_few_timers() -> None:
         for _ in range(10_000):
             deadlines.add(30, lambda: None)
         assert len(deadlines) == 10_000
-        assert len(loop._scheduled) == 1  # type: ignore[attr-defined]
+        assert isinstance(loop, VirtualTimeLoop)
+        assert loop.pending_timers == 1
         await asyncio.sleep(31)
         assert len(deadlines) == 0
 

@@ -154,6 +154,16 @@ def test_no_keys_and_an_empty_list_ask_for_all_and_unknown_keys_are_left_out() -
     with_broker(scenario)
 
 
+def test_what_is_asked_for_a_thousand_times_is_answered_once() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        wanted = [DescribeConfigsResource(2, "t", None)] * 1000 + [DescribeConfigsResource(2, "t", ["retention.ms"])]
+        response = await client.ask(DescribeConfigsRequest(resources=wanted), 4, DescribeConfigsResponse)
+        assert [len(result.configs) > 1 for result in response.results] == [True, False]
+
+    with_broker(scenario)
+
+
 def test_a_broker_tells_what_is_set_and_what_can_be_changed() -> None:
     async def scenario(world: World, client: Client) -> None:
         partitions = await entry(client, THIS_BROKER, "num.partitions")

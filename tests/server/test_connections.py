@@ -11,9 +11,18 @@ from tests.server.harness import Client, World, fetch_request, with_broker
 from tidelog.protocol.codec import encode
 from tidelog.protocol.header import request_header
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tidelog.runtime.network import FramePart
 from tidelog.runtime.virtual_time import run_virtually
-from tidelog.server.connection import MAX_BACKLOG_BYTES, MAX_REQUESTS_IN_FLIGHT
+from tidelog.server import connection
+from tidelog.server.connection import (
+    MAX_BACKLOG_BYTES,
+    MAX_BACKLOG_MEMORY_BYTES,
+    MAX_FETCHES_IN_FLIGHT,
+    MAX_REQUESTS_IN_FLIGHT,
+    UNREAD_PATIENCE_S,
+)
+from tidelog.server.dispatch import MAX_CLIENT_ELEMENTS
 from tidelog.server.handlers import api_versions
 from tidelog.server.outcome import Deferred
 
@@ -130,7 +139,7 @@ def test_a_client_that_pipelines_without_end_is_read_no_further() -> None:
                 client.start(fetch_request("t", 0, max_wait_ms=1000), 12) for _ in range(MAX_REQUESTS_IN_FLIGHT + 100)
             ]
             await asyncio.sleep(0.1)
-            assert broker.statistics().waiting_operations == MAX_REQUESTS_IN_FLIGHT
+            assert broker.statistics().waiting_operations == MAX_FETCHES_IN_FLIGHT
             late = client.start(ApiVersionsRequest(), 0)
             await asyncio.gather(*answers)
             await late
@@ -160,6 +169,8 @@ class SlowChannel:
 
     peer_host, peer_port = "slow", 1
     last_activity = 0.0
+    is_privileged = False
+    backlog_memory_bytes = 0  # what is fetched is in files
 
     def __init__(self) -> None:
         self.backlog_bytes = 0
@@ -251,5 +262,69 @@ def test_an_answer_that_cannot_be_sent_costs_its_connection(
         assert client.closed_because == "closed by the peer"
         assert "connection closed" in caplog.text
         assert other.closed_because is None
+
+    with_broker(scenario)
+
+
+def test_answers_in_memory_that_nobody_takes_stop_the_reading_of_requests() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.broker() as broker:
+            channel = UnreadChannel()
+            receiver = broker.accept(channel, "PLAINTEXT")
+            assert receiver is not None
+            frame = request_header(18, 0, 1, "unread") + encode(ApiVersionsRequest(), 0)
+            while channel.is_reading:
+                receiver.on_frame(memoryview(bytearray(frame)))
+                receiver.on_frames_done()
+            assert MAX_BACKLOG_MEMORY_BYTES < channel.backlog_bytes < 2 * MAX_BACKLOG_MEMORY_BYTES
+            channel.backlog_bytes = 0
+            receiver.on_drained()
+            assert channel.is_reading
+
+    run_virtually(scenario())
+
+
+class UnreadChannel(SlowChannel):
+    closed_because: str | None = None
+
+    @property
+    def backlog_memory_bytes(self) -> int:  # type: ignore[override]
+        return self.backlog_bytes
+
+    def close(self, reason: str) -> None:
+        self.closed_because = reason
+
+
+def test_the_sum_of_unread_answers_is_bounded_and_who_takes_none_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_UNREAD_BYTES", 1000)
+
+    async def scenario() -> None:
+        world = World()
+        async with world.broker() as broker:
+            frame = request_header(18, 0, 1, "unread") + encode(ApiVersionsRequest(), 0)
+            channels = [UnreadChannel() for _ in range(10)]
+            for channel in channels:
+                receiver = broker.accept(channel, "PLAINTEXT")
+                assert receiver is not None
+                while channel.is_reading and channel.answers < 3:
+                    receiver.on_frame(memoryview(bytearray(frame)))
+                    receiver.on_frames_done()
+            assert [channel.answers for channel in channels[-3:]] == [1, 1, 1], "one answer, and no more requests"
+            await asyncio.sleep(UNREAD_PATIENCE_S + 2)
+            assert any(channel.closed_because is not None for channel in channels)
+
+    run_virtually(scenario())
+
+
+def test_requests_of_very_many_elements_are_answered_and_too_many_are_refused() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        topics = [MetadataRequestTopic(name=f"t{number}") for number in range(MAX_CLIENT_ELEMENTS)]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        answer = await client.ask(request, 9, MetadataResponse)
+        assert [topic.name for topic in answer.topics] == [topic.name for topic in topics]
+        client.start(MetadataRequest(topics=[*topics, MetadataRequestTopic(name="x")]), 9)
+        await asyncio.sleep(1)
+        assert client.closed_because == "closed by the peer"
 
     with_broker(scenario)

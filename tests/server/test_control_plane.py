@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,7 +125,11 @@ class ToldBroker:
         changes = ConfigChanges(self.cluster, lambda: self.store, VirtualClock(loop))
         plane = ControlPlane(self.cluster, self.replicas, changes, self)  # type: ignore[arg-type]
         services = SimpleNamespace(control_plane=plane)
-        self.call = Call(services, None, 7, 1, "controller")  # type: ignore[arg-type]
+        self.connection = SimpleNamespace(trusted=0, trust=self._on_trusted)
+        self.call = Call(services, self.connection, 7, 1, "controller")  # type: ignore[arg-type]
+
+    def _on_trusted(self) -> None:
+        self.connection.trusted += 1
 
     async def wait_until_registered(self, timeout_s: float) -> None:
         with suppress(TimeoutError):
@@ -198,9 +203,25 @@ def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
     async def scenario(told: ToldBroker) -> None:
         failed = TopicPartition("orders", 0)
         told.replicas.errors[failed] = KafkaStorageError()
-        response = await told.tell(leadership())
+        filled = batch(CONTROLLER_EPOCH)
+        state = replace(partition(), in_sync_epochs={1: 50}, eligible_replicas=(3, 4), eligible_epochs={3: 33})
+        filled.add_leader_and_isr([1], "orders", ORDERS, state, is_new=True)
+        response = await told.tell(request_of(filled))
         assert told.replicas.assignments == [
-            PartitionAssignment(failed, ORDERS, CONTROLLER_EPOCH, 1, 0, (1, 2), 3, (1, 2), is_new=True)
+            PartitionAssignment(
+                failed,
+                ORDERS,
+                CONTROLLER_EPOCH,
+                1,
+                0,
+                (1, 2),
+                3,
+                (1, 2),
+                is_new=True,
+                in_sync_epochs={1: 50},
+                eligible_epochs={3: 33, 4: -1},
+                broker_epoch=BROKER_EPOCH,
+            )
         ]
         assert told.replicas.live_leaders == {1: LeaderAddress(1, "host1", 9092)}
         assert response.error_code == 0
@@ -208,6 +229,29 @@ def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
         assert (topic.topic_id, [each.error_code for each in topic.partition_errors]) == (ORDERS, [56])
 
     with_broker(scenario)
+
+
+def test_whoever_knows_the_epoch_of_this_broker_is_no_client() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        request: Any = leadership()
+        request.broker_epoch = -1
+        await told.tell(request)
+        assert told.connection.trusted == 0
+        request.broker_epoch = BROKER_EPOCH
+        await told.tell(request)
+        assert told.connection.trusted == 1
+
+    with_broker(scenario)
+
+
+def test_a_follower_that_knows_its_own_epoch_is_no_client() -> None:
+    trusted: list[int] = []
+    image = SimpleNamespace(brokers={2: SimpleNamespace(epoch=70)})
+    services = SimpleNamespace(cluster=SimpleNamespace(image=image))
+    for replica_id, epoch in ((2, -1), (2, 69), (3, 70), (2, 70)):
+        connection = SimpleNamespace(trust=lambda epoch=epoch: trusted.append(epoch))
+        Call(services, connection, 16, 1, "x").trust_follower(replica_id, epoch)  # type: ignore[arg-type]
+    assert trusted == [70]
 
 
 def test_a_log_is_made_with_the_settings_of_a_topic_that_nobody_spoke_of_before() -> None:

@@ -106,7 +106,8 @@ async def topic_names(client: Client) -> list[str | None]:
 
 
 def log_names(world: World) -> set[str]:
-    return {entry.name for entry in world.disk.list_directory("/logs") if not entry.name.endswith("-delete")}
+    entries = world.disk.list_directory("/logs")
+    return {entry.name for entry in entries if entry.is_directory and not entry.name.endswith("-delete")}
 
 
 def check(scenario: Callable[[World, Client], Awaitable[None]]) -> None:

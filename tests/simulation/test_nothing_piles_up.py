@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulation.scenario import ask, create_topic, produce, simulate
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from tidelog.runtime.virtual_time import VirtualTimeLoop
 from tidelog.server.broker import Broker
 from tidelog.server.fetch_sessions import EVICTION_S
 from tidelog.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster
@@ -79,9 +80,10 @@ async def census(cluster: SimulatedCluster) -> dict[str, int]:
         cluster.store_state.expire(cluster.machines[broker_id].sessions[-1])
         await asyncio.sleep(SETTLED_S)
     loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
     return {
         "tasks": len(asyncio.all_tasks()),
-        "timers": len([timer for timer in loop._scheduled if not timer.cancelled()]),  # type: ignore[attr-defined]
+        "timers": loop.pending_timers,
         "sessions with the store": len(cluster.store_state.sessions),
         "nodes": len([path for path in cluster.store_state.nodes if "/config" not in path]),
         "watches": watches,

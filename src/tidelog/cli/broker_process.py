@@ -26,6 +26,11 @@ GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
 """Requests make no reference cycles: looking for some on every few hundred of them only costs time."""
 
 
+TRIM_S = 5.0
+TRIM_ABOVE_BYTES = 16 * 1024 * 1024
+"""Growth since the last time after which free memory is given back to the system."""
+
+
 def run_broker(config: str | None, overrides: Sequence[str], log_level: str, log_file: str | None = None) -> int:
     gc.disable()
     try:
@@ -59,7 +64,9 @@ async def _serve(settings: BrokerSettings) -> int:
         return 1
     _settle_memory()
     print(_greeting(broker), flush=True)
+    trimming = asyncio.create_task(_keep_memory_trim())
     failure = await broker.run_until(stop)
+    trimming.cancel()
     await broker.stop()
     if failure is not None:
         print(f"tidelog broker: {failure}", file=sys.stderr)
@@ -92,6 +99,18 @@ def _reach(broker: "Broker") -> str:
         return ""
     port = broker.listeners[0].port
     return f"\nreachable from this machine only; for others: --set listeners={names[0]}://0.0.0.0:{port}"
+
+
+async def _keep_memory_trim() -> None:
+    """What one burst of large requests took is given back after it."""
+    from tidelog.runtime.process_usage import give_back_free_memory, process_usage
+
+    least = process_usage().resident_bytes
+    while True:
+        await asyncio.sleep(TRIM_S)
+        if process_usage().resident_bytes > least + TRIM_ABOVE_BYTES:
+            await asyncio.to_thread(give_back_free_memory)
+            least = process_usage().resident_bytes
 
 
 def _greeting(broker: "Broker") -> str:

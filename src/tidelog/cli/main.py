@@ -24,6 +24,7 @@ COMMANDS = (
     "pipeline",
     "audit",
     "broker",
+    "simulate",
 )
 """Each is a module beside this one."""
 

@@ -315,9 +315,11 @@ class BrokerSettings(CoordinatorSettings):
         doc="A producer that has not written to a partition for this long is forgotten there.",
     )
     queued_max_request_bytes: int = setting(
-        default=-1,
+        default=104_857_600,
         kind=ConfigType.LONG,
-        doc="How many bytes of requests may wait to be handled before the broker stops reading; -1 is without limit.",
+        doc="How many bytes of unfinished or unhandled requests all connections may hold together. Then the broker"
+        " reads no more of such requests until others are finished, and closes connections that send nothing"
+        " meanwhile; other brokers are exempt. -1 is without limit.",
     )
     replica_fetch_backoff_ms: int = setting(
         default=1000,

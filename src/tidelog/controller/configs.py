@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -60,6 +60,10 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
+async def nobody_waits() -> None:
+    """For whoever need not share an event loop."""
+
+
 class ConfigChange(NamedTuple):
     """The settings of one resource: all of them anew (`replacing`), or a few operations on what is there."""
 
@@ -88,17 +92,21 @@ class ConfigAdministration:
         broker_id: BrokerId,
         settings: Callable[[], BrokerSettings],
         image: Callable[[], ClusterImage],
+        breathe: Callable[[], Awaitable[None]] = nobody_waits,
     ) -> None:
+        """`breathe` is awaited between one change and the next."""
         self._store = store
         self._broker_id = broker_id
         self._settings = settings
         self._image = image
+        self._breathe = breathe
 
     async def alter(self, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> list[ConfigOutcome]:
         """An outcome for each, in order."""
         counts = Counter((change.resource_type, change.resource_name) for change in changes)
         outcomes = []
         for change in changes:
+            await self._breathe()
             try:
                 if counts[change.resource_type, change.resource_name] > 1:
                     raise InvalidRequest("Each resource must appear at most once.")

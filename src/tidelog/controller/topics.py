@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import is_internal
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults
+from tidelog.controller.configs import nobody_waits
 from tidelog.controller.loading import load_topics
 from tidelog.controller.registration import ControllerTerm
 from tidelog.controller.store_errors import store_errors_for_clients
@@ -77,7 +78,10 @@ class TopicAdministration:
         settings: Callable[[], BrokerSettings],
         image: Callable[[], ClusterImage],
         term: ControllerTerm,
+        breathe: Callable[[], Awaitable[None]] = nobody_waits,
     ) -> None:
+        """`breathe` is awaited between the decision on one topic and the next."""
+        self._breathe = breathe
         self._store = store
         self._randomness = randomness
         self._settings = settings
@@ -94,6 +98,7 @@ class TopicAdministration:
         image = self._image()
         outcomes: dict[str, TopicOutcome] = {}
         for request in requests:
+            await self._breathe()
             if counts[request.name] > 1:
                 outcomes[request.name] = TopicOutcome(request.name, error=InvalidRequest("Duplicate topic name."))
                 continue
@@ -118,6 +123,7 @@ class TopicAdministration:
         names_of_ids = {image.topic_names.get(wanted) for wanted in counts if not isinstance(wanted, str)}
         outcomes = []
         for wanted, count in counts.items():
+            await self._breathe()
             if count > 1:
                 error = InvalidRequest("Duplicate topic name." if isinstance(wanted, str) else "Duplicate topic id.")
                 outcomes.append(_refused(wanted, error))
@@ -134,6 +140,7 @@ class TopicAdministration:
         counts = Counter(request.name for request in requests)
         outcomes = []
         for request in {request.name: request for request in requests}.values():
+            await self._breathe()
             if counts[request.name] > 1:
                 outcomes.append(TopicOutcome(request.name, error=InvalidRequest("Duplicate topic name.")))
             else:

@@ -13,7 +13,8 @@ from tidelog.types import Buffer
 M = TypeVar("M", bound=Message)
 
 Part: TypeAlias = Buffer | FileSlice
-Decoder: TypeAlias = Callable[[Buffer, int], tuple[M, int]]
+Decoder: TypeAlias = Callable[..., tuple[M, int]]
+"""Takes the frame, the position and, where the usual bound on array elements is not right, another one."""
 Encoder: TypeAlias = Callable[[M, Callable[[Part], object]], None]
 
 _decoders: dict[tuple[type[Message], int], Decoder[Any]] = {}

@@ -22,9 +22,13 @@ from tidelog.protocol.structs import Message, Request, Struct
 CODE_SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "i": 4, "q": 8, "16s": 16}
 
 MAX_ELEMENTS = 2**24
-MAX_REQUEST_ELEMENTS = 2**18
+MAX_REQUEST_ELEMENTS = 2**16
 """Array elements and tagged fields of one message. Bounds by size alone would let a frame of empty elements cost many
-times its size, and much time. Responses come from a broker that we chose; requests from anybody."""
+times its size, and much time. Responses come from a broker that we chose; requests from anybody. Who decodes a request
+may allow it more, or less."""
+
+FREE_NUMBERS = 64
+"""Arrays of so many numbers, such as the replicas of a partition, count as nothing."""
 
 READ_ERRORS = (struct.error, IndexError, UnicodeDecodeError)
 
@@ -41,7 +45,8 @@ class DecoderWriter:
         self.version = version
         self.flexible = version in message.__flexible__
         self.label = f"{message.__name__} version {version}"
-        self.source = FunctionSource(f"decoder of {self.label}", "view, at")
+        budget = MAX_REQUEST_ELEMENTS if issubclass(message, Request) else MAX_ELEMENTS
+        self.source = FunctionSource(f"decoder of {self.label}", f"view, at, budget={budget}")
         self._run: list[tuple[str, str]] = []
 
     def write(self) -> FunctionSource:
@@ -50,7 +55,6 @@ class DecoderWriter:
         malformed = source.helper(MalformedMessage)
         with source.block("try:"):
             source.line("end = len(view)")
-            source.line(f"budget = {MAX_REQUEST_ELEMENTS if issubclass(self.message, Request) else MAX_ELEMENTS}")
             result = self._struct(self.message)
             source.line(f"return {result}, at")
         with source.block(f"except {errors} as error:"):
@@ -175,12 +179,13 @@ class DecoderWriter:
         if element_bytes == 0:
             raise TypeError(f"{self.label}: the elements of {target} have no bytes, so nothing bounds their number")
         bad_count = source.helper(primitives.bad_count)
-        exceeds = f"{count} < 0 or {count} * {element_bytes} > end - at"
-        if not isinstance(element, Fixed):
-            source.line(f"budget -= {count}")
-            exceeds += " or budget < 0"
-        with source.block(f"if {exceeds}:"):
+        with source.block(f"if {count} < 0 or {count} * {element_bytes} > end - at:"):
             source.line(f"raise {bad_count}({count}, end - at)")
+        if isinstance(element, Fixed):
+            with source.block(f"if {count} > {FREE_NUMBERS}:"):
+                self._spend(count)
+        else:
+            self._spend(count)
         if isinstance(element, Fixed):
             reader = source.constant(f"read_{element.code}", primitives.array_reader(element.code))
             source.line(f"{target} = {reader}(view, at, {count})")
@@ -191,6 +196,11 @@ class DecoderWriter:
         with source.block(f"while {count}:"):
             source.line(f"{count} -= 1")
             source.line(f"{items}.append({self._element(element)})")
+
+    def _spend(self, count: str) -> None:
+        self.source.line(f"budget -= {count}")
+        with self.source.block("if budget < 0:"):
+            self.source.line(f"raise {self.source.helper(primitives.too_many_elements)}({count})")
 
     def _element(self, element: FieldType) -> str:
         if isinstance(element, Nested):
@@ -222,9 +232,7 @@ class DecoderWriter:
         with source.block(f"if {count}:"):
             with source.block(f"if {count} > 127:"):
                 source.line(f"{count}, at = {source.helper(primitives.finish_varint)}(view, at, {count})")
-            source.line(f"budget -= {count}")
-            with source.block("if budget < 0:"):
-                source.line(f"raise {source.helper(primitives.too_many_tags)}({count})")
+            self._spend(count)
             if tagged:
                 self._known_tags(tagged, struct_name, count)
             else:

@@ -5,6 +5,10 @@ class MalformedMessage(Exception):
     """The peer sent bytes that are no message; its connection is closed."""
 
 
+class TooManyElements(MalformedMessage):
+    """More array elements than the reader allowed the message to have."""
+
+
 class UnknownApi(Exception):
     """The peer asked for an API that this broker does not have."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from tidelog.protocol.errors import MalformedMessage, UnencodableMessage
+from tidelog.protocol.errors import MalformedMessage, TooManyElements, UnencodableMessage
 from tidelog.types import Buffer
 
 MAX_TEXT_BYTES = 32767
@@ -138,6 +138,10 @@ def bad_count(count: int, remaining_bytes: int) -> MalformedMessage:
     if count < 0:
         return MalformedMessage("null for an array that must not be null")
     return MalformedMessage(f"an array claims {count} elements, {remaining_bytes} bytes remain")
+
+
+def too_many_elements(count: int) -> TooManyElements:
+    return TooManyElements(f"an array or a set of tagged fields claims {count} elements, more than are allowed in all")
 
 
 def too_many_tags(count: int) -> MalformedMessage:

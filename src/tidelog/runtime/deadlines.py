@@ -6,10 +6,16 @@ buckets of a few milliseconds; only a bucket has a timer, and leaving one is a d
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
+from tidelog.runtime.turns import Turns
+
 RESOLUTION_S = 0.005
+
+MAX_AT_ONCE = 64
+"""More that expire at the same time do so in slices."""
 
 DeadlineKey: TypeAlias = tuple[int, int]
 
@@ -17,8 +23,13 @@ DeadlineKey: TypeAlias = tuple[int, int]
 class Deadlines:
     """Calls back at a deadline or up to one resolution after it, never before."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, resolution_s: float = RESOLUTION_S) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, resolution_s: float = RESOLUTION_S, turns: Turns | None = None
+    ) -> None:
+        """With `turns`, those that expire together do so in slices."""
         self._loop = loop
+        self._turns = turns
+        self._expiring: deque[DeadlineKey] = deque()
         self._resolution_s = resolution_s
         self._buckets: dict[int, dict[int, Callable[[], None]]] = {}
         self._due: list[int] = []
@@ -55,7 +66,37 @@ class Deadlines:
         self._timer = None
         now = self._loop.time()
         while self._due and self._due[0] * self._resolution_s <= now:
-            for on_expired in self._buckets.pop(heapq.heappop(self._due)).values():
-                on_expired()
+            bucket = heapq.heappop(self._due)
+            if self._turns is not None and len(self._buckets[bucket]) > MAX_AT_ONCE:
+                if not self._expiring:
+                    self._turns.queue(self._expire_some)
+                self._expiring.extend((bucket, number) for number in self._buckets[bucket])
+            else:
+                for on_expired in self._buckets.pop(bucket).values():
+                    on_expired()
         if self._due and self._timer is None:
             self._set_timer()
+
+    def _expire_some(self) -> None:
+        """Until the slice is over; what is cancelled meanwhile does not expire."""
+        assert self._turns is not None
+        try:
+            while self._expiring and not self._turns.is_slice_over():
+                self._expire_next()
+        finally:
+            if self._expiring:
+                self._turns.queue(self._expire_some, is_continued=True)
+
+    def _expire_next(self) -> None:
+        bucket, number = self._expiring.popleft()
+        on_expired = self._buckets[bucket].pop(number, None)
+        if not self._buckets[bucket]:
+            self._drop(bucket)
+        if on_expired is not None:
+            on_expired()
+
+    def _drop(self, bucket: int) -> None:
+        """Its last one has expired; those that were cancelled are passed over."""
+        del self._buckets[bucket]
+        while self._expiring and self._expiring[0][0] == bucket:
+            self._expiring.popleft()

@@ -7,8 +7,9 @@ h11's, which is loaded when the first connection comes.
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     import h11
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 16
-"""Readers are few; whoever comes beyond that is turned away."""
+"""Readers are few. Whoever comes beyond that takes the place of the one that has not finished asking for longest."""
+LONGEST_QUESTION_S = 5.0
+"""A request is a few hundred bytes."""
 LONGEST_EXCHANGE_S = 30.0
 LONGEST_GOODBYE_S = 1.0
 LARGEST_HEAD_BYTES = 16 * 1024
@@ -43,7 +46,9 @@ class HttpServer:
         self.host = host
         self.port: int = server.sockets[0].getsockname()[1]
         self._pages: Mapping[str, Page] = {}
-        self._exchanges: set[asyncio.Task[None]] = set()
+        self._exchanges: dict[asyncio.Task[None], None] = {}
+        self._asking: dict[asyncio.Task[None], None] = {}
+        """Those whose request is not whole yet, the oldest first."""
 
     @classmethod
     async def listen(cls, host: str, port: int) -> "HttpServer":
@@ -73,17 +78,31 @@ class HttpServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._exchanges) >= MOST_CONNECTIONS:
-            writer.transport.abort()
-            return
+            if not self._asking:
+                writer.transport.abort()  # all of them are being answered
+                return
+            self._drop(next(iter(self._asking)))
         exchange = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._exchanges.add(exchange)
-        exchange.add_done_callback(self._exchanges.discard)
+        self._exchanges[exchange] = self._asking[exchange] = None
+        exchange.add_done_callback(self._forget)
+
+    def _drop(self, exchange: "asyncio.Task[None]") -> None:
+        self._forget(exchange)
+        exchange.cancel()
+
+    def _forget(self, exchange: "asyncio.Task[None]") -> None:
+        self._exchanges.pop(exchange, None)
+        self._asking.pop(exchange, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(BUFFERED_BYTES)
         try:
+            exchange = _Exchange(reader, writer, self._pages)
+            async with asyncio.timeout(LONGEST_QUESTION_S):
+                answer = await exchange.hear()
+            self._asking.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
             async with asyncio.timeout(LONGEST_EXCHANGE_S):
-                await _Exchange(reader, writer, self._pages).run()
+                await answer()
             async with asyncio.timeout(LONGEST_GOODBYE_S):
                 await _say_goodbye(reader, writer)
         except (TimeoutError, OSError) as error:
@@ -102,6 +121,10 @@ async def _say_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         pass
 
 
+async def _nothing() -> None:
+    """The client went away without a request."""
+
+
 class _Exchange:
     """One request and its answer."""
 
@@ -114,14 +137,13 @@ class _Exchange:
         self._writer = writer
         self._pages = pages
 
-    async def run(self) -> None:
+    async def hear(self) -> Callable[[], Awaitable[None]]:
+        """The request, and what is to be answered."""
         try:
             request = await self._request()
         except self._h11.RemoteProtocolError as error:
-            await self._refuse(error.error_status_hint, "this is not a request in HTTP")
-            return
-        if request is not None:
-            await self._answer(request)
+            return partial(self._refuse, error.error_status_hint, "this is not a request in HTTP")
+        return _nothing if request is None else partial(self._answer, request)
 
     async def _request(self) -> "h11.Request | None":
         """None if the client went away without one."""

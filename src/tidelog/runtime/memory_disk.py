@@ -1,34 +1,150 @@
 """The disk seam in memory, for tests and the simulator: with crashes that lose what was not synced, and with faults.
 
-Names (create, rename, remove) and truncations are durable at once; appended bytes are when they were synced.
+`crash` keeps names (create, rename, remove) and truncations, and loses appended bytes that were not synced.
+`crash_badly` is what a power cut may leave behind: torn writes, lost names, truncations undone, flipped bits.
 """
 
 import errno
 import os
 import posixpath
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from tidelog.runtime.clock import Clock, ManualClock
 from tidelog.runtime.disk import DirectoryEntry, DirectoryInUse, OpenMode
+from tidelog.runtime.randomness import SeededRandomness
 from tidelog.types import Buffer
 
 PLENTY_BYTES = 1 << 40
 PLENTY_FILES = 10_000
+PAGE_BYTES = 4096
+NEEDS_DESCRIPTOR = ("open", "read_file", "write_file_atomically", "list_directory", "sync_directory", "lock")
+"""Operations that fail while no descriptor is left (EMFILE)."""
+
+
+class CrashDamage(NamedTuple):
+    """What a power cut does to what was not synced, beyond losing all of it."""
+
+    tears_writes: bool = False
+    """Of each unsynced write some prefix survives; a truncation that was not synced may be undone."""
+    loses_names: bool = False
+    """Files and directories made, renamed or removed since the last sync of their directory may be as before."""
+    flips_bits: bool = False
+    """A bit of what survived without a sync may be another."""
 
 
 class _Inode:
     """What a file is, whatever it is called; a removed file lives on while somebody has it open."""
 
-    __slots__ = ("data", "modified_ms", "synced_bytes")
+    __slots__ = ("cut_tail", "data", "modified_ms", "synced_bytes", "unsynced_writes")
 
     def __init__(self, modified_ms: int, data: bytes = b"") -> None:
         self.data = bytearray(data)
-        self.synced_bytes = len(data)
         self.modified_ms = modified_ms
+        self.mark_synced()
+
+    def mark_synced(self) -> None:
+        self.synced_bytes = len(self.data)
+        self.unsynced_writes: list[int] = []
+        """Where each write since the last sync begins."""
+        self.cut_tail: tuple[int, bytes] | None = None
+        """What the device still holds behind a truncation that was not synced, and from where."""
+
+    def append(self, data: Buffer) -> None:
+        self.unsynced_writes.append(len(self.data))
+        self.data += data
+
+    def truncate(self, size: int) -> None:
+        if size < self.synced_bytes:
+            tail = bytes(self.data[size : self.synced_bytes])
+            if self.cut_tail is not None and self.cut_tail[0] >= size:
+                tail += self.cut_tail[1][max(self.synced_bytes - self.cut_tail[0], 0) :]
+            self.cut_tail = (size, tail)
+        if size > len(self.data):
+            self.unsynced_writes.append(len(self.data))
+            self.data.extend(bytes(size - len(self.data)))
+        del self.data[size:]
+        self.unsynced_writes = [start for start in self.unsynced_writes if start < size]
+        self.synced_bytes = min(self.synced_bytes, size)
+
+    def lose_unsynced(self, kept_bytes: int = 0) -> None:
+        del self.data[self.synced_bytes + kept_bytes :]
+        self.mark_synced()
+
+    def tear(self, randomness: SeededRandomness) -> None:
+        """Either a prefix of all that was written survives, or of each write its own, with zeros between them."""
+        if self.cut_tail is not None and randomness.below(2):
+            position, tail = self.cut_tail
+            self.data[position:] = tail
+            self.mark_synced()
+            return
+        ends = [*self.unsynced_writes[1:], len(self.data)]
+        unsynced = len(self.data) - self.synced_bytes
+        if randomness.below(2) or not unsynced:
+            self.lose_unsynced(_cut_at(randomness, unsynced))
+            return
+        kept_end = self.synced_bytes
+        for start, end in zip(self.unsynced_writes, ends, strict=True):
+            start = max(start, self.synced_bytes)
+            kept = start + _cut_at(randomness, max(end - start, 0))
+            self.data[kept:end] = bytes(max(end - kept, 0))
+            kept_end = kept if kept > start else kept_end
+        del self.data[kept_end:]
+
+    def flip_bit(self, randomness: SeededRandomness, start: int) -> None:
+        if start < len(self.data):
+            self.data[start + randomness.below(len(self.data) - start)] ^= 1 << randomness.below(8)
 
 
-@dataclass(slots=True)
+def _cut_at(randomness: SeededRandomness, size: int) -> int:
+    """How much survives: nothing, all, whole pages, or any number of bytes."""
+    match randomness.below(4):
+        case 0:
+            return 0
+        case 1:
+            return size
+        case 2:
+            return min(PAGE_BYTES * randomness.below(size // PAGE_BYTES + 1), size)
+        case _:
+            return randomness.below(size + 1)
+
+
+class _Directory:
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Inode | _Directory] = {}
+
+    def files(self) -> Iterator[_Inode]:
+        """Of this directory and of all below it."""
+        for node in self.entries.values():
+            if isinstance(node, _Directory):
+                yield from node.files()
+            else:
+                yield node
+
+
+_Node: TypeAlias = _Inode | _Directory
+
+
+class _NameChange(NamedTuple):
+    """One step that took or gave names, and what undoes it."""
+
+    directory: _Directory
+    """By whose sync it becomes durable."""
+    before: list[tuple[_Directory, str, _Node | None]]
+
+    def undo(self) -> None:
+        for directory, name, node in self.before:
+            if node is None:
+                directory.entries.pop(name, None)
+            else:
+                directory.entries[name] = node
+
+
+@dataclass(slots=True, eq=False)
 class Fault:
     """From now on (or after some more calls) these operations fail on every path that starts with `path`."""
 
@@ -58,7 +174,7 @@ class MemoryFile:
     def append(self, data: Buffer) -> None:
         self._check("append", writes=True)
         written = self._disk.take_space(len(data))
-        self._inode.data += memoryview(data)[:written]
+        self._inode.append(memoryview(data)[:written])
         self._inode.modified_ms = self._disk.clock.now_ms()
         if written < len(data):
             raise _error(errno.ENOSPC, self.path)
@@ -77,16 +193,13 @@ class MemoryFile:
 
     def truncate(self, size: int) -> None:
         self._check("truncate", writes=True)
-        data = self._inode.data
-        self._disk.take_space(size - len(data))
-        data.extend(bytes(max(size - len(data), 0)))
-        del data[size:]
-        self._inode.synced_bytes = min(self._inode.synced_bytes, size)
+        self._disk.take_space(size - len(self._inode.data))
+        self._inode.truncate(size)
         self._inode.modified_ms = self._disk.clock.now_ms()
 
     def sync(self) -> None:
         self._check("sync")
-        self._inode.synced_bytes = len(self._inode.data)
+        self._inode.mark_synced()
 
     def fileno(self) -> None:
         return None
@@ -118,10 +231,16 @@ class MemoryDisk:
         self.locked_paths: set[str] = set()
         self.uncached_paths: set[str] = set()
         """Files that a reader would have to wait for."""
-        self._files: dict[str, _Inode] = {}
-        self._directories: set[str] = {"/"}
+        self._root = _Directory()
+        self._unsynced_names: list[_NameChange] = []
 
     # ---- what only a test or a simulation does
+
+    def copy_for_another_machine(self) -> "MemoryDisk":
+        """The same files in other hands: nobody holds their locks."""
+        other = MemoryDisk(self.clock, self.capacity_bytes)
+        other._root = self._root
+        return other
 
     def inject(
         self, error_number: int, path: str = "", operations: Collection[str] = (), calls_before: int = 0
@@ -131,18 +250,59 @@ class MemoryDisk:
         self.faults.append(fault)
         return fault
 
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """Within the block nothing fails: for a look from outside that must not change what happens."""
+        faults, self.faults = self.faults, []
+        try:
+            yield
+        finally:
+            self.faults = faults
+
     def vanish(self, path: str) -> None:
         """Somebody removed the directory, or unmounted it."""
-        self._forget(path)
+        self._drop(path)
 
     def crash(self, kept_bytes: Callable[[str, int], int] | None = None) -> None:
         """The machine stops: locks are gone, and of each file's unsynced bytes all but the first `kept_bytes`."""
         self.locked_paths.clear()
-        for path, inode in self._files.items():
+        self._unsynced_names.clear()
+        for path, inode in self._walk("", self._root):
             unsynced_bytes = len(inode.data) - inode.synced_bytes
             kept = kept_bytes(path, unsynced_bytes) if kept_bytes is not None and unsynced_bytes else 0
-            del inode.data[inode.synced_bytes + kept :]
-            inode.synced_bytes = len(inode.data)
+            inode.lose_unsynced(kept)
+        self._count_used_bytes()
+
+    def crash_badly(self, randomness: SeededRandomness, damage: CrashDamage) -> None:
+        """The machine loses its power: each kind of damage is drawn for each file and directory on its own."""
+        self.locked_paths.clear()
+        if damage.loses_names:
+            self._lose_names(randomness)
+        self._unsynced_names.clear()
+        for inode in self._root.files():
+            synced_bytes = inode.synced_bytes
+            if damage.tears_writes:
+                inode.tear(randomness)
+            else:
+                inode.lose_unsynced()
+            if damage.flips_bits and randomness.below(4) == 0:
+                inode.flip_bit(randomness, synced_bytes)
+            inode.mark_synced()
+        self._count_used_bytes()
+
+    def _lose_names(self, randomness: SeededRandomness) -> None:
+        """In each directory the first few changes survive, as a journal keeps them in order."""
+        counts: dict[_Directory, int] = {}
+        for change in self._unsynced_names:
+            counts[change.directory] = counts.get(change.directory, 0) + 1
+        kept = {directory: randomness.below(count + 1) for directory, count in counts.items()}
+        lost = []
+        for change in self._unsynced_names:
+            kept[change.directory] -= 1
+            if kept[change.directory] < 0:
+                lost.append(change)
+        for change in reversed(lost):
+            change.undo()
 
     def unsynced_bytes(self, path: str) -> int:
         inode = self._file(path)
@@ -155,7 +315,7 @@ class MemoryDisk:
 
     def take_space(self, size_bytes: int) -> int:
         """How much of it there was room for."""
-        taken = min(size_bytes, self.capacity_bytes - self.used_bytes)
+        taken = min(size_bytes, max(self.capacity_bytes - self.used_bytes, 0))
         self.used_bytes += taken
         return taken
 
@@ -163,51 +323,43 @@ class MemoryDisk:
 
     def open(self, path: str, mode: OpenMode) -> MemoryFile:
         path = self._enter("open", path)
-        if path in self._directories:
+        node = self._find(path)
+        if isinstance(node, _Directory):
             raise _error(errno.EISDIR, path)
-        inode = self._files.get(path)
-        if inode is None:
+        if node is None:
             if mode in ("read", "update"):
                 raise _error(errno.ENOENT, path)
-            self._check_parent(path)
-            inode = self._files[path] = _Inode(self.clock.now_ms())
+            node = self._make_file(path)
         elif mode == "create":
-            self.take_space(-len(inode.data))
-            inode.data = bytearray()
-            inode.synced_bytes = 0
-        return MemoryFile(self, path, inode, is_writable=mode != "read")
+            self.take_space(-len(node.data))
+            node.truncate(0)
+        return MemoryFile(self, path, node, is_writable=mode != "read")
 
     def read_file(self, path: str) -> bytes:
         return bytes(self._file(self._enter("read_file", path)).data)
 
     def write_file_atomically(self, path: str, data: bytes) -> None:
         path = self._enter("write_file_atomically", path)
-        self._check_parent(path)
+        directory = self._parent(path)
         if self.take_space(len(data)) < len(data):
             raise _error(errno.ENOSPC, path)
-        if path in self._files:
-            self.take_space(-len(self._files[path].data))
-        self._files[path] = _Inode(self.clock.now_ms(), data)
+        known = directory.entries.get(posixpath.basename(path))
+        if isinstance(known, _Inode):
+            self.take_space(-len(known.data))
+        directory.entries[posixpath.basename(path)] = _Inode(self.clock.now_ms(), data)
+        self._sync_names(directory)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         path = self._enter("list_directory", path)
-        self._check_directory(path)
-        prefix = path.rstrip("/") + "/"
-        entries = [
-            DirectoryEntry(posixpath.basename(name), False, len(inode.data), inode.modified_ms)
-            for name, inode in self._files.items()
-            if name.startswith(prefix) and "/" not in name[len(prefix) :]
+        return [
+            DirectoryEntry(name, True, 0, 0)
+            if isinstance(node, _Directory)
+            else DirectoryEntry(name, False, len(node.data), node.modified_ms)
+            for name, node in self._directory(path).entries.items()
         ]
-        entries += [
-            DirectoryEntry(posixpath.basename(name), True, 0, 0)
-            for name in self._directories
-            if name.startswith(prefix) and name != prefix and "/" not in name[len(prefix) :]
-        ]
-        return entries
 
     def exists(self, path: str) -> bool:
-        path = self._enter("exists", path)
-        return path in self._files or path in self._directories
+        return self._find(self._enter("exists", path)) is not None
 
     def size(self, path: str) -> int:
         return len(self._file(self._enter("size", path)).data)
@@ -217,62 +369,65 @@ class MemoryDisk:
 
     def make_directory(self, path: str) -> None:
         path = self._enter("make_directory", path)
-        while path not in self._directories:
-            if path in self._files:
+        directory = self._root
+        for name in path.strip("/").split("/"):
+            if not name:
+                continue
+            node = directory.entries.get(name)
+            if isinstance(node, _Inode):
                 raise _error(errno.EEXIST, path)
-            self._directories.add(path)
-            path = posixpath.dirname(path)
+            if node is None:
+                node = _Directory()
+                self._change(directory, (directory, name, node))
+            directory = node
 
     def rename(self, old: str, new: str) -> None:
         old, new = self._enter("rename", old), _normal(new)
-        self._check_parent(new)
-        if old in self._files:
-            if new in self._directories:
+        target, name = self._parent(new), posixpath.basename(new)
+        node, replaced = self._find(old), target.entries.get(name)
+        if node is None:
+            raise _error(errno.ENOENT, old)
+        if isinstance(replaced, _Directory):
+            if isinstance(node, _Inode):
                 raise _error(errno.EISDIR, new)
-            self._drop_file(new)
-            self._files[new] = self._files.pop(old)
-            return
-        self._check_directory(old)
-        self._rename_directory(old, new)
-
-    def _rename_directory(self, old: str, new: str) -> None:
-        if new in self._files:
-            raise _error(errno.ENOTDIR, new)
-        if any(name.startswith(new + "/") for name in (*self._files, *self._directories)):
-            raise _error(errno.ENOTEMPTY, new)
-        prefix = old + "/"
-        self._files = {_moved(name, prefix, new): inode for name, inode in self._files.items()}
-        self._directories = {_moved(name, prefix, new) for name in self._directories if name != old} | {new}
+            if replaced.entries:
+                raise _error(errno.ENOTEMPTY, new)
+        elif replaced is not None:
+            if isinstance(node, _Directory):
+                raise _error(errno.ENOTDIR, new)
+            self.take_space(-len(replaced.data))
+        self._change(target, (self._parent(old), posixpath.basename(old), None), (target, name, node))
 
     def remove(self, path: str) -> None:
         path = self._enter("remove", path)
-        if path in self._directories:
+        if isinstance(self._find(path), _Directory):
             raise _error(errno.EISDIR, path)
-        self._drop_file(path)
+        self._drop(path)
 
     def remove_tree(self, path: str) -> None:
-        self._forget(self._enter("remove_tree", path))
+        self._drop(self._enter("remove_tree", path))
 
     def sync_directory(self, path: str) -> None:
-        self._check_directory(self._enter("sync_directory", path))
+        self._sync_names(self._directory(self._enter("sync_directory", path)))
 
     def open_files_limit(self) -> int:
         return PLENTY_FILES
 
     def sync_everything(self) -> None:
-        for inode in self._files.values():
-            inode.synced_bytes = len(inode.data)
+        self._unsynced_names.clear()
+        for inode in self._root.files():
+            inode.mark_synced()
 
     def space(self, path: str) -> tuple[int, int]:
-        self._check_directory(self._enter("space", path))
-        return self.capacity_bytes, self.capacity_bytes - self.used_bytes
+        self._directory(self._enter("space", path))
+        return self.capacity_bytes, max(self.capacity_bytes - self.used_bytes, 0)
 
     def lock(self, path: str) -> MemoryLock:
         path = self._enter("lock", path)
         if path in self.locked_paths:
             raise DirectoryInUse(errno.EWOULDBLOCK, "held by another process", path)
-        self._check_parent(path)
-        self._files.setdefault(path, _Inode(self.clock.now_ms()))
+        if self._find(path) is None:
+            self._make_file(path)
         self.locked_paths.add(path)
         return MemoryLock(self, path)
 
@@ -283,36 +438,71 @@ class MemoryDisk:
         self.check(operation, path)
         return path
 
+    def _find(self, path: str) -> _Node | None:
+        node: _Node | None = self._root
+        for name in path.strip("/").split("/"):
+            if name:
+                node = node.entries.get(name) if isinstance(node, _Directory) else None
+        return node
+
     def _file(self, path: str) -> _Inode:
-        inode = self._files.get(_normal(path))
-        if inode is None:
-            raise _error(errno.EISDIR if path in self._directories else errno.ENOENT, path)
+        node = self._find(_normal(path))
+        if not isinstance(node, _Inode):
+            raise _error(errno.ENOENT if node is None else errno.EISDIR, path)
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._find(path)
+        if not isinstance(node, _Directory):
+            raise _error(errno.ENOENT if node is None else errno.ENOTDIR, path)
+        return node
+
+    def _parent(self, path: str) -> _Directory:
+        return self._directory(posixpath.dirname(path))
+
+    def _make_file(self, path: str) -> _Inode:
+        directory, inode = self._parent(path), _Inode(self.clock.now_ms())
+        self._change(directory, (directory, posixpath.basename(path), inode))
         return inode
 
-    def _drop_file(self, path: str) -> None:
-        inode = self._files.pop(path, None)
-        if inode is not None:
-            self.take_space(-len(inode.data))
+    def _change(self, synced_by: _Directory, *entries: tuple[_Directory, str, _Node | None]) -> None:
+        """Give names, or with None take them, in one step that survives a crash once `synced_by` is synced."""
+        before = [(directory, name, directory.entries.get(name)) for directory, name, _ in entries]
+        self._unsynced_names.append(_NameChange(synced_by, before))
+        for directory, name, node in entries:
+            if node is None:
+                directory.entries.pop(name, None)
+            else:
+                directory.entries[name] = node
 
-    def _forget(self, path: str) -> None:
-        for name in [name for name in self._files if name == path or name.startswith(path + "/")]:
-            self._drop_file(name)
-        self._directories = {name for name in self._directories if name != path and not name.startswith(path + "/")}
+    def _sync_names(self, directory: _Directory) -> None:
+        self._unsynced_names = [change for change in self._unsynced_names if change.directory is not directory]
 
-    def _check_parent(self, path: str) -> None:
-        self._check_directory(posixpath.dirname(path))
+    def _drop(self, path: str) -> None:
+        """No error if it is gone."""
+        node = self._find(path)
+        if node is None:
+            return
+        self.take_space(-sum(len(inode.data) for inode in _files_of(node)))
+        self._change(self._parent(path), (self._parent(path), posixpath.basename(path), None))
 
-    def _check_directory(self, path: str) -> None:
-        if path not in self._directories:
-            raise _error(errno.ENOTDIR if path in self._files else errno.ENOENT, path)
+    def _walk(self, prefix: str, directory: _Directory) -> Iterator[tuple[str, _Inode]]:
+        for name, node in directory.entries.items():
+            if isinstance(node, _Directory):
+                yield from self._walk(f"{prefix}/{name}", node)
+            else:
+                yield f"{prefix}/{name}", node
+
+    def _count_used_bytes(self) -> None:
+        self.used_bytes = sum(len(inode.data) for inode in self._root.files())
+
+
+def _files_of(node: _Node) -> Iterator[_Inode]:
+    return node.files() if isinstance(node, _Directory) else iter([node])
 
 
 def _normal(path: str) -> str:
     return posixpath.normpath(posixpath.join("/", path))
-
-
-def _moved(name: str, old_prefix: str, new: str) -> str:
-    return f"{new}/{name.removeprefix(old_prefix)}" if name.startswith(old_prefix) else name
 
 
 def _error(error_number: int, path: str) -> OSError:

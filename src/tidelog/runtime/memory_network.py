@@ -33,15 +33,19 @@ class MemoryChannel:
         self.peer_host = peer_host
         self.peer_port = peer_port
         self.last_activity = loop.time()
+        self.is_privileged = False
         self.is_closed = False
         self._is_reading = True
         self._outgoing: list[bytearray] = []
         self._incoming: deque[bytearray] = deque()
         self._delivery: asyncio.Handle | None = None
+        self._lane = _Lane()
 
     @property
     def backlog_bytes(self) -> int:
         return sum(map(len, self._outgoing))
+
+    backlog_memory_bytes = backlog_bytes
 
     def send(self, parts: Sequence[FramePart]) -> None:
         if not self.is_closed:
@@ -52,7 +56,7 @@ class MemoryChannel:
     def flush(self) -> None:
         frames, self._outgoing = self._outgoing, []
         if frames and not self.is_closed:
-            self._hub.carry(self.host, self.other.host, lambda: self.other.arrive(frames))
+            self._hub.carry(self._lane, self.host, self.other.host, lambda: self.other.arrive(frames))
 
     def arrive(self, frames: list[bytearray]) -> None:
         self._incoming.extend(frames)
@@ -88,7 +92,13 @@ class MemoryChannel:
         """Its process is gone: nobody is told here, the other end learns of it."""
         self.is_closed = True
         self._hub.channels.pop(self, None)
-        self._hub.carry(self.host, self.other.host, self.other.close_by_peer)
+        self._hub.carry(self._lane, self.host, self.other.host, self.other.close_by_peer)
+
+    def reset(self) -> None:
+        """The connection breaks: what was under way is lost, and this end learns of it now."""
+        if not self.is_closed:
+            self._incoming.clear()
+            self._loop.call_soon(self.close, "connection reset", context=self._context)
 
     def close_by_peer(self) -> None:
         self._loop.call_soon(self._close_by_peer, context=self._context)
@@ -119,6 +129,16 @@ class MemoryListener:
         self.started.set()  # whoever waits to be let in is turned away
 
 
+class _Lane:
+    """What is under way in one direction of one connection: it arrives in the order of sending, as with TCP."""
+
+    __slots__ = ("arrivals", "last_arrival_s")
+
+    def __init__(self) -> None:
+        self.arrivals: deque[Callable[[], None]] = deque()
+        self.last_arrival_s = 0.0
+
+
 class _Hub:
     """What all hosts share: who listens where, and the links between them."""
 
@@ -126,49 +146,61 @@ class _Hub:
         self.listeners: dict[tuple[str, int], MemoryListener] = {}
         self.channels: dict[MemoryChannel, None] = {}
         self.latency_s = 0.0
+        self.draw_latency_s: Callable[[str, str], float] | None = None
+        """Of one message from one host to another; without it every message takes `latency_s`."""
         self._next_port = FIRST_FREE_PORT
-        self._cut: dict[frozenset[str], None] = {}
-        self._under_way: dict[tuple[str, str], deque[Callable[[], None]]] = {}
-        self._held: dict[frozenset[str], list[Callable[[], None]]] = {}
+        self._cut: dict[tuple[str, str], None] = {}
+        self._held: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        self._delays_s: dict[tuple[str, str], float] = {}
 
     def free_port(self) -> int:
         self._next_port += 1
         return self._next_port
 
-    def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:
+    def carry(self, lane: _Lane, source: str, target: str, arrive: Callable[[], None]) -> None:
         """Let it arrive after the latency, in the order of sending; while the link is cut, after that."""
-        if self.latency_s > 0 and source != target:
-            # Timers of one moment come in any order, so they do not say what arrives, only that the next does.
-            self._under_way.setdefault((source, target), deque()).append(arrive)
-            asyncio.get_running_loop().call_later(self.latency_s, self._pass_next, source, target, context=Context())
-        else:
+        latency_s = 0.0 if source == target else self._latency_s(source, target)
+        if latency_s <= 0 and not lane.arrivals:
             self._pass(source, target, arrive)
+            return
+        # On some loops timers of one moment come in any order: they do not say what arrives, only that the next does.
+        lane.arrivals.append(arrive)
+        loop = asyncio.get_running_loop()
+        lane.last_arrival_s = max(lane.last_arrival_s, loop.time() + latency_s)
+        loop.call_at(lane.last_arrival_s, self._pass_next, lane, source, target, context=Context())
 
-    def _pass_next(self, source: str, target: str) -> None:
-        self._pass(source, target, self._under_way[source, target].popleft())
+    def _latency_s(self, source: str, target: str) -> float:
+        latency_s = self.latency_s if self.draw_latency_s is None else self.draw_latency_s(source, target)
+        return latency_s + self._delays_s.get((source, target), 0.0)
+
+    def _pass_next(self, lane: _Lane, source: str, target: str) -> None:
+        self._pass(source, target, lane.arrivals.popleft())
 
     def _pass(self, source: str, target: str, arrive: Callable[[], None]) -> None:
-        link = frozenset((source, target))
-        if link in self._cut:
-            self._held.setdefault(link, []).append(arrive)
+        if (source, target) in self._cut:
+            self._held.setdefault((source, target), []).append(arrive)
         else:
             arrive()
 
-    def is_cut(self, one: str, other: str) -> bool:
-        return frozenset((one, other)) in self._cut
+    def cut(self, source: str, target: str) -> None:
+        self._cut[source, target] = None
 
-    def cut(self, one: str, other: str) -> None:
-        self._cut[frozenset((one, other))] = None
-
-    def mend(self, one: str, other: str) -> None:
-        link = frozenset((one, other))
-        self._cut.pop(link, None)
-        for arrive in self._held.pop(link, []):
+    def mend(self, source: str, target: str) -> None:
+        self._cut.pop((source, target), None)
+        for arrive in self._held.pop((source, target), []):
             arrive()
 
     def mend_all(self) -> None:
+        self._delays_s.clear()
         for link in list(self._cut):
             self.mend(*link)
+
+    def delay(self, source: str, target: str, delay_s: float) -> None:
+        self._delays_s[source, target] = delay_s
+
+    def reset(self, one: str, other: str) -> None:
+        for channel in [found for found in self.channels if {found.host, found.other.host} == {one, other}]:
+            channel.reset()
 
 
 class MemoryNetwork:
@@ -217,7 +249,7 @@ class MemoryNetwork:
 
     async def _travel_to(self, host: str) -> None:
         arrived = asyncio.get_running_loop().create_future()
-        self._hub.carry(self._host, host, lambda: None if arrived.done() else arrived.set_result(None))
+        self._hub.carry(_Lane(), self._host, host, lambda: None if arrived.done() else arrived.set_result(None))
         await arrived
 
     # -- what tests and the simulation do to it
@@ -230,12 +262,31 @@ class MemoryNetwork:
     def latency_s(self, latency_s: float) -> None:
         self._hub.latency_s = latency_s
 
+    def draw_latencies(self, draw_latency_s: Callable[[str, str], float]) -> None:
+        """Let each message take its own time, by its source and target."""
+        self._hub.draw_latency_s = draw_latency_s
+
     def cut(self, one: str, other: str) -> None:
         """Nothing passes between the two hosts from now on; connections stay open."""
         self._hub.cut(one, other)
+        self._hub.cut(other, one)
+
+    def cut_one_way(self, source: str, target: str) -> None:
+        """Nothing that one host sends reaches the other from now on."""
+        self._hub.cut(source, target)
+
+    def slow_down(self, source: str, target: str, delay_s: float) -> None:
+        """Every message takes so much longer from now on."""
+        self._hub.delay(source, target, delay_s)
+
+    def reset(self, one: str, other: str) -> None:
+        """The connections between the two hosts break."""
+        self._hub.reset(one, other)
 
     def mend(self, one: str, other: str) -> None:
-        self._hub.mend(one, other)
+        for source, target in ((one, other), (other, one)):
+            self._hub.delay(source, target, 0.0)
+            self._hub.mend(source, target)
 
     def mend_all(self) -> None:
         self._hub.mend_all()

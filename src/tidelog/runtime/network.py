@@ -47,6 +47,14 @@ class Channel(Protocol):
         ...
 
     @property
+    def backlog_memory_bytes(self) -> int:
+        """The part of it that takes memory: slices of files do not."""
+        ...
+
+    is_privileged: bool
+    """The peer is a broker, or chosen by this process: it never waits for clients to have had their turn."""
+
+    @property
     def last_activity(self) -> float:
         """Loop time at which something last came or went."""
         ...

@@ -7,11 +7,12 @@ fetch once, with all of the burst. Who must know of every change, waiting or not
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
 from tidelog.runtime.deadlines import DeadlineKey, Deadlines
+from tidelog.runtime.turns import Turns
 
 
 class DelayedOperation(ABC):
@@ -79,13 +80,21 @@ class Watchers:
         return bool(self.operations or self.observers)
 
 
+MAX_ASKED_AT_ONCE = 64
+"""More operations that wait for one key are asked in slices, so that others have their turn in between."""
+
+
 class Purgatory:
     """Where delayed operations of one kind wait."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines, turns: Turns | None = None) -> None:
         self._loop = loop
         self._deadlines = deadlines
+        self._turns = Turns(loop.time) if turns is None else turns
         self._changed: dict[Watchers, None] = {}
+        self._crowded: dict[Watchers, int] = {}
+        """Keys with many operations, and how often each changed since it was begun; the first is being worked on."""
+        self._unasked: deque[DelayedOperation] = deque()
         self.sizes: dict[str, int] = defaultdict(int)
         """How many wait, by their kind."""
 
@@ -114,6 +123,36 @@ class Purgatory:
                 observer.on_changed()
         changed, self._changed = self._changed, {}
         for watchers in changed:
+            if len(watchers.operations) > MAX_ASKED_AT_ONCE:
+                self._ask_in_slices(watchers)
+                continue
             for operation in list(watchers.operations):
                 if not operation.is_completed and operation.is_satisfied(watchers):
                     operation.complete()
+
+    def _ask_in_slices(self, watchers: Watchers) -> None:
+        if not self._crowded:
+            self._turns.queue(self._ask_some)
+        # One that changes while its operations are asked is gone through to the end first, then once more.
+        self._crowded[watchers] = self._crowded.get(watchers, 0) + 1
+
+    def _ask_some(self) -> None:
+        try:
+            while self._crowded and not self._turns.is_slice_over():
+                self._ask_crowd(next(iter(self._crowded)))
+        finally:
+            if self._crowded:
+                self._turns.queue(self._ask_some, is_continued=True)
+
+    def _ask_crowd(self, watchers: Watchers) -> None:
+        if not self._unasked:
+            self._crowded[watchers] = 0
+            self._unasked.extend(watchers.operations)
+        while self._unasked:
+            operation = self._unasked.popleft()
+            if not operation.is_completed and operation.is_satisfied(watchers):
+                operation.complete()
+            if self._unasked and self._turns.is_slice_over():
+                return
+        if self._crowded.pop(watchers):
+            self._crowded[watchers] = 1

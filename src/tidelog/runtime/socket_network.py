@@ -17,6 +17,7 @@ from typing import Any
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import AcceptChannel, Channel, FramePart, FrameReceiver
 from tidelog.runtime.receive_buffers import BUFFER_BYTES, ReceiveBuffers
+from tidelog.runtime.turns import Turns
 from tidelog.types import Buffer
 
 LENGTH = struct.Struct(">i")
@@ -29,6 +30,9 @@ KEEP_BUFFER_ABOVE_BYTES = 16 * 1024
 """A smaller rest of a frame is copied aside and the buffer given back, so that a thousand stalled
 connections hold kilobytes, not megabytes."""
 
+MAX_BYTES_PER_WRITE = 2 * 1024 * 1024
+"""To a client that takes all it gets; then other connections get their turn."""
+
 SENDFILE_FROM_BYTES = 16 * 1024
 """Below this, one read and one joint write are cheaper than a system call of its own."""
 
@@ -36,7 +40,7 @@ JOIN_BELOW_BYTES = 64 * 1024
 """Buffers up to this size are joined into one; larger ones are passed to the kernel as they are."""
 
 MAX_BUFFERS_PER_WRITE = 512
-MAX_ACCEPTS_PER_WAKE_UP = 64
+MAX_ACCEPTS_PER_WAKE_UP = 16
 ACCEPT_PAUSE_S = 0.1
 
 
@@ -50,42 +54,96 @@ class SocketChannel:
     receiver: FrameReceiver
 
     def __init__(
-        self, connection: socket.socket, loop: asyncio.AbstractEventLoop, buffers: ReceiveBuffers, max_frame_bytes: int
+        self,
+        connection: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        buffers: ReceiveBuffers,
+        turns: Turns,
+        max_frame_bytes: int,
     ) -> None:
         self._socket = connection
         self._fd = connection.fileno()
         self._loop = loop
         self._buffers = buffers
+        self._turns = turns
         self._max_frame_bytes = max_frame_bytes
         self.peer_host, self.peer_port = connection.getpeername()[:2]
         self.last_activity = loop.time()
+        self.is_privileged = False
         self.backlog_bytes = 0
+        self._file_backlog_bytes = 0
         self._buffer: bytearray | None = None  # borrowed while a frame is incomplete
         self._start = 0  # first byte not yet handed over
         self._filled = 0
         self._aside = b""  # a short rest of a frame, kept without a buffer
+        self.held_bytes = 0
+        self._progress_bytes = 0
         self._outgoing: deque[FramePart] = deque()
-        self._is_reading = False
-        self._is_writing = False
+        self._is_reading = False  # wanted
+        self._is_queued = False  # frames, or readable bytes, wait for a turn
+        self._is_starved = False  # no memory is left for unfinished frames
+        self._has_reader = False
+        self._is_writing = False  # what is left leaves when there is room
+        self._is_write_queued = False
+        self._has_writer = False
         self.is_closed = False
 
     # -- receiving
 
     def resume_reading(self) -> None:
         if not self._is_reading and not self.is_closed:
-            self._loop.add_reader(self._fd, self._on_readable)
             self._is_reading = True
             if self._aside or self._buffer is not None:
-                self._loop.call_soon(self._on_readable)  # whole frames may have been left when reading paused
+                self._queue_up(is_continued=True)  # whole frames may have been left when reading paused
+            else:
+                self._watch()
 
     def pause_reading(self) -> None:
-        if self._is_reading:
+        self._is_reading = False
+        self._watch()
+
+    def _watch(self) -> None:
+        """Let the loop tell of bytes that arrive, or not."""
+        is_wanted = self._is_reading and not self._is_queued and not self._is_starved
+        if is_wanted == self._has_reader:
+            return
+        self._has_reader = is_wanted
+        if is_wanted:
+            self._loop.add_reader(self._fd, self._on_readable)
+        else:
             self._loop.remove_reader(self._fd)
-            self._is_reading = False
 
     def _on_readable(self) -> None:
-        if not self._is_reading:
+        if not self._has_reader:
             return
+        turns = self._turns
+        if self.is_privileged:
+            turns.begin_privileged()
+            self._receive()
+        elif turns.begin():
+            self._receive()
+            turns.end()
+        else:
+            self._queue_up()
+
+    def _queue_up(self, *, is_continued: bool = False) -> None:
+        if not self._is_queued:
+            self._is_queued = True
+            self._watch()
+            if self.is_privileged:
+                self._loop.call_soon(self._take_turn)
+            else:
+                self._turns.queue(self._take_turn, is_continued=is_continued)
+
+    def _take_turn(self) -> None:
+        self._is_queued = False
+        if self._is_reading and not self._is_starved:
+            if self.is_privileged:
+                self._turns.begin_privileged()
+            self._receive()
+        self._watch()
+
+    def _receive(self) -> None:
         try:
             self._read_frames()
         except FrameTooLarge as error:
@@ -99,15 +157,12 @@ class SocketChannel:
         self.last_activity = self._loop.time()
         buffer = self._buffer
         if buffer is None:
-            if self._buffers.is_exhausted:
-                self._buffers.wait(self)
-                return
             buffer = self._borrow_buffer()
         try:
             if self._filled:
                 buffer = self._hand_over(buffer)
             for _ in range(MAX_READS_PER_WAKE_UP):
-                if not self._is_reading:
+                if not self._is_reading or self._is_queued:
                     return
                 room = self._room(buffer)
                 received = self._socket.recv_into(room)
@@ -115,6 +170,7 @@ class SocketChannel:
                     self.close("closed by the peer")
                     return
                 self._filled += received
+                self._progress_bytes += received
                 buffer = self._hand_over(buffer)
                 if received < len(room) and self._filled - self._start < KEEP_BUFFER_ABOVE_BYTES:
                     return  # nothing is left; in the middle of a large frame more may have come meanwhile
@@ -132,7 +188,7 @@ class SocketChannel:
 
     def _room(self, buffer: bytearray) -> memoryview:
         """Where to receive: up to the end of a frame that is under way, so that the next one starts afresh at 0."""
-        end = len(buffer)
+        end = min(len(buffer), self._filled + self._buffers.receive_bytes)
         if self._filled - self._start >= LENGTH_BYTES:
             end = min(end, self._start + LENGTH_BYTES + LENGTH.unpack_from(buffer, self._start)[0])
         return memoryview(buffer)[self._filled : end]
@@ -152,11 +208,14 @@ class SocketChannel:
             start = end
             if not self._is_reading:
                 break
+            if self._turns.is_slice_over():
+                self._queue_up(is_continued=True)
+                break
         if start == filled or self.is_closed:
             self._start = self._filled = 0
             return buffer
         self._start = start
-        return self._make_room(buffer) if self._is_reading else buffer
+        return self._make_room(buffer) if self._is_reading and not self._is_queued else buffer
 
     def _make_room(self, buffer: bytearray) -> bytearray:
         """Room for the frame under way, or more of it: memory is spent as bytes arrive, not as they are announced."""
@@ -183,21 +242,68 @@ class SocketChannel:
         return buffer if pending < len(buffer) else bytearray(min(_in_whole_buffers(needed), 2 * len(buffer)))
 
     def _keep_rest(self, buffer: bytearray) -> None:
+        """What was not handed over stays: a short rest aside, a long one in its buffer while there is memory."""
         pending = self._filled - self._start
-        held_before = 0 if self._buffer is None else len(self._buffer)
         if self.is_closed or pending < KEEP_BUFFER_ABOVE_BYTES:
+            if not pending and not self.held_bytes:
+                self._buffers.give_back(buffer)  # the usual case
+                return
             self._aside = bytes(memoryview(buffer)[self._start : self._filled]) if pending else b""
             self._buffer = None
             self._buffers.give_back(buffer)
-            self._buffers.note_held(-held_before)
         else:
-            self._buffer = buffer
-            self._buffers.note_held(len(buffer) - held_before)
+            self._buffer = buffer if self._buffers.is_lavish else self._shrunk(buffer)
+        self._note_held()
+        if self.held_bytes and not self.is_closed and not self._is_queued:
+            self._buffers.starve_if_exhausted(self)
+
+    def _shrunk(self, buffer: bytearray) -> bytearray:
+        """The rest in memory of about its size; it grows with what arrives."""
+        pending = self._filled - self._start
+        if len(buffer) <= 2 * pending + KEEP_BUFFER_ABOVE_BYTES:
+            return buffer
+        smaller = bytearray(pending + pending // 2)
+        smaller[:pending] = memoryview(buffer)[self._start : self._filled]
+        self._start, self._filled = 0, pending
+        self._buffers.give_back(buffer)
+        return smaller
+
+    def _note_held(self) -> None:
+        """Brokers do not count: their reading never waits for clients."""
+        held_bytes = 0
+        if not self.is_privileged:
+            held_bytes = len(self._aside) if self._buffer is None else len(self._buffer)
+        change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
+        self._buffers.note_held(self, change)
 
     def _release_buffer(self) -> None:
-        if self._buffer is not None:
-            self._buffers.note_held(-len(self._buffer))
-            self._buffer = None
+        self._buffer, self._aside = None, b""
+        if self.held_bytes:
+            self._note_held()
+
+    # -- Holder
+
+    @property
+    def missing_bytes(self) -> int:
+        data: Buffer = self._aside if self._buffer is None else memoryview(self._buffer)[self._start : self._filled]
+        if len(data) < LENGTH_BYTES:
+            return 0
+        announced: int = LENGTH.unpack_from(data)[0]
+        return max(0, announced + LENGTH_BYTES - len(data))
+
+    def starve(self) -> None:
+        self._is_starved = True
+        self._watch()
+
+    def feed(self) -> None:
+        if self._is_starved and not self.is_closed:
+            self._is_starved = False
+            self._watch()
+
+    def take_progress(self) -> int | None:
+        progress, self._progress_bytes = self._progress_bytes, 0
+        is_expected = self._is_reading and not self._is_queued
+        return progress if is_expected else None
 
     # -- sending
 
@@ -208,14 +314,22 @@ class SocketChannel:
         self._outgoing.append(LENGTH.pack(size))
         self._outgoing.extend(parts)
         self.backlog_bytes += LENGTH_BYTES + size
+        for part in parts:
+            if isinstance(part, FileSlice):
+                self._file_backlog_bytes += len(part)
+
+    @property
+    def backlog_memory_bytes(self) -> int:
+        return self.backlog_bytes - self._file_backlog_bytes
 
     def flush(self) -> None:
         if self._outgoing and not self._is_writing and not self.is_closed:
             self._write()
 
     def _write(self) -> None:
+        least_backlog = self.backlog_bytes - MAX_BYTES_PER_WRITE
         try:
-            while self._outgoing:
+            while self._outgoing and self.backlog_bytes > least_backlog:
                 first = self._outgoing[0]
                 if isinstance(first, FileSlice) and len(first) >= SENDFILE_FROM_BYTES:
                     left = self._send_file(first)
@@ -235,11 +349,13 @@ class SocketChannel:
         source = slice_.file.fileno()
         if source is None:
             self._outgoing[0] = _read_whole(slice_)
+            self._file_backlog_bytes -= len(slice_)
             return True
         sent = os.sendfile(self._fd, source, slice_.position, slice_.length)
         if sent == 0:
             raise _cut_short(slice_)
         self.backlog_bytes -= sent
+        self._file_backlog_bytes -= sent
         if sent == slice_.length:
             self._outgoing.popleft()
             return True
@@ -273,6 +389,7 @@ class SocketChannel:
             if isinstance(part, FileSlice):
                 if len(part) >= SENDFILE_FROM_BYTES:
                     break
+                self._file_backlog_bytes -= len(part)
                 part = _read_whole(part)
             outgoing.popleft()
             if len(part) < JOIN_BELOW_BYTES:
@@ -295,29 +412,49 @@ class SocketChannel:
             sent -= len(buffer)
 
     def _await_room_while_needed(self) -> None:
-        if bool(self._outgoing) == self._is_writing:
+        was_writing, self._is_writing = self._is_writing, bool(self._outgoing)
+        self._watch_room()
+        if was_writing and not self._is_writing:
+            self.receiver.on_drained()
+
+    def _watch_room(self) -> None:
+        is_wanted = self._is_writing and not self._is_write_queued
+        if is_wanted == self._has_writer:
             return
-        self._is_writing = not self._is_writing
-        if self._is_writing:
+        self._has_writer = is_wanted
+        if is_wanted:
             self._loop.add_writer(self._fd, self._on_writable)
         else:
             self._loop.remove_writer(self._fd)
-            self.receiver.on_drained()
 
     def _on_writable(self) -> None:
+        if not self._has_writer:
+            return
         self.last_activity = self._loop.time()
-        self._write()
+        if self.is_privileged:
+            self._write()
+        elif self._turns.begin():
+            self._write()
+            self._turns.end()
+        else:
+            self._is_write_queued = True
+            self._watch_room()
+            self._turns.queue(self._take_turn_to_write)
+
+    def _take_turn_to_write(self) -> None:
+        self._is_write_queued = False
+        if not self.is_closed:
+            self._write()
 
     def close(self, reason: str) -> None:
         if self.is_closed:
             return
         self.is_closed = True
         self.pause_reading()
-        if self._is_writing:
-            self._loop.remove_writer(self._fd)
-            self._is_writing = False
+        self._is_writing = False
+        self._watch_room()
         self._outgoing.clear()
-        self.backlog_bytes = 0
+        self.backlog_bytes = self._file_backlog_bytes = 0
         self._release_buffer()
         self._socket.close()
         self.receiver.on_closed(reason)
@@ -420,12 +557,14 @@ class SocketNetwork:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
         accept_backlog: int = 50,
+        turns: Turns | None = None,
     ) -> None:
         self._accept_backlog = accept_backlog
         self._max_frame_bytes = max_frame_bytes
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._buffers = ReceiveBuffers(max_buffered_bytes)
+        self._turns = turns
 
     def host_name(self) -> str:
         return socket.gethostname()
@@ -458,6 +597,7 @@ class SocketNetwork:
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         connection = await self._connect_to_any(addresses, loop)
         channel = self._make_channel(connection)
+        channel.is_privileged = True  # we chose the peer: another broker, or the broker of a client
         start_channel(channel, attach)
         return channel
 
@@ -479,6 +619,13 @@ class SocketNetwork:
                 raise
         raise failure or OSError(errno.EADDRNOTAVAIL, "the name has no address")
 
+    @property
+    def turns(self) -> Turns:
+        """How connections share the event loop."""
+        if self._turns is None:
+            self._turns = Turns(asyncio.get_running_loop().time)
+        return self._turns
+
     def _make_channel(self, connection: socket.socket) -> SocketChannel:
         try:
             connection.setblocking(False)
@@ -486,7 +633,8 @@ class SocketNetwork:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._send_buffer_bytes > 0:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-            return SocketChannel(connection, asyncio.get_running_loop(), self._buffers, self._max_frame_bytes)
+            loop = asyncio.get_running_loop()
+            return SocketChannel(connection, loop, self._buffers, self.turns, self._max_frame_bytes)
         except OSError:
             connection.close()
             raise

@@ -29,6 +29,7 @@ from tidelog.runtime.http_server import HttpServer
 from tidelog.runtime.network import Channel, FrameReceiver, Listener
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.side_tasks import SideTasks
+from tidelog.runtime.turns import Turns
 from tidelog.server.cluster_backup import ClusterBackup
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
@@ -55,6 +56,7 @@ log = logging.getLogger(__name__)
 
 IDLE_CHECKS_PER_LIMIT = 10
 SHORTEST_IDLE_CHECK_S = 0.1
+UNREAD_CHECK_S = 1.0
 DRAIN_S = 1.0
 DRAIN_POLL_S = 0.01
 PATIENCE_FOR_CONTROLLER_S = 10.0
@@ -80,6 +82,7 @@ class Broker:
         self._seams = seams
         self.listeners: list[Listener] = []
         self.metrics_server: HttpServer | None = None
+        self._turns = Turns(asyncio.get_running_loop().time) if seams.turns is None else seams.turns
         self._registry = ConnectionRegistry(settings)
         self._background = SideTasks(self._on_background_failure)
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -185,6 +188,8 @@ class Broker:
         self._services = Services(
             clock=seams.clock,
             workers=seams.workers,
+            large_messages=seams.large_messages or seams.workers,
+            turns=self._turns,
             logs=logs,
             replicas=replicas,
             cluster=cluster,
@@ -224,6 +229,7 @@ class Broker:
             spawn=self._background.start,
             entry=self._entry,
             note_producer_ids=self._backup.note_producer_ids,
+            breathe=self._turns.breathe,
         )
         return Membership(store, registration, world)
 
@@ -310,7 +316,7 @@ class Broker:
 
     def _make_purgatory(self) -> Purgatory:
         loop = asyncio.get_running_loop()
-        return Purgatory(loop, Deadlines(loop))
+        return Purgatory(loop, Deadlines(loop, turns=self._turns), self._turns)
 
     def _advertised(self) -> tuple[Endpoint, ...]:
         """An empty host becomes the machine's name, port 0 the port that was found."""
@@ -412,6 +418,7 @@ class Broker:
             services.config_changes.run(),
             self._backup.run(),
             self._close_idle_connections(),
+            self._close_connections_that_read_nothing(),
         ):
             self._background.start(work)
 
@@ -451,6 +458,11 @@ class Broker:
             await asyncio.sleep(max(limit_s / IDLE_CHECKS_PER_LIMIT, SHORTEST_IDLE_CHECK_S))
             self._registry.close_idle(self._seams.clock.monotonic() - limit_s)
 
+    async def _close_connections_that_read_nothing(self) -> None:
+        while True:
+            await asyncio.sleep(UNREAD_CHECK_S)
+            self._registry.close_unread(self._seams.clock.monotonic())
+
     def _on_directory_offline(self, directory: LogDirectory, partitions: set[TopicPartition]) -> None:
         assert self._logs is not None
         self._services.replicas.take_offline(partitions)
@@ -477,7 +489,7 @@ class Broker:
             await self._logs.close(self._membership.broker.epoch)
         await self._close_store(self._store)
         await self._close_metrics()
-        self._seams.workers.close()
+        self._seams.close()
         log.info("broker stopped broker_id=%d", self.broker_id)
 
     async def _move_leaders_away(self) -> None:
@@ -514,7 +526,7 @@ class Broker:
             membership: Membership | None = getattr(self, "_membership", None)  # it may not have come so far
             await self._logs.close(NO_BROKER_EPOCH if membership is None else membership.broker.epoch)
         await self._close_store(self._store)
-        self._seams.workers.close()
+        self._seams.close()
 
 
 async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:

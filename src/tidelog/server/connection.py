@@ -14,7 +14,8 @@ from typing import Any
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.errors import MalformedMessage, UnknownApi
-from tidelog.protocol.structs import Response
+from tidelog.protocol.structs import Response, Struct
+from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import Channel, FramePart
 from tidelog.server.complaints import Complaints
 from tidelog.server.dispatch import Call, Dispatcher, Route, UnsupportedRequest
@@ -25,16 +26,31 @@ log = logging.getLogger(__name__)
 MAX_REQUESTS_IN_FLIGHT = 512
 """Requests of one connection that may wait for their answer; then its reading pauses."""
 
+MAX_FETCHES_IN_FLIGHT = 8
+"""Fetches of one connection that may wait for records: each costs memory, and time when somebody writes."""
+
 MAX_BACKLOG_BYTES = 4 * 1024 * 1024
 """Answers that a slow reader may leave untaken; then its requests are no longer read."""
+
+MAX_BACKLOG_MEMORY_BYTES = 256 * 1024
+"""The same for answers that are in memory, or wait there for their turn: records are sent from their files."""
+
+MAX_UNREAD_BYTES = 64 * 1024 * 1024
+"""Answers in memory over all connections. Above this, who has not taken its answers is not read at all, and closed if
+it takes nothing for a while."""
+
+UNREAD_PATIENCE_S = 5.0
+PRODUCE, FETCH = 0, 1
 
 
 class _PendingAnswer:
     """The place of one answer in the order."""
 
-    __slots__ = ("cancel", "is_ready", "parts")
+    __slots__ = ("api_key", "cancel", "held_bytes", "is_ready", "parts")
 
-    def __init__(self) -> None:
+    def __init__(self, api_key: int, held_bytes: int) -> None:
+        self.api_key = api_key
+        self.held_bytes = held_bytes  # memory of the request that waits, then of its answer
         self.is_ready = False
         self.parts: list[FramePart] | None = None  # None when ready: the client wants no answer
         self.cancel: Callable[[], object] | None = None
@@ -49,6 +65,10 @@ class Connection:
         self._registry = registry
         self.listener = listener
         self._pending: deque[_PendingAnswer] = deque()
+        self._pending_bytes = 0
+        self._waiting_fetches = 0
+        self._running_tasks = 0
+        self._noted_bytes = 0
         self._is_paused = False
         self._in_wake_up = False
         self._flushes_soon = False
@@ -57,13 +77,26 @@ class Connection:
     def requests_in_flight(self) -> int:
         return len(self._pending)
 
+    @property
+    def is_privileged(self) -> bool:
+        return self.channel.is_privileged
+
+    def trust(self) -> None:
+        """The peer has shown that it is a broker of this cluster: from now on it waits for no client."""
+        self.channel.is_privileged = True
+
+    @property
+    def unread_bytes(self) -> int:
+        """Memory of answers that the client has not taken."""
+        return self._noted_bytes
+
     # -- FrameReceiver
 
     def on_frame(self, frame: memoryview) -> None:
         self._in_wake_up = True
         try:
             route, call, outcome = self._dispatcher.start(frame, self)
-            self._take_outcome(outcome, route, call)
+            self._take_outcome(outcome, route, call, len(frame))
         except (MalformedMessage, UnknownApi, UnsupportedRequest) as error:
             if self._may_complain():
                 log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
@@ -76,9 +109,11 @@ class Connection:
     def on_frames_done(self) -> None:
         self._in_wake_up = False
         self.channel.flush()
+        self._note_unread()
         self._pause_if_congested()
 
     def on_drained(self) -> None:
+        self._note_unread()
         self._resume_if_possible()
 
     def on_closed(self, reason: str) -> None:
@@ -87,6 +122,8 @@ class Connection:
             if pending.cancel is not None:
                 pending.cancel()
         self._pending.clear()
+        self._pending_bytes = 0
+        self._note_unread()
         self._registry.remove(self)
 
     @property
@@ -98,28 +135,39 @@ class Connection:
 
     # -- answers
 
-    def _take_outcome(self, outcome: Outcome, route: Route, call: Call) -> None:
+    def _take_outcome(self, outcome: Outcome, route: Route, call: Call, frame_bytes: int) -> None:
         if outcome is None or isinstance(outcome, Response):
             parts = None if outcome is None else route.encode(outcome, call)
             if self._pending:
-                pending = self._reserve()
-                pending.is_ready, pending.parts = True, parts
+                pending = self._reserve(route.api_key, 0)
+                self._make_ready(pending, parts)
+                self._pause_if_congested()
             elif parts is not None:
                 self.channel.send(parts)
             return
-        pending = self._reserve()
+        # The records of a Produce are written when its answer waits.
+        pending = self._reserve(route.api_key, 0 if route.api_key == PRODUCE else frame_bytes)
         if isinstance(outcome, Deferred):
+            self._waiting_fetches += route.api_key == FETCH
             pending.cancel = outcome.abandon
-            outcome.listen(lambda response: self._answer(pending, route, call, response))
+            outcome.listen(lambda response: self._answer_deferred(pending, route, call, response))
         else:
+            self._running_tasks += route.api_key != PRODUCE
             task = asyncio.get_running_loop().create_task(self._await_outcome(pending, route, call, outcome))
             pending.cancel = partial(_give_up, task, outcome)
-
-    def _reserve(self) -> _PendingAnswer:
-        pending = _PendingAnswer()
-        self._pending.append(pending)
         self._pause_if_congested()
+
+    def _reserve(self, api_key: int, held_bytes: int) -> _PendingAnswer:
+        pending = _PendingAnswer(api_key, held_bytes)
+        self._pending.append(pending)
+        self._pending_bytes += held_bytes
         return pending
+
+    def _make_ready(self, pending: _PendingAnswer, parts: list[FramePart] | None) -> None:
+        held_bytes = 0 if parts is None else sum(len(part) for part in parts if not isinstance(part, FileSlice))
+        self._pending_bytes += held_bytes - pending.held_bytes
+        pending.held_bytes = held_bytes
+        pending.is_ready, pending.parts, pending.cancel = True, parts, None
 
     async def _await_outcome(
         self,
@@ -129,28 +177,47 @@ class Connection:
         outcome: Coroutine[Any, Any, Response | None],
     ) -> None:
         try:
+            if route.api_key != PRODUCE and not self.is_privileged:
+                await self._dispatcher.turns.wait()
             response = await outcome
+            parts = None if response is None else await self._encode(route, response, call)
+        except MalformedMessage as error:
+            if self._may_complain():
+                log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
+            self.channel.close(str(error))
+            return
         except Exception:
             if self._may_complain():
                 log.exception("connection closed: the broker failed on a request api=%s peer=%s", route.name, self.peer)
             self.channel.close("the broker failed on a request")
             return
-        self._answer(pending, route, call, response)
+        self._running_tasks -= route.api_key != PRODUCE
+        self._answer(pending, parts)
 
-    def _answer(self, pending: _PendingAnswer, route: Route, call: Call, response: Response | None) -> None:
+    async def _encode(self, route: Route, response: Response, call: Call) -> list[FramePart]:
+        """What has very many parts is encoded by a worker."""
+        if is_large(response):
+            return await call.services.large_messages.run(_encode_joined, route, response, call)
+        return route.encode(response, call)
+
+    def _answer_deferred(self, pending: _PendingAnswer, route: Route, call: Call, response: Response | None) -> None:
+        self._waiting_fetches -= route.api_key == FETCH
         try:
-            pending.parts = None if response is None else route.encode(response, call)
+            parts = None if response is None else route.encode(response, call)
         except Exception:
             # Whoever gives the answer goes on with those of others: here somebody would wait for ever.
             if self._may_complain():
                 log.exception("connection closed: an answer cannot be sent api=%s peer=%s", route.name, self.peer)
             self.channel.close("the broker failed on a request")
             return
-        pending.is_ready = True
-        pending.cancel = None
+        self._answer(pending, parts)
+
+    def _answer(self, pending: _PendingAnswer, parts: list[FramePart] | None) -> None:
+        self._make_ready(pending, parts)
         self._send_ready()
         if not self._in_wake_up:
             self._flush_with_others()
+        self._note_unread()
         self._resume_if_possible()
 
     def _flush_with_others(self) -> None:
@@ -164,17 +231,37 @@ class Connection:
     def _flush(self) -> None:
         self._flushes_soon = False
         self.channel.flush()
+        self._note_unread()
+        self._resume_if_possible()
 
     def _send_ready(self) -> None:
         while self._pending and self._pending[0].is_ready:
-            parts = self._pending.popleft().parts
-            if parts is not None:
-                self.channel.send(parts)
+            pending = self._pending.popleft()
+            self._pending_bytes -= pending.held_bytes
+            if pending.parts is not None:
+                self.channel.send(pending.parts)
 
     # -- back-pressure
 
+    def _note_unread(self) -> None:
+        """Keeps the sum over all connections."""
+        unread_bytes = self.channel.backlog_memory_bytes + self._pending_bytes
+        if unread_bytes != self._noted_bytes:
+            self._registry.unread_bytes += unread_bytes - self._noted_bytes
+            self._noted_bytes = unread_bytes
+
     def _is_congested(self) -> bool:
-        return len(self._pending) >= MAX_REQUESTS_IN_FLIGHT or self.channel.backlog_bytes > MAX_BACKLOG_BYTES
+        if len(self._pending) >= MAX_REQUESTS_IN_FLIGHT or self.channel.backlog_bytes > MAX_BACKLOG_BYTES:
+            return True
+        if self.channel.is_privileged:
+            return False
+        # What waits in a task is not counted when it goes on: one at a time, as in Kafka. Writers of transactions
+        # rely on several under way.
+        return (
+            self._waiting_fetches >= MAX_FETCHES_IN_FLIGHT
+            or self._running_tasks > 0
+            or self.channel.backlog_memory_bytes + self._pending_bytes > self._registry.max_backlog_bytes
+        )
 
     def _pause_if_congested(self) -> None:
         if not self._is_paused and self._is_congested():
@@ -185,6 +272,31 @@ class Connection:
         if self._is_paused and not self._is_congested():
             self._is_paused = False
             self.channel.resume_reading()
+
+
+LARGE_RESPONSE_ELEMENTS = 1000
+
+
+def is_large(response: Response) -> bool:
+    """Whether encoding it takes milliseconds, judged by the number of its elements."""
+    count = 0
+    structs: list[Struct] = [response]
+    while structs:
+        struct = structs.pop()
+        for field in struct.__fields__:
+            value = getattr(struct, field.name)
+            if isinstance(value, list):
+                count += len(value)
+                if count > LARGE_RESPONSE_ELEMENTS:
+                    return True
+                structs += [element for element in value if isinstance(element, Struct)]
+    return False
+
+
+def _encode_joined(route: Route, response: Response, call: Call) -> list[FramePart]:
+    parts = route.encode(response, call)
+    buffers = [part for part in parts if not isinstance(part, FileSlice)]
+    return [b"".join(buffers)] if len(buffers) == len(parts) else parts
 
 
 def _give_up(task: asyncio.Task[None], outcome: Coroutine[Any, Any, Response | None]) -> None:
@@ -202,6 +314,13 @@ class ConnectionRegistry:
         """In the order in which they came, and are closed."""
         self._per_host: dict[str, int] = {}
         self.complaints = Complaints(log)
+        self.unread_bytes = 0
+        """Memory of answers that clients have not taken."""
+
+    @property
+    def max_backlog_bytes(self) -> int:
+        """How much of its answers a client may leave untaken, and still be read."""
+        return MAX_BACKLOG_MEMORY_BYTES if self.unread_bytes < MAX_UNREAD_BYTES else 0
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -245,6 +364,22 @@ class ConnectionRegistry:
         for connection in list(self._connections):
             if connection.channel.last_activity < since and not connection.requests_in_flight:
                 connection.channel.close("idle for connections.max.idle.ms")
+
+    def close_unread(self, now: float) -> None:
+        """While untaken answers hold too much memory: close those who take nothing, the largest first."""
+        if self.unread_bytes < MAX_UNREAD_BYTES:
+            return
+        since = now - UNREAD_PATIENCE_S
+        stuck = [each for each in self._connections if each.unread_bytes and each.channel.last_activity < since]
+        stuck.sort(key=lambda connection: connection.unread_bytes, reverse=True)
+        closed = 0
+        for connection in stuck:
+            if self.unread_bytes < MAX_UNREAD_BYTES // 2:
+                break
+            closed += 1
+            connection.channel.close("took none of its answers while they held memory that others need")
+        if closed:
+            log.warning("connections closed: they do not read their answers count=%d", closed)
 
     def close_all(self, reason: str) -> None:
         for connection in list(self._connections):

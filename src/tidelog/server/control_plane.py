@@ -106,6 +106,10 @@ class ControlPlane:
             self._cluster.apply(image, [name for name, _ in topics])
             self._forget_prepared()
 
+    def knows_this_life(self, sender: Sender) -> bool:
+        """The sender names the present epoch of this broker: no client is told it."""
+        return sender.broker_epoch == self._registration.broker_epoch
+
     def _check(self, sender: Sender) -> None:
         known_epoch = self._replicas.controller_epoch
         if sender.controller_epoch < known_epoch:

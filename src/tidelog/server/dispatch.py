@@ -1,18 +1,35 @@
 """From a frame to its handler: the API table of the broker."""
 
+from collections.abc import Coroutine
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.codec import decoder, encoder
+from tidelog.protocol.errors import TooManyElements
 from tidelog.protocol.header import read_request_header, response_header
 from tidelog.protocol.structs import Response
 from tidelog.runtime.network import FramePart
-from tidelog.server.outcome import Outcome
+from tidelog.server.outcome import Deferred, Outcome
+from tidelog.types import BrokerId
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
+    from tidelog.server.control_plane import Sender
     from tidelog.server.services import Services
+
+
+MAX_ELEMENTS_ON_LOOP = 4096
+"""Decoding so many takes a few milliseconds, which nothing divides."""
+
+MAX_CLIENT_ELEMENTS = 2**14
+"""Topics, partitions, groups and the like that one request of a client may name; it is closed if it names more."""
+
+MAX_TRUSTED_ELEMENTS = 2**22
+"""A controller may tell a broker of all partitions at once."""
+
+MAX_ELEMENTS = {1: 2**16, 4: MAX_TRUSTED_ELEMENTS, 5: MAX_TRUSTED_ELEMENTS, 6: MAX_TRUSTED_ELEMENTS, 27: 2**16}
+"""By API, where brokers ask too, and may not be known as such yet: Fetch, what controllers say, WriteTxnMarkers."""
 
 
 class UnsupportedRequest(Exception):
@@ -33,6 +50,17 @@ class Call:
         self.correlation_id = correlation_id
         self.client_id = client_id
 
+    def trust_controller(self, sender: "Sender") -> None:
+        """It knows the epoch of this broker, which no client is told."""
+        if self.services.control_plane.knows_this_life(sender):
+            self.connection.trust()
+
+    def trust_follower(self, replica_id: BrokerId, replica_epoch: int) -> None:
+        """It knows its own epoch, which no client is told."""
+        broker = self.services.cluster.image.brokers.get(replica_id)
+        if broker is not None and broker.epoch == replica_epoch:
+            self.connection.trust()
+
 
 class Route:
     """One version of one API, with its compiled codec. Made when first asked for."""
@@ -50,9 +78,23 @@ class Route:
         self._handle = getattr(import_module(f"tidelog.server.handlers.{name}"), f"handle_{name}")
 
     def start(self, frame: memoryview, position: int, call: Call) -> Outcome:
-        request, _ = self._decode(frame, position)
+        """Requests with very many elements, from clients, are decoded by a worker first."""
+        try:
+            is_trusted = call.connection.channel.is_privileged
+            request, _ = self._decode(frame, position, MAX_TRUSTED_ELEMENTS if is_trusted else MAX_ELEMENTS_ON_LOOP)
+        except TooManyElements:
+            return self._start_large(bytes(frame), position, call)
         outcome: Outcome = self._handle(request, call)
         return outcome
+
+    async def _start_large(self, frame: bytes, position: int, call: Call) -> Response | None:
+        limit = MAX_ELEMENTS.get(self.api_key, MAX_CLIENT_ELEMENTS)
+        request, _ = await call.services.large_messages.run(self._decode, memoryview(frame), position, limit)
+        outcome: Outcome = self._handle(request, call)
+        if isinstance(outcome, Deferred):
+            response: Response | None = await outcome.wait()
+            return response
+        return await outcome if isinstance(outcome, Coroutine) else outcome
 
     def encode(self, response: Response, call: Call) -> list[FramePart]:
         parts: list[FramePart] = [response_header(self.api_key, self.version, call.correlation_id)]
@@ -74,6 +116,7 @@ class Dispatcher:
 
     def __init__(self, services: "Services") -> None:
         self._services = services
+        self.turns = services.turns
         self._routes: dict[tuple[int, int], Route] = {}
 
     def start(self, frame: memoryview, connection: "Connection") -> tuple[Route, Call, Outcome]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage
-from tidelog.controller.configs import ConfigAdministration
+from tidelog.controller.configs import ConfigAdministration, nobody_waits
 from tidelog.controller.controller import Controller
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import BrokerIdInUse, ControllerTerm, prepare_store, register_broker
@@ -45,6 +45,8 @@ class World(NamedTuple):
     spawn: Callable[[Coroutine[Any, Any, object]], "asyncio.Task[object]"]
     entry: StoreEntry
     note_producer_ids: Callable[[int], Awaitable[None]]
+    breathe: Callable[[], Awaitable[None]] = nobody_waits
+    """Lets clients have their turn, between parts of a long request."""
 
 
 class Membership:
@@ -66,7 +68,9 @@ class Membership:
         self.producer_ids = ProducerIds(
             store, broker_id, is_allowed=lambda: world.entry.is_in_use, note=world.note_producer_ids
         )
-        self.configs = ConfigAdministration(store, broker_id, lambda: world.cluster.settings, self._image)
+        self.configs = ConfigAdministration(
+            store, broker_id, lambda: world.cluster.settings, self._image, world.breathe
+        )
 
     def _image(self) -> ClusterImage:
         return self._world.cluster.image
@@ -112,7 +116,12 @@ class Membership:
     def topics(self) -> TopicAdministration:
         """Only the controller's broker changes topics; raises NotController."""
         return TopicAdministration(
-            self.store, self._world.randomness, lambda: self._world.cluster.settings, self._image, self._term()
+            self.store,
+            self._world.randomness,
+            lambda: self._world.cluster.settings,
+            self._image,
+            self._term(),
+            self._world.breathe,
         )
 
     def _term(self) -> ControllerTerm:

@@ -15,6 +15,7 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.randomness import Randomness
 from tidelog.runtime.side_tasks import SideTasks
+from tidelog.runtime.turns import Turns
 from tidelog.runtime.workers import Workers
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
@@ -45,10 +46,12 @@ class Services:
         "coordinators",
         "fetch_sessions",
         "internal_topics",
+        "large_messages",
         "logs",
         "membership",
         "purgatory",
         "replicas",
+        "turns",
         "workers",
     )
 
@@ -57,6 +60,8 @@ class Services:
         *,
         clock: Clock,
         workers: Workers,
+        large_messages: Workers,
+        turns: Turns,
         logs: LogManager,
         replicas: ReplicaManager,
         cluster: ClusterState,
@@ -71,6 +76,9 @@ class Services:
     ) -> None:
         self.clock = clock
         self.workers = workers
+        self.large_messages = large_messages
+        """For decoding and encoding what would hold up the event loop: one thread, whatever clients send."""
+        self.turns = turns
         self.logs = logs
         self.replicas = replicas
         self.cluster = cluster

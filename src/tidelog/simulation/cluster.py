@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from tidelog.client.connection import ClientConnection
 from tidelog.config.broker import BrokerSettings
-from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.runtime.memory_disk import CrashDamage, MemoryDisk
 from tidelog.runtime.memory_network import CLIENT_HOST, MemoryNetwork
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import VirtualClock
-from tidelog.runtime.workers import InlineWorkers
+from tidelog.runtime.workers import InlineWorkers, SimulatedWorkers
 from tidelog.server.broker import Broker
 from tidelog.server.seams import Seams
 from tidelog.simulation.processes import Process, ProcessState, SimulationLoop
@@ -19,6 +19,7 @@ from tidelog.store.memory import MemoryStore, MemoryStoreState
 from tidelog.types import BrokerId
 
 PORT = 9092
+LOG_DIRECTORIES = ("/logs", "/more-logs")
 LATENCY_S = 0.0005
 DEATH_IS_NOTICED_AFTER_S = 0.05
 SESSION_TIMEOUT_MS = 6000
@@ -33,7 +34,9 @@ class Machine:
     """What survives the processes of one broker: its disk. And what runs on it now, if anything does."""
 
     broker_id: BrokerId
+    clock: VirtualClock
     disk: MemoryDisk
+    workers: SimulatedWorkers | InlineWorkers
     process: Process | None = None
     broker: Broker | None = None
     sessions: list[int] = field(default_factory=list)
@@ -42,6 +45,15 @@ class Machine:
     @property
     def is_running(self) -> bool:
         return self.broker is not None and self.process is not None and self.process.state is ProcessState.RUNNING
+
+
+def _new_disk(clock: VirtualClock) -> MemoryDisk:
+    """With the mount points of its log directories, which an operator made long ago."""
+    disk = MemoryDisk(clock)
+    for path in LOG_DIRECTORIES:
+        disk.make_directory(path)
+    disk.sync_everything()
+    return disk
 
 
 class SimulatedCluster:
@@ -56,7 +68,12 @@ class SimulatedCluster:
         self.store_state = MemoryStoreState()
         self.settings = settings
         self._seed = seed
-        self.machines = {broker_id: Machine(broker_id, MemoryDisk(self.clock)) for broker_id in range(1, brokers + 1)}
+        self._loop = loop
+        self.machines = {broker_id: self._machine(broker_id) for broker_id in range(1, brokers + 1)}
+
+    def _machine(self, broker_id: BrokerId) -> Machine:
+        clock = VirtualClock(self._loop)
+        return Machine(broker_id, clock, _new_disk(clock), InlineWorkers())
 
     def broker(self, broker_id: BrokerId) -> Broker:
         broker = self.machines[broker_id].broker
@@ -78,7 +95,7 @@ class SimulatedCluster:
         process = machine.process = Process(f"{host_of(broker_id)}.{machine.starts}")
         values = {
             "broker_id": broker_id,
-            "log_dirs": ("/logs",),
+            "log_dirs": LOG_DIRECTORIES[:1],
             "listeners": (f"PLAINTEXT://{host_of(broker_id)}:{PORT}",),
             "broker_session_timeout_ms": SESSION_TIMEOUT_MS,
             **self.settings,
@@ -96,11 +113,11 @@ class SimulatedCluster:
             return store
 
         return Seams(
-            clock=self.clock,
+            clock=machine.clock,
             disk=machine.disk,
             network=self.network.at(host_of(machine.broker_id)),
             randomness=SeededRandomness(self._seed * 1000 + machine.broker_id * 10 + machine.starts),
-            workers=InlineWorkers(),
+            workers=machine.workers,
             open_store=open_store,
         )
 
@@ -130,14 +147,21 @@ class SimulatedCluster:
 
     def cut_power(self, broker_id: BrokerId, *, noticed_after_s: float = DEATH_IS_NOTICED_AFTER_S) -> None:
         """What was not synced is lost."""
-        self.kill(broker_id, noticed_after_s=noticed_after_s)
+        if self.machines[broker_id].process is not None:
+            self.kill(broker_id, noticed_after_s=noticed_after_s)
         self.machines[broker_id].disk.crash()
+
+    def cut_power_badly(self, broker_id: BrokerId, randomness: SeededRandomness, damage: CrashDamage) -> None:
+        """What was not synced is lost, torn, or worse."""
+        if self.machines[broker_id].process is not None:
+            self.kill(broker_id)
+        self.machines[broker_id].disk.crash_badly(randomness, damage)
 
     def wipe(self, broker_id: BrokerId) -> None:
         """A new, empty disk in a machine that does not run."""
         machine = self.machines[broker_id]
         assert machine.broker is None
-        machine.disk = MemoryDisk(self.clock)
+        machine.disk = _new_disk(machine.clock)
 
     def freeze(self, broker_id: BrokerId) -> None:
         """SIGSTOP"""

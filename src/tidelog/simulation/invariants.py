@@ -14,6 +14,7 @@ from tidelog.simulation.looking import (
     batches,
     content,
     held_log,
+    is_offline,
     is_to_be_deleted,
     registered_broker,
     replica,
@@ -105,6 +106,8 @@ class Invariants:
 
     def _may_be_elected(self, broker_id: BrokerId, topic_partition: TopicPartition, stored: Stored) -> bool:
         """Without being asked: in the recorded incarnation, or right after it if that one ended cleanly (R41, R42)."""
+        if is_offline(self._cluster, broker_id, topic_partition):
+            return False
         registered = registered_broker(self._cluster.store_state, broker_id)
         if self._cluster.machines[broker_id].broker is None or registered is None:
             return False

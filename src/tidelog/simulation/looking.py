@@ -1,19 +1,19 @@
 """What can be seen of a simulated cluster from outside: the states in the store, and the logs of its replicas."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker
 from tidelog.cluster.image import Partition as PartitionState
-from tidelog.errors import UnknownTopicOrPartition
+from tidelog.errors import KafkaStorageError, UnknownTopicOrPartition
 from tidelog.protocol.record_batch import BatchHeader, split_batches
 from tidelog.replication.partition import Partition
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.storage.log import Log
+from tidelog.storage.thrifty_disk import ThriftyDisk
 from tidelog.store.memory import MemoryStoreState
 from tidelog.types import BrokerId, TopicPartition
 
@@ -30,7 +30,7 @@ def stored_partitions(store: MemoryStoreState) -> Iterator[tuple[TopicPartition,
     for topic in sorted(store.children.get(znodes.TOPICS, ())):
         node = store.find(znodes.topic_path(topic))
         assert node is not None
-        for index in range(znodes.partition_count(topic, node.data)):
+        for index in range(_partition_count(topic, node.data)):
             found = stored_partition(store, TopicPartition(topic, index))
             if found is not None:
                 yield TopicPartition(topic, index), found
@@ -41,10 +41,24 @@ def stored_partition(store: MemoryStoreState, topic_partition: TopicPartition) -
     assignment, node = store.find(znodes.topic_path(topic)), store.find(znodes.state_path(topic, index))
     if assignment is None or node is None:
         return None
-    states: list[tuple[bytes, int] | None] = [None] * znodes.partition_count(topic, assignment.data)
-    states[index] = (node.data, node.version)
-    decoded = znodes.decode_topic(topic, assignment.data, assignment.version, states, {})
-    return Stored(decoded.partitions[index], node.modified_id)
+    return _decoded(topic_partition, assignment.data, assignment.version, node.data, node.version, node.modified_id)
+
+
+@lru_cache(maxsize=1024)
+def _decoded(
+    topic_partition: TopicPartition, assignment: bytes, assigned: int, state: bytes, version: int, modified_id: int
+) -> Stored:
+    """Kept: a look at every partition after every step would decode the same nodes again and again."""
+    topic, index = topic_partition
+    states: list[tuple[bytes, int] | None] = [None] * _partition_count(topic, assignment)
+    states[index] = (state, version)
+    decoded = znodes.decode_topic(topic, assignment, assigned, states, {})
+    return Stored(decoded.partitions[index], modified_id)
+
+
+@lru_cache(maxsize=1024)
+def _partition_count(topic: str, assignment: bytes) -> int:
+    return znodes.partition_count(topic, assignment)
 
 
 def is_to_be_deleted(store: MemoryStoreState, topic: str) -> bool:
@@ -76,34 +90,34 @@ def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: Top
         return None
     try:
         return broker.replicas.get(*topic_partition)
-    except UnknownTopicOrPartition:
+    except (UnknownTopicOrPartition, KafkaStorageError):
         return None
 
 
 def held_log(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Log | None:
     """What a broker that runs would lead with, be it hosted yet or not."""
     broker = cluster.machines[broker_id].broker
-    return None if broker is None else broker.replicas.log_of(topic_partition)
+    log = None if broker is None else broker.replicas.log_of(topic_partition)
+    return log if log is None or log.directory.is_online else None
+
+
+def is_offline(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> bool:
+    """Whether the broker may have the partition in a log directory that failed."""
+    broker = cluster.machines[broker_id].broker
+    logs = None if broker is None else broker._logs
+    if logs is None or all(directory.is_online for directory in logs.directories):
+        return False
+    return held_log(cluster, broker_id, topic_partition) is None
 
 
 def content(log: Log, start_offset: int, end_offset: int) -> bytes:
-    """The bytes of all batches that have records in this range, whatever is the matter with the disk."""
-    with _untroubled(log):
-        return _content(log, start_offset, end_offset)
-
-
-@contextmanager
-def _untroubled(log: Log) -> Iterator[None]:
-    """To look is not to read: no fault may strike whoever looks, and be taken for the broker's."""
+    """The bytes of all batches that have records in this range."""
     disk = log.directory.context.disk
-    if not isinstance(disk, MemoryDisk):
-        yield
-        return
-    faults, disk.faults = disk.faults, []
-    try:
-        yield
-    finally:
-        disk.faults = faults
+    disk = disk.disk if isinstance(disk, ThriftyDisk) else disk
+    if isinstance(disk, MemoryDisk) and disk.faults:
+        with disk.observed():
+            return _content(log, start_offset, end_offset)
+    return _content(log, start_offset, end_offset)
 
 
 def _content(log: Log, start_offset: int, end_offset: int) -> bytes:

@@ -13,7 +13,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import Any, TypeVar
 
-from tidelog.runtime.virtual_time import VirtualTimeLoop
+from tidelog.runtime.virtual_time import VirtualHandle, VirtualTimeLoop
 
 T = TypeVar("T")
 
@@ -32,9 +32,10 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = ProcessState.RUNNING
-        self._held: list[_Guarded] = []
+        self._held: list[ProcessHandle] = []
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulationLoop)
+        self._loop = loop
         loop.processes.append(self)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -55,71 +56,48 @@ class Process:
     def go_on(self) -> None:
         self.state = ProcessState.RUNNING
         held, self._held = self._held, []
-        for guarded in held:
-            guarded.again()
+        self._loop.again(held)
 
-    def hold(self, guarded: "_Guarded") -> None:
-        self._held.append(guarded)
+    def hold(self, handle: "ProcessHandle") -> None:
+        self._held.append(handle)
 
 
-class _Guarded:
+class ProcessHandle(VirtualHandle):
     """A callback that runs only while its process does."""
 
-    __slots__ = ("_arguments", "_callback", "_context", "_process", "handle")
+    __slots__ = ("process",)
 
-    handle: asyncio.Handle
+    process: Process | None
 
     def __init__(
-        self, process: Process, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context
+        self,
+        when: float,
+        callback: Callable[..., object],
+        arguments: tuple[Any, ...],
+        loop: VirtualTimeLoop,
+        context: Context,
     ) -> None:
-        self._process = process
-        self._callback = callback
-        self._arguments = arguments
-        self._context = context
+        super().__init__(when, callback, arguments, loop, context)
+        self.process = context.get(_current)
 
-    def __call__(self) -> None:
-        if self._process.state is ProcessState.RUNNING:
-            self._callback(*self._arguments)
+    def _run(self) -> None:
+        process = self.process
+        if process is None or process.state is ProcessState.RUNNING:
+            super()._run()
         else:
-            self._process.hold(self)
-
-    def again(self) -> None:
-        asyncio.get_running_loop().call_soon(self._run_late, context=self._context)
-
-    def _run_late(self) -> None:
-        if not self.handle.cancelled():  # what ran before it may have made it pointless
-            self._callback(*self._arguments)
+            process.hold(self)
 
 
 class SimulationLoop(VirtualTimeLoop):
+    make_handle = ProcessHandle
+
     def __init__(self) -> None:
         super().__init__()
         self.processes: list[Process] = []
 
-    def call_soon(  # type: ignore[override]
-        self, callback: Callable[..., object], *arguments: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        guarded = _guard(callback, arguments, context)
-        if guarded is None:
-            return super().call_soon(callback, *arguments, context=context)
-        guarded.handle = super().call_soon(guarded, context=context)
-        return guarded.handle
-
-    def call_at(  # type: ignore[override]
-        self, when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        guarded = _guard(callback, arguments, context)
-        if guarded is None:
-            return super().call_at(when, callback, *arguments, context=context)
-        guarded.handle = handle = super().call_at(when, guarded, context=context)
-        return handle
-
-
-def _guard(callback: Callable[..., object], arguments: tuple[Any, ...], context: Context | None) -> _Guarded | None:
-    process = _current.get() if context is None else context.get(_current)
-    if process is None:
-        return None
-    return _Guarded(process, callback, arguments, copy_context() if context is None else context)
+    def again(self, handles: list[ProcessHandle]) -> None:
+        """Run what was due while its process was stopped, unless what runs before it cancels it."""
+        self._due.extend(handles)
 
 
 def current_process() -> Process | None:

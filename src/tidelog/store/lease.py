@@ -33,6 +33,19 @@ class Lease:
         self.end = sent_at + timeout_s * (1 - SAFETY_MARGIN)
         self.check()
 
+    def extend(self, sent_at: float, timeout_s: float) -> None:
+        """The same from another thread, while the loop is late: it tells nobody, and never shortens the lease.
+
+        What ended stays ended: whoever is suspended, or has no session any more, is not woken by this.
+        """
+        end = sent_at + timeout_s * (1 - SAFETY_MARGIN)
+        if self.is_valid and not self.is_suspended and self.end < end < inf:
+            self.end = end
+
+    def is_within(self, now: float, distance_s: float) -> bool:
+        """Whether it is valid and ends soon."""
+        return now < self.end < now + distance_s
+
     def hold(self) -> None:
         """Valid until further notice."""
         self.end = inf

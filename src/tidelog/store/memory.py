@@ -4,7 +4,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
-from typing import TypeVar
+from enum import Enum, auto
+from typing import NamedTuple, TypeVar
 
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
@@ -26,6 +27,20 @@ UNANSWERED_SECONDS = 0.1
 """How long a request that cannot reach the store takes to fail."""
 
 
+class StepFaultKind(Enum):
+    REQUEST_LOST = auto()
+    ANSWER_LOST = auto()  # though the write took effect
+    SESSION_ENDS_BEFORE = auto()
+    SESSION_ENDS_AFTER = auto()  # of a write that took effect
+
+
+class StepFault(NamedTuple):
+    kind: StepFaultKind
+    writes_before: int
+    away_s: float
+    """How long the session cannot reach the store, where a message was lost."""
+
+
 class MemoryStoreState:
     """What a ZooKeeper server would hold; every MemoryStore of it is a session.
 
@@ -39,12 +54,36 @@ class MemoryStoreState:
         self.sessions: dict[int, MemoryStore] = {}
         self.latency_s = 0.0
         """Of a request, of its answer and of an event: a write may have taken effect and its answer be lost."""
+        self.draw_latency_s: Callable[[], float] | None = None
+        """Of one message; without it every message takes `latency_s`."""
+        self._step_faults: dict[int, StepFault] = {}
         self._cut_off: dict[int, MemoryStore] = {}
+        self._crashed: set[int] = set()
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._last_transaction_id = 0
         self._last_session_id = NO_OWNER
         self.on_written: list[Callable[[int, Sequence[Operation]], None]] = []
         """Told of every successful write: by which session, and what."""
+
+    def message_latency_s(self) -> float:
+        return self.latency_s if self.draw_latency_s is None else self.draw_latency_s()
+
+    def break_step(self, session_id: int, kind: "StepFaultKind", writes_before: int, away_s: float) -> None:
+        """After so many more writes of this session, let the next one go wrong in this way."""
+        self._step_faults[session_id] = StepFault(kind, writes_before, away_s)
+
+    def take_step_fault(self, session_id: int) -> "StepFault | None":
+        """The fault that strikes the write which arrives now, if one does."""
+        fault = self._step_faults.get(session_id)
+        if fault is None:
+            return None
+        if fault.writes_before > 0:
+            self._step_faults[session_id] = fault._replace(writes_before=fault.writes_before - 1)
+            return None
+        return self._step_faults.pop(session_id)
+
+    def forget_step_faults(self) -> None:
+        self._step_faults.clear()
 
     def find(self, path: str) -> StoredNode | None:
         return self.nodes.get(path)
@@ -86,11 +125,20 @@ class MemoryStoreState:
             return
         store = self._cut_off[session_id] = self.sessions[session_id]
         loop = asyncio.get_running_loop()
-        self._expiries[session_id] = loop.call_later(store.session_timeout_s, self.expire, session_id)
+        self._expiries[session_id] = loop.call_later(
+            store.session_timeout_s, self.expire, session_id, context=Context()
+        )
         store.lease.renew(loop.time(), store.session_timeout_s)
+
+    def lose_connection(self, session_id: int, away_s: float) -> None:
+        """The owner cannot reach the store for a while."""
+        self.cut_off(session_id)
+        asyncio.get_running_loop().call_later(away_s, self.reconnect, session_id, context=Context())
 
     def reconnect(self, session_id: int) -> None:
         """The owner can reach the store again, and learns whether its session is still there and what it missed."""
+        if session_id in self._crashed:
+            return
         store = self._cut_off.pop(session_id, None)
         if store is None:
             return
@@ -105,10 +153,13 @@ class MemoryStoreState:
         """The owner died and hears nothing any more; after a while the store ends its session."""
         store = self.sessions[session_id]
         self._cut_off[session_id] = store
+        self._crashed.add(session_id)
         store.lease.cancel()
         if session_id in self._expiries:
             self._expiries.pop(session_id).cancel()
-        self._expiries[session_id] = asyncio.get_running_loop().call_later(noticed_after_s, self.expire, session_id)
+        self._expiries[session_id] = asyncio.get_running_loop().call_later(
+            noticed_after_s, self.expire, session_id, context=Context()
+        )
 
     def end_session(self, session_id: int) -> None:
         del self.sessions[session_id]
@@ -178,6 +229,7 @@ class MemoryStore(BaseStore):
         self._state = state if state is not None else MemoryStoreState()
         self._session_id = self._state.open_session(self)
         self._under_way: deque[Callable[[], None]] = deque()
+        self._last_request_s = self._last_answer_s = 0.0
 
     @property
     def session_id(self) -> int:
@@ -206,7 +258,7 @@ class MemoryStore(BaseStore):
         return await self._ask(look)
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        return await self._ask(lambda: self._state.perform(operations, self._session_id))
+        return await self._ask(lambda: self._state.perform(operations, self._session_id), is_write=True)
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -216,16 +268,45 @@ class MemoryStore(BaseStore):
         if self._session_id in self._state.sessions and not self._state.is_cut_off(self._session_id):
             self._state.end_session(self._session_id)
 
-    async def _ask(self, operation: Callable[[], T]) -> T:
+    async def _ask(self, operation: Callable[[], T], *, is_write: bool = False) -> T:
         """A request takes time: others may come between a read and the write that follows it."""
-        await asyncio.sleep(self._state.latency_s)
+        await self._travel()
         await self._check_connection()
-        if not self._state.latency_s:
+        fault = self._state.take_step_fault(self._session_id) if is_write else None
+        if fault is not None:
+            return await self._fail_step(fault, operation)
+        if not self._has_latency:
             return operation()
         try:
             return operation()
         finally:
             await self._return()
+
+    async def _fail_step(self, fault: StepFault, operation: Callable[[], T]) -> T:
+        state, session_id = self._state, self._session_id
+        match fault.kind:
+            case StepFaultKind.REQUEST_LOST:
+                state.lose_connection(session_id, fault.away_s)
+            case StepFaultKind.ANSWER_LOST:
+                operation()
+                state.lose_connection(session_id, fault.away_s)
+            case StepFaultKind.SESSION_ENDS_BEFORE:
+                state.expire(session_id)
+            case StepFaultKind.SESSION_ENDS_AFTER:
+                operation()
+                state.expire(session_id)
+        await self._check_connection()
+        raise StoreUnavailable
+
+    @property
+    def _has_latency(self) -> bool:
+        return self._state.latency_s > 0 or self._state.draw_latency_s is not None
+
+    async def _travel(self) -> None:
+        """Requests of one session arrive in the order of sending."""
+        now = asyncio.get_running_loop().time()
+        self._last_request_s = max(self._last_request_s, now + self._state.message_latency_s())
+        await asyncio.sleep(self._last_request_s - now)
 
     async def _return(self) -> None:
         """The answer travels behind the events that were on their way before it."""
@@ -242,7 +323,7 @@ class MemoryStore(BaseStore):
             raise SessionExpired
 
     def _deliver_soon(self, watch: Watch, event: WatchEvent) -> None:
-        if self._state.latency_s:
+        if self._has_latency:
             self._send(lambda: super(MemoryStore, self)._deliver_soon(watch, event))
         else:
             super()._deliver_soon(watch, event)
@@ -250,7 +331,9 @@ class MemoryStore(BaseStore):
     def _send(self, arrive: Callable[[], None]) -> None:
         """Let it arrive at the owner, in order: timers of one moment come in any order."""
         self._under_way.append(arrive)
-        asyncio.get_running_loop().call_later(self._state.latency_s, self._arrive, context=Context())
+        loop = asyncio.get_running_loop()
+        self._last_answer_s = max(self._last_answer_s, loop.time() + self._state.message_latency_s())
+        loop.call_at(self._last_answer_s, self._arrive, context=Context())
 
     def _arrive(self) -> None:
         self._under_way.popleft()()

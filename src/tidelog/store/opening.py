@@ -3,12 +3,12 @@
 from tidelog.config.broker import BrokerSettings
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import Disk
-from tidelog.runtime.workers import Workers
+from tidelog.runtime.workers import RepeatingWorkers
 from tidelog.store.interface import Store
 from tidelog.store.sqlite import SqliteStore
 
 
-async def open_store(settings: BrokerSettings, disk: Disk, clock: Clock, workers: Workers) -> Store:
+async def open_store(settings: BrokerSettings, disk: Disk, clock: Clock, workers: RepeatingWorkers) -> Store:
     """A new session with it."""
     if settings.zookeeper_connect:
         # Only here: a broker that does without ZooKeeper starts faster without its client.

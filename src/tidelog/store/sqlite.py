@@ -14,10 +14,11 @@ from typing import ParamSpec, TypeVar
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
 from tidelog.runtime.processes import Processes, ProcessWatch, SystemProcesses
-from tidelog.runtime.workers import Workers
+from tidelog.runtime.workers import RepeatingWorkers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import Node, Operation, Result, SessionExpired, StoreUnavailable, Watch
-from tidelog.store.sqlite_database import ChangeDetector, Database, Session, Sight
+from tidelog.store.session_keeper import SessionKeeper
+from tidelog.store.sqlite_database import ChangeDetector, Database, Session, Sight, renew_session_apart
 from tidelog.store.tree import StoredNode, check_path
 
 P = ParamSpec("P")
@@ -50,7 +51,7 @@ class SqliteStore(BaseStore):
         self,
         disk: Disk,
         clock: Clock,
-        workers: Workers,
+        workers: RepeatingWorkers,
         processes: Processes,
         session_timeout_ms: int,
         heartbeat_interval_ms: int,
@@ -86,7 +87,7 @@ class SqliteStore(BaseStore):
         path: str,
         disk: Disk,
         clock: Clock,
-        workers: Workers,
+        workers: RepeatingWorkers,
         *,
         session_timeout_ms: int = 9000,
         heartbeat_interval_ms: int = 2000,
@@ -137,9 +138,16 @@ class SqliteStore(BaseStore):
         return written.results
 
     async def run(self) -> None:
-        while not self._is_ended:
-            await self.poll()
-            await self._rest()
+        keeper = SessionKeeper(
+            self.lease, self._session_timeout_ms / 1000, self._clock.monotonic, self._renew_while_the_loop_is_late
+        )
+        stop_keeping = self._workers.repeat(keeper.interval_s, keeper.tick)
+        try:
+            while not self._is_ended:
+                await self.poll()
+                await self._rest()
+        finally:
+            stop_keeping()
         await self.close()
         await asyncio.Event().wait()
 
@@ -343,6 +351,13 @@ class SqliteStore(BaseStore):
         if trouble is not None:
             raise trouble
         self._database.renew_session(self._session_id, lease_end_ms)
+
+    def _renew_while_the_loop_is_late(self, now: float) -> None:
+        """In the keeper's thread, over a connection of its own: the other one may be in use, or waiting."""
+        trouble = self._file_trouble()
+        if trouble is not None:
+            raise trouble
+        renew_session_apart(self._database.path, self._session_id, int(now * 1000) + self._session_timeout_ms)
 
     def _take_lock(self, session_id: int) -> None:
         self._lock = self._disk.lock(self._lock_path(session_id))

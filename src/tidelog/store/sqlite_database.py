@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.store.interface import NO_OWNER, Operation, Result, SessionExpired, StoreUnavailable, WatchEvent
@@ -200,6 +201,20 @@ class Database:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+
+def renew_session_apart(path: str, session_id: int, lease_end_ms: int) -> None:
+    """Over a connection of its own, from any thread. A file that is missing is not made anew."""
+    with _storage_errors(path):
+        uri = f"{Path(path).absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(uri, uri=True, timeout=LOCK_WAIT_SECONDS, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = NORMAL")
+            renewed = connection.execute("UPDATE session SET lease_end_ms = ? WHERE id = ?", (lease_end_ms, session_id))
+        finally:
+            connection.close()
+    if renewed.rowcount != 1:
+        raise SessionExpired
 
 
 class ChangeDetector:

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from tidelog.runtime.clock import Clock
-from tidelog.runtime.workers import Workers
+from tidelog.runtime.workers import RepeatingWorkers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
     Check,
@@ -28,6 +29,7 @@ from tidelog.store.interface import (
     WatchEvent,
 )
 from tidelog.store.kazoo_session import KazooSession
+from tidelog.store.session_keeper import SessionKeeper
 from tidelog.store.tree import ROOT, check_path
 from tidelog.store.watches import WatchedAspect
 from tidelog.store.zookeeper_terms import (
@@ -54,7 +56,7 @@ NODES_PER_READ = 1000
 class ZooKeeperStore(BaseStore):
     """One session. `run` must be running for the lease, and for watches that outlive a connection."""
 
-    def __init__(self, connect: str, clock: Clock, workers: Workers, session_timeout_ms: int) -> None:
+    def __init__(self, connect: str, clock: Clock, workers: RepeatingWorkers, session_timeout_ms: int) -> None:
         super().__init__(clock.monotonic)
         hosts, self._root = parse_connect(connect)
         self._clock = clock
@@ -74,7 +76,7 @@ class ZooKeeperStore(BaseStore):
         cls,
         connect: str,
         clock: Clock,
-        workers: Workers,
+        workers: RepeatingWorkers,
         *,
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int | None = None,
@@ -146,16 +148,26 @@ class ZooKeeperStore(BaseStore):
         return [self._result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
     async def run(self) -> None:
-        while not self._is_ended:
-            self._news.clear()
-            if self._connected.is_set():
-                await self._keep_up()
-            try:
-                await asyncio.wait_for(self._news.wait(), self._timeout_s / HEARTBEATS_PER_SESSION)
-            except TimeoutError:
-                continue
+        keeper = SessionKeeper(self.lease, self._timeout_s, self._clock.monotonic, self._ask_while_the_loop_is_late)
+        stop_keeping = self._workers.repeat(keeper.interval_s, keeper.tick)
+        try:
+            while not self._is_ended:
+                await self._run_once()
+        finally:
+            stop_keeping()
         await self.close()
         await asyncio.Event().wait()
+
+    async def _run_once(self) -> None:
+        self._news.clear()
+        if self._connected.is_set():
+            await self._keep_up()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), self._timeout_s / HEARTBEATS_PER_SESSION)
+
+    def _ask_while_the_loop_is_late(self, _: float) -> None:
+        """In the keeper's thread: kazoo's own keeps the session alive, and this shows that it does."""
+        self._client.sync_async(self._full(ROOT)).get(timeout=self._timeout_s / HEARTBEATS_PER_SESSION)
 
     async def _keep_up(self) -> None:
         try:

@@ -9,12 +9,13 @@ from tidelog.protocol.messages.consumer_group_describe import (
 )
 from tidelog.server.answers import GROUP_OPERATIONS
 from tidelog.server.dispatch import Call
+from tidelog.server.many_parts import Promised, begin_each
 from tidelog.server.outcome import Deferred
 
 
 def handle_consumer_group_describe(
     request: ConsumerGroupDescribeRequest, call: Call
-) -> Deferred[ConsumerGroupDescribeResponse]:
+) -> Promised[ConsumerGroupDescribeResponse]:
     deferred: Deferred[ConsumerGroupDescribeResponse] = Deferred()
 
     def finish(parts: list[ConsumerGroupDescribeResponse]) -> None:
@@ -26,10 +27,13 @@ def handle_consumer_group_describe(
         deferred.resolve(ConsumerGroupDescribeResponse(groups=groups))
 
     gathering = Gathering(len(request.group_ids), finish)
-    for index, group_id in enumerate(request.group_ids):
-        reply = gathering.part(index, lambda error, group_id=group_id: _failed(group_id, error))  # type: ignore[misc]
+
+    def begin(numbered: tuple[int, str]) -> None:
+        index, group_id = numbered
+        reply = gathering.part(index, lambda error: _failed(group_id, error))
         call.services.groups.describe_consumer_group(group_id, reply)
-    return deferred
+
+    return begin_each(enumerate(request.group_ids), begin, deferred, call)
 
 
 def _failed(group_id: str, error: KafkaError) -> ConsumerGroupDescribeResponse:

@@ -22,8 +22,14 @@ from tidelog.server.dispatch import Call
 from tidelog.server.services import Services
 
 
-def handle_describe_configs(request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(wanted, request, call) for wanted in request.resources])
+async def handle_describe_configs(request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+    """What is asked for several times is answered once."""
+    wanted = {
+        (each.resource_type, each.resource_name, tuple(each.configuration_keys or ())): each
+        for each in request.resources
+    }
+    results = await call.services.turns.each(wanted.values(), lambda each: _describe(each, request, call))
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(wanted: DescribeConfigsResource, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResult:

@@ -5,10 +5,11 @@ from tidelog.groups.gathering import Gathering
 from tidelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.server.answers import GROUP_OPERATIONS
 from tidelog.server.dispatch import Call
+from tidelog.server.many_parts import Promised, begin_each
 from tidelog.server.outcome import Deferred
 
 
-def handle_describe_groups(request: DescribeGroupsRequest, call: Call) -> Deferred[DescribeGroupsResponse]:
+def handle_describe_groups(request: DescribeGroupsRequest, call: Call) -> Promised[DescribeGroupsResponse]:
     deferred: Deferred[DescribeGroupsResponse] = Deferred()
 
     def finish(parts: list[DescribeGroupsResponse]) -> None:
@@ -20,10 +21,13 @@ def handle_describe_groups(request: DescribeGroupsRequest, call: Call) -> Deferr
         deferred.resolve(DescribeGroupsResponse(groups=groups))
 
     gathering = Gathering(len(request.groups), finish)
-    for index, group_id in enumerate(request.groups):
-        reply = gathering.part(index, lambda error, group_id=group_id: _failed(group_id, error))  # type: ignore[misc]
+
+    def begin(numbered: tuple[int, str]) -> None:
+        index, group_id = numbered
+        reply = gathering.part(index, lambda error: _failed(group_id, error))
         call.services.groups.describe(group_id, call.version, reply)
-    return deferred
+
+    return begin_each(enumerate(request.groups), begin, deferred, call)
 
 
 def _failed(group_id: str, error: KafkaError) -> DescribeGroupsResponse:

@@ -13,11 +13,16 @@ from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 
 
-def handle_describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
+async def handle_describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
+    each = call.services.turns.each
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name, partitions=[_describe(topic.name, index, call) for index in topic.partition_indexes]
+                name=topic.name,
+                partitions=await each(
+                    dict.fromkeys(topic.partition_indexes),
+                    lambda index, name=topic.name: _describe(name, index, call),  # type: ignore[misc]
+                ),
             )
             for topic in request.topics
         ]

@@ -39,7 +39,7 @@ def _page_size(request: DescribeTopicPartitionsRequest) -> int:
 def _page(image: ClusterImage, names: list[str], first: int, room: int) -> DescribeTopicPartitionsResponse:
     response = DescribeTopicPartitionsResponse(topics=[])
     for name in names:
-        if room == 0:
+        if room == 0 or len(response.topics) >= MAX_PARTITIONS_IN_A_PAGE:  # those that do not exist count, too
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = image.topics.get(name)

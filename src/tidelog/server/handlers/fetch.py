@@ -4,12 +4,12 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from tidelog.errors import KafkaError, UnknownServerError
+from tidelog.errors import InvalidRequest, KafkaError, UnknownServerError
 from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from tidelog.replication.partition import ISOLATION_LEVELS
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import MAX_CLIENT_ELEMENTS, Call
 from tidelog.server.fetch_sessions import FINAL_EPOCH
 from tidelog.server.fetching import NO_SESSION, Fetch, Reader, SessionlessFetch, failed
 from tidelog.server.leader_hints import add_leaders_to_fetch
@@ -26,12 +26,16 @@ def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
     reader = Reader(request, call)
     if request.isolation_level not in ISOLATION_LEVELS:
         return _refused(request, reader, UnknownServerError.code)
+    if not reader.is_follower and sum(len(topic.partitions) for topic in request.topics) > MAX_CLIENT_ELEMENTS:
+        return _refused(request, reader, InvalidRequest.code)
     try:
         fetch = _begin(request, reader, call.services)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     fetch.prepare()
     if reader.is_follower:
+        if not call.connection.is_privileged:
+            call.trust_follower(reader.replica_id, reader.replica_epoch)
         _count(fetch, call.services)
     try:
         fetch.read()

@@ -24,7 +24,7 @@ async def handle_find_coordinator(request: FindCoordinatorRequest, call: Call) -
     topic = TOPICS_BY_KEY_TYPE.get(request.key_type)
     if topic is not None and keys:
         await call.services.internal_topics.ensure(topic, CREATION_PATIENCE_S)
-    found = [_coordinator(key, topic, request.key_type, call) for key in keys]
+    found = await call.services.turns.each(keys, lambda key: _coordinator(key, topic, request.key_type, call))
     if call.version >= BATCHES_FROM_VERSION:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found

@@ -29,6 +29,7 @@ async def handle_leader_and_isr(request: LeaderAndIsrRequest, call: Call) -> Lea
         errors = await call.services.control_plane.become_leader_or_follower(sender, assignments, live_leaders)
     except KafkaError as error:
         return LeaderAndIsrResponse(error_code=error.code)
+    call.trust_controller(sender)
     return LeaderAndIsrResponse(topics=_results(request, errors))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,12 @@ SUPPORTED_FROM_VERSION = {
 NEVER = 2**15
 OFFSET_NOT_AVAILABLE_FROM_VERSION = 5
 
+MANY_PARTITIONS = 200
+"""More are looked up in slices."""
+
+SEARCHES_AT_ONCE = 4
+"""Of one request, in workers."""
+
 CONSUMER = -1
 
 DEBUGGING_CONSUMER = -2
@@ -64,26 +70,52 @@ def handle_list_offsets(
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     """At once where no log has to be searched: some consumers ask for both ends of a partition after every poll."""
     asked = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    begun = []
-    for topic in request.topics:
-        if not topic.partitions:
-            continue
-        answers = [
-            _begin(request, call, topic.name, wanted, is_repeated=asked[topic.name, index] > 1)
-            for index, wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.items()
-        ]
-        begun.append((topic.name, answers))
+    if len(asked) > MANY_PARTITIONS:
+        return _begin_all(request, call, asked)
+    begun = [
+        (name, [_begin(request, call, name, wanted, is_repeated=asked[name, index] > 1) for index, wanted in wants])
+        for name, wants in _wanted(request)
+    ]
     if any(callable(answer) for _, answers in begun for answer in answers):
         return _search_all(begun)
     return _response(begun)
 
 
+def _wanted(request: ListOffsetsRequest) -> list[tuple[str, list[tuple[int, ListOffsetsPartition]]]]:
+    """Each partition once."""
+    return [
+        (topic.name, list({wanted.partition_index: wanted for wanted in topic.partitions}.items()))
+        for topic in request.topics
+        if topic.partitions
+    ]
+
+
+async def _begin_all(
+    request: ListOffsetsRequest, call: Call, asked: Mapping[tuple[str, int], int]
+) -> ListOffsetsResponse:
+    begun: list[tuple[str, list[Answer]]] = []
+    for name, wants in _wanted(request):
+
+        def begin(want: tuple[int, ListOffsetsPartition], name: str = name) -> Answer:
+            return _begin(request, call, name, want[1], is_repeated=asked[name, want[0]] > 1)
+
+        begun.append((name, await call.services.turns.each(wants, begin)))
+    return await _search_all(begun)
+
+
 async def _search_all(begun: Sequence[tuple[str, list[Answer]]]) -> ListOffsetsResponse:
-    return _response([(name, list(await asyncio.gather(*map(_finish, answers)))) for name, answers in begun])
+    return _response([(name, await _finish_all(answers)) for name, answers in begun])
 
 
-async def _finish(answer: Answer) -> ListOffsetsPartitionResponse:
-    return await answer() if callable(answer) else answer
+async def _finish_all(answers: Sequence[Answer]) -> list[ListOffsetsPartitionResponse]:
+    """A few at a time: workers have other work, too."""
+    found = [None if callable(answer) else answer for answer in answers]
+    searches = [(index, answer) for index, answer in enumerate(answers) if callable(answer)]
+    for first in range(0, len(searches), SEARCHES_AT_ONCE):
+        some = searches[first : first + SEARCHES_AT_ONCE]
+        for (index, _), answer in zip(some, await asyncio.gather(*(search() for _, search in some)), strict=True):
+            found[index] = answer
+    return [answer for answer in found if answer is not None]
 
 
 def _response(answers: Sequence[tuple[str, list[Any]]]) -> ListOffsetsResponse:

@@ -1,6 +1,7 @@
 """Metadata: the brokers of the cluster, and which of them leads what."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Coroutine, Iterable
+from typing import Any
 
 from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import METADATA_TOPIC, check_topic_name, is_internal
@@ -36,11 +37,26 @@ AUTO_CREATION_TIMEOUT_MS = 5000
 """How long a client waits for topics that its question creates; then it is told to ask again."""
 
 
-async def handle_metadata(request: MetadataRequest, call: Call) -> MetadataResponse:
+MANY_TOPICS = 100
+"""More are described in slices."""
+
+
+def handle_metadata(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    """At once where no topic has to be created and not many are asked for, as is usual."""
     wanted = request.topics or []
     if not all(_is_well_named(topic, call.version) for topic in wanted):
         return _refused(wanted)
-    topics = await _find(request, call)
+    known = call.services.cluster.image.topics
+    if len(wanted or known) > MANY_TOPICS or any(topic.name not in known for topic in wanted if topic.name is not None):
+        return _find_and_answer(request, call)
+    return _answer(_find_known(request, call), request, call)
+
+
+async def _find_and_answer(request: MetadataRequest, call: Call) -> MetadataResponse:
+    return _answer(await _find(request, call), request, call)
+
+
+def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, call: Call) -> MetadataResponse:
     doubted = call.services.replicas.doubted_leaders()
     if doubted:
         _name_no_leader(topics, doubted)
@@ -85,18 +101,37 @@ def _refused(wanted: list[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-async def _find(request: MetadataRequest, call: Call) -> list[MetadataResponseTopic]:
-    wanted = request.topics
+def _find_known(request: MetadataRequest, call: Call) -> list[MetadataResponseTopic]:
     image = call.services.cluster.image
-    if wanted is None or (call.version == 0 and not wanted):
+    if _wants_all(request, call):
         return [_describe(topic, image) for topic in image.topics.values()]
-    topic_ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID)
-    if topic_ids:  # names beside ids are not looked at
+    topic_ids, names = _asked_for(request)
+    if topic_ids:
         return [_describe_by_id(topic_id, image) for topic_id in topic_ids]
-    names = dict.fromkeys(topic.name for topic in wanted if topic.name is not None)
+    return [_describe_by_name(name, image, {}) for name in names]
+
+
+async def _find(request: MetadataRequest, call: Call) -> list[MetadataResponseTopic]:
+    image, each = call.services.cluster.image, call.services.turns.each
+    if _wants_all(request, call):
+        return await each(image.topics.values(), lambda topic: _describe(topic, image))
+    topic_ids, names = _asked_for(request)
+    if topic_ids:
+        return await each(topic_ids, lambda topic_id: _describe_by_id(topic_id, image))
     failures = await _create_missing(names, call, may_create=request.allow_auto_topic_creation)
     image = call.services.cluster.image
-    return [_describe_by_name(name, image, failures) for name in names]
+    return await each(names, lambda name: _describe_by_name(name, image, failures))
+
+
+def _wants_all(request: MetadataRequest, call: Call) -> bool:
+    return request.topics is None or (call.version == 0 and not request.topics)
+
+
+def _asked_for(request: MetadataRequest) -> tuple[Collection[Uuid], Collection[str]]:
+    """Each once. Names beside ids are not looked at."""
+    wanted = request.topics or []
+    topic_ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID)
+    return topic_ids, dict.fromkeys(topic.name for topic in wanted if topic.name is not None)
 
 
 def _add_operations(topics: Iterable[MetadataResponseTopic]) -> None:
@@ -107,9 +142,9 @@ def _add_operations(topics: Iterable[MetadataResponseTopic]) -> None:
 
 async def _create_missing(names: Iterable[str], call: Call, *, may_create: bool) -> dict[str, KafkaError]:
     """Create the topics that do not exist, all at once; why, for those that do not exist afterwards."""
-    missing, failures = _missing(names, call.services.cluster.image)
+    missing, failures = await _missing(names, call)
     if not may_create or not call.services.settings.auto_create_topics_enable:
-        return failures | {name: UnknownTopicOrPartition() for name in missing}
+        return failures | dict.fromkeys(missing, UnknownTopicOrPartition())
     unfounded = [name for name in missing if not _may_be_created(name, call)]
     failures |= {name: UnknownTopicOrPartition() for name in unfounded}
     topics = [_creatable(name, call) for name in missing if name not in unfounded]
@@ -139,18 +174,21 @@ def _may_exist_soon(error: KafkaError) -> bool:
     return error.retriable or isinstance(error, TopicAlreadyExists)
 
 
-def _missing(names: Iterable[str], image: ClusterImage) -> tuple[list[str], dict[str, KafkaError]]:
-    missing: list[str] = []
-    failures: dict[str, KafkaError] = {}
-    for name in names:
-        if name not in image.topics:
-            try:
-                check_topic_name(name)
-            except KafkaError as error:
-                failures[name] = error
-            else:
-                missing.append(name)
-    return missing, failures
+async def _missing(names: Iterable[str], call: Call) -> tuple[list[str], dict[str, KafkaError]]:
+    """Those that could exist and do not, and what is wrong with the others."""
+    known = call.services.cluster.image.topics
+    unknown = [name for name in names if name not in known]
+    refusals = await call.services.turns.each(unknown, _refusal_of_name)
+    failures = {name: error for name, error in zip(unknown, refusals, strict=True) if error is not None}
+    return [name for name in unknown if name not in failures], failures
+
+
+def _refusal_of_name(name: str) -> KafkaError | None:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _describe_by_id(topic_id: Uuid, image: ClusterImage) -> MetadataResponseTopic:

@@ -15,6 +15,7 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tidelog.server.dispatch import Call
+from tidelog.server.many_parts import Promised, begin_each
 from tidelog.server.outcome import Deferred
 from tidelog.types import NO_OFFSET
 
@@ -24,7 +25,7 @@ GROUP_ERROR_FROM_VERSION = 2
 """Before, an error of the whole group stood with each partition."""
 
 
-def handle_offset_fetch(request: OffsetFetchRequest, call: Call) -> Deferred[OffsetFetchResponse]:
+def handle_offset_fetch(request: OffsetFetchRequest, call: Call) -> Promised[OffsetFetchResponse]:
     deferred: Deferred[OffsetFetchResponse] = Deferred()
     image, uses_ids = call.services.cluster.image, call.version >= TOPIC_IDS_FROM_VERSION
     groups = request.groups if call.version >= GROUPS_FROM_VERSION else [_only_group(request)]
@@ -41,10 +42,13 @@ def handle_offset_fetch(request: OffsetFetchRequest, call: Call) -> Deferred[Off
             deferred.resolve(_only_answer(request, found[0], call.version))
 
     gathering = Gathering(len(groups), finish)
-    for index, group in enumerate(groups):
-        reply = gathering.part(index, lambda error, group=group: _failed(group.group_id, error))  # type: ignore[misc]
+
+    def begin(numbered: tuple[int, OffsetFetchRequestGroup]) -> None:
+        index, group = numbered
+        reply = gathering.part(index, lambda error: _failed(group.group_id, error))
         call.services.groups.fetch_offsets(group, reply, require_stable=request.require_stable)
-    return deferred
+
+    return begin_each(enumerate(groups), begin, deferred, call)
 
 
 def _failed(group_id: str, error: KafkaError) -> OffsetFetchResponse:

@@ -37,6 +37,7 @@ async def handle_update_metadata(request: UpdateMetadataRequest, call: Call) -> 
         await call.services.control_plane.update_image(sender, topics, partial(updated_image, request))
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
+    call.trust_controller(sender)
     return UpdateMetadataResponse()
 
 

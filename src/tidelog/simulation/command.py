@@ -1,0 +1,73 @@
+"""`tidelog simulate`: runs seeds, and tells progress, violations and how to repeat them."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+
+from tidelog.simulation import exactly_once
+from tidelog.simulation.chaos import Verdict, run_events
+from tidelog.simulation.many_seeds import Finding, Progress, run_many
+from tidelog.simulation.shrinking import shrink
+
+EXIT_HELD, EXIT_VIOLATED = 0, 1
+MOST_VIOLATIONS_TOLD = 10
+
+
+def run(options: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL, format="%(message)s")
+    if options.seed is not None:
+        return _run_one(options)
+    return _run_many(options)
+
+
+def _run_one(options: argparse.Namespace) -> int:
+    if options.exactly_once:
+        verdict = exactly_once.run_seed(options.seed)
+    else:
+        verdict = run_events(options.seed, options.only, options.duration)
+    if options.trace or not verdict.is_good:
+        _print(verdict.story)
+    _print([*verdict.violations[:MOST_VIOLATIONS_TOLD], verdict.summary])
+    if options.shrink and not verdict.is_good and not options.exactly_once:
+        _shrink(verdict, options.duration)
+    return EXIT_HELD if verdict.is_good else EXIT_VIOLATED
+
+
+def _shrink(verdict: Verdict, duration_s: float | None) -> None:
+    found = shrink(verdict, duration_s, lambda line: _print([line]))
+    _print(["", f"shrunk from {len(verdict.applied)} to {len(found.verdict.applied)} faults:", *found.verdict.story])
+    _print([f"again: {found.command}"])
+
+
+def _run_many(options: argparse.Namespace) -> int:
+    seeds = range(options.first, options.first + options.seeds)
+    progress = Progress(len(seeds))
+    findings: list[Finding] = []
+    for outcome in run_many(seeds, options.processes, exactly_once=options.exactly_once):
+        progress.add(outcome)
+        if outcome.violations:
+            findings.append(outcome)
+            _print(_told(outcome))
+        progress.show()
+    progress.end()
+    _print([progress.line, *_summary(findings)])
+    return EXIT_VIOLATED if findings else EXIT_HELD
+
+
+def _told(finding: Finding) -> Iterable[str]:
+    yield f"seed {finding.seed} violated: {finding.violations[0]}"
+    yield f"  tidelog simulate --seed {finding.seed} --shrink"
+
+
+def _summary(findings: Sequence[Finding]) -> Iterable[str]:
+    if not findings:
+        yield "all invariants held"
+        return
+    yield f"{len(findings)} seeds violated an invariant: {', '.join(str(found.seed) for found in findings)}"
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

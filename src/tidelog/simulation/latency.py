@@ -1,0 +1,40 @@
+"""Latencies of a simulated network and store: drawn for each message, around a mean that differs from link to link."""
+
+import math
+
+from tidelog.runtime.randomness import SeededRandomness
+
+SPREAD = 1000
+SPIKE_ONE_IN = 200
+SPIKE_FACTOR = 20
+LONGEST_S = 1.0
+
+
+class Latencies:
+    """A shifted exponential distribution with rare spikes, as networks that queue have it."""
+
+    def __init__(self, randomness: SeededRandomness, mean_s: float, store_mean_s: float) -> None:
+        self._randomness = randomness
+        self._mean_s = mean_s
+        self._store_mean_s = store_mean_s
+        self._means_s: dict[tuple[str, str], float] = {}
+        self.store_delay_s = 0.0
+        """What each message from and to the store takes in addition."""
+
+    def of_link(self, source: str, target: str) -> float:
+        mean_s = self._means_s.get((source, target))
+        if mean_s is None:
+            mean_s = self._mean_s * (1 + self._randomness.below(5)) / 2
+            self._means_s[source, target] = mean_s
+        return self._draw(mean_s)
+
+    def of_store(self) -> float:
+        return self._draw(self._store_mean_s) + self.store_delay_s
+
+    def _draw(self, mean_s: float) -> float:
+        if mean_s <= 0:
+            return 0.0
+        drawn_s = mean_s * (0.5 - 0.5 * math.log((1 + self._randomness.below(SPREAD)) / SPREAD))
+        if self._randomness.below(SPIKE_ONE_IN) == 0:
+            drawn_s *= SPIKE_FACTOR
+        return min(drawn_s, LONGEST_S)

@@ -1,0 +1,165 @@
+"""Supervision of simulated brokers: processes are killed, stopped and started, and started again when they end."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from enum import Enum, auto
+from typing import Any
+
+from tidelog.server.broker import Broker, CannotStart
+from tidelog.simulation.cluster import DEATH_IS_NOTICED_AFTER_S, SimulatedCluster
+from tidelog.types import BrokerId
+
+START_AGAIN_S = 1.0
+"""After a broker could not start, or ended by itself."""
+LONGEST_STOP_S = 30.0
+"""Then a broker that does not stop is killed."""
+
+
+class BrokerState(Enum):
+    UP = auto()
+    DOWN = auto()
+    STARTING = auto()
+    STOPPING = auto()
+
+
+class Supervisor:
+    """At most one start is planned for a broker, and what is planned happens only if the broker is down then."""
+
+    def __init__(self, cluster: SimulatedCluster, tell: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._tell = tell
+        self.states = dict.fromkeys(cluster.machines, BrokerState.DOWN)
+        self._planned: dict[BrokerId, asyncio.TimerHandle] = {}
+        self._gone: dict[BrokerId, asyncio.Future[None]] = {}
+        """Done when the process that starts or stops now is killed."""
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self.failures: list[str] = []
+
+    @property
+    def well(self) -> set[BrokerId]:
+        """Brokers that serve."""
+        return {
+            broker_id
+            for broker_id, state in self.states.items()
+            if state is BrokerState.UP and self._cluster.machines[broker_id].is_running
+        }
+
+    def has_offline_directory(self, broker_id: BrokerId) -> bool:
+        broker = self._cluster.machines[broker_id].broker
+        logs = None if broker is None else broker._logs
+        return logs is not None and any(not directory.is_online for directory in logs.directories)
+
+    @property
+    def is_all_well(self) -> bool:
+        return len(self.well) == len(self.states) and not any(map(self.has_offline_directory, self.states))
+
+    async def start_all(self) -> None:
+        await asyncio.gather(*(self._start(broker_id) for broker_id in self.states))
+
+    def bring_all_up(self) -> None:
+        """Start what is down and restart what has lost a log directory, now."""
+        for broker_id, state in self.states.items():
+            if state is BrokerState.DOWN:
+                self.start_after(broker_id, 0.0)
+            elif state is BrokerState.UP:
+                self.restart_if_offline(broker_id)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            self.failures.append(f"a broker could not start or stop: {task.exception()!r}")
+
+    # ---- starting
+
+    def start_after(self, broker_id: BrokerId, after_s: float) -> None:
+        """In place of what was planned before."""
+        if broker_id in self._planned:
+            self._planned[broker_id].cancel()
+        self._planned[broker_id] = asyncio.get_running_loop().call_later(
+            after_s, self._start_now, broker_id, context=Context()
+        )
+
+    def _start_now(self, broker_id: BrokerId) -> None:
+        del self._planned[broker_id]
+        if self.states[broker_id] is BrokerState.DOWN:
+            self.spawn(self._start(broker_id))
+
+    async def _start(self, broker_id: BrokerId) -> None:
+        self.states[broker_id] = BrokerState.STARTING
+        try:
+            broker = await self._unless_gone(broker_id, self._cluster.start(broker_id))
+        except CannotStart as error:
+            self._tell(f"broker {broker_id} could not start: {error}")
+            self.kill(broker_id)
+            self.start_after(broker_id, START_AGAIN_S)
+            return
+        if broker is not None:
+            self.states[broker_id] = BrokerState.UP
+            self._tell(f"broker {broker_id} has started")
+            self.spawn(self._watch(broker_id, broker))
+
+    async def _unless_gone(self, broker_id: BrokerId, work: Coroutine[Any, Any, Any]) -> Any:
+        """The outcome of this work of a broker, or None if its process is killed meanwhile."""
+        gone = self._gone[broker_id] = asyncio.get_running_loop().create_future()
+        doing = asyncio.ensure_future(work)
+        await asyncio.wait([doing, gone], return_when=asyncio.FIRST_COMPLETED)
+        return doing.result() if not gone.done() else None
+
+    async def _watch(self, broker_id: BrokerId, broker: Broker) -> None:
+        """A broker that cannot go on ends by itself, as its command does."""
+        process = self._cluster.machines[broker_id].process
+        assert process is not None
+        reason = await process.run(broker.run_until(asyncio.Event()))
+        if self.states[broker_id] is BrokerState.UP and self._cluster.machines[broker_id].process is process:
+            self._tell(f"broker {broker_id} ends: {reason}")
+            if reason is not None and reason.startswith("background work failed"):
+                self.failures.append(f"broker {broker_id} failed: {reason}")
+            await self._stop(broker_id)
+            self.start_after(broker_id, START_AGAIN_S)
+
+    # ---- stopping
+
+    def kill(self, broker_id: BrokerId, noticed_after_s: float = DEATH_IS_NOTICED_AFTER_S) -> None:
+        if self._cluster.machines[broker_id].process is not None:
+            self._cluster.kill(broker_id, noticed_after_s=noticed_after_s)
+        self.set_down(broker_id)
+
+    def set_down(self, broker_id: BrokerId) -> None:
+        self.states[broker_id] = BrokerState.DOWN
+        gone = self._gone.pop(broker_id, None)
+        if gone is not None and not gone.done():
+            gone.set_result(None)
+
+    def stop(self, broker_id: BrokerId, for_s: float) -> None:
+        """A clean stop, as on SIGTERM, and a start after a while."""
+        self.states[broker_id] = BrokerState.STOPPING
+        self.spawn(self._stop_for(broker_id, for_s))
+
+    def restart_if_offline(self, broker_id: BrokerId) -> None:
+        if broker_id in self.well and self.has_offline_directory(broker_id):
+            self._tell(f"restart broker {broker_id}, which has a log directory offline")
+            self.stop(broker_id, 0.0)
+
+    async def _stop_for(self, broker_id: BrokerId, for_s: float) -> None:
+        await self._stop(broker_id)
+        self.start_after(broker_id, for_s)
+
+    async def _stop(self, broker_id: BrokerId) -> None:
+        self.states[broker_id] = BrokerState.STOPPING
+        stopping = asyncio.ensure_future(self._unless_gone(broker_id, self._cluster.stop(broker_id)))
+        await asyncio.wait([stopping], timeout=LONGEST_STOP_S)
+        if self.states[broker_id] is not BrokerState.STOPPING:
+            return  # it was killed
+        if not stopping.done():
+            self._tell(f"broker {broker_id} did not stop in {LONGEST_STOP_S} s and is killed")
+            self.kill(broker_id)
+            return
+        self._tell(f"broker {broker_id} has stopped")
+        self.set_down(broker_id)
+        stopping.result()

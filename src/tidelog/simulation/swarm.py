@@ -1,0 +1,162 @@
+"""Swarm configurations: which faults and which kinds of work one simulated run combines, drawn from its seed.
+
+Every seed leaves out most of the faults and some of the work. Runs in which everything happens are all alike; what is
+rare is found where a few kinds of faults meet without the others (Groce et al., "Swarm Testing", 2012).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tidelog.runtime.memory_disk import CrashDamage
+from tidelog.runtime.randomness import SeededRandomness
+
+T = TypeVar("T")
+
+PROCESS_FAULTS = ("kill", "kill_all", "stop", "freeze", "kill_while_starting")
+LINK_FAULTS = ("cut_link", "one_way_cut", "isolate", "isolate_and_kill", "cut_clients", "slow_link", "reset_link")
+STORE_FAULTS = ("cut_store", "end_session", "store_step", "slow_store")
+DISK_FAULTS = ("power_cut", "lost_disk", "disk_error", "disk_full", "no_descriptors", "slow_disk")
+CLOCK_FAULTS = ("clock_jump",)
+FAULTS = PROCESS_FAULTS + LINK_FAULTS + STORE_FAULTS + DISK_FAULTS + CLOCK_FAULTS
+
+NOT_YET_WITHSTOOD: frozenset[str] = frozenset()
+"""Faults that find known mistakes. They are drawn, and then left out; empty once the mistakes are mended."""
+
+CONDITIONS = ("latency", "interleaved_workers", "clock_skew", "torn_writes", "lost_names", "flipped_bits")
+"""What lasts for the whole run, or tells how a power cut ends."""
+
+WORK = (
+    "topic_churn",
+    "partition_growth",
+    "settings_changes",
+    "compaction",
+    "retention",
+    "delete_records",
+    "elections",
+    "unclean_elections",
+    "rewinding_reads",
+    "giving_up",
+    "one_shot_writes",
+    "transactions",
+    "copying",
+    "classic_groups",
+    "consumer_groups",
+    "one_shot_writes",
+    "unclean_elections",
+    "copying",
+)
+"""Kinds of work besides writing, which always goes on."""
+ALWAYS_WORK = frozenset({"writes"})
+
+TROUBLED_S = (10, 60)
+BROKERS = (3, 3, 3, 3, 4, 5, 5, 6, 7)
+REPLICATION_FACTOR = 3
+MIN_IN_SYNC_REPLICAS = 2
+LATENCIES_S = (0.0005, 0.005, 0.02)
+STORE_LATENCIES_S = (0.0, 0.005, 0.05)
+LAG_LIMITS_MS = (1000, 3000)
+SEGMENTS_MS = (3000, 604_800_000)
+LONGEST_PAUSES_MS = (50, 300, 2000, 4000, 4000)
+"""Faults come one upon the other, or with time to recover between them."""
+WRITE_PAUSES_MS = (300, 1000, 2000)
+WORKER_DELAYS_S = (0.001, 0.02, 0.3)
+LARGEST_SKEW_MS = 1_500_000
+"""Between two brokers at most 50 minutes: records may be an hour ahead (`message.timestamp.after.max.ms`)."""
+FLUSH_INTERVALS = (None, None, 1, 10)
+"""`flush.messages` of the topics: none, after every record, after ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmConfig:
+    """Everything that distinguishes one run from another, except when which fault strikes whom."""
+
+    seed: int
+    brokers: int
+    """Some may host nothing: a topic has three replicas."""
+    log_directories: int
+    troubled_s: float
+    faults: frozenset[str]
+    conditions: frozenset[str]
+    work: frozenset[str]
+    latency_s: float
+    store_latency_s: float
+    longest_worker_delay_s: float
+    clock_offsets_ms: tuple[int, ...]
+    longest_pause_ms: int
+    """Between two faults."""
+    write_pause_ms: int
+    """The longest pause of a writer between two bursts."""
+    lag_limit_ms: int
+    segment_ms: int
+    flush_messages: int | None
+    replication_factor: int = REPLICATION_FACTOR
+    min_in_sync_replicas: int = MIN_IN_SYNC_REPLICAS
+    guards_lost_disks: bool = field(default=True)
+    """Whether a disk is lost only where another in-sync replica lives, and nothing else happens until it is noticed."""
+
+    @property
+    def damage(self) -> CrashDamage:
+        return CrashDamage(
+            tears_writes="torn_writes" in self.conditions,
+            loses_names="lost_names" in self.conditions,
+            flips_bits="flipped_bits" in self.conditions,
+        )
+
+    @property
+    def told(self) -> str:
+        faults = ", ".join(name for name in FAULTS if name in self.faults)
+        conditions = ", ".join(name for name in CONDITIONS if name in self.conditions)
+        work = ", ".join(name for name in WORK if name in self.work)
+        return (
+            f"{self.brokers} brokers with {self.log_directories} log directories each, {self.troubled_s:g} s of faults;"
+            f" faults: {faults or 'none'}; conditions: {conditions or 'none'}; work: {work or 'writing and reading'};"
+            f" network {self.latency_s} s, store {self.store_latency_s} s, lag limit {self.lag_limit_ms} ms"
+        )
+
+
+def draw_config(seed: int, *, withstood_only: bool = True) -> SwarmConfig:
+    # Each aspect has its own source of chance, so that a new kind of work does not change the faults of a seed.
+    draw, of_faults, of_work = (_Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 13))
+    brokers = draw.one_of(BROKERS)
+    conditions = of_faults.some_of(CONDITIONS, 2)
+    skew_ms = LARGEST_SKEW_MS if "clock_skew" in conditions else 0
+    return SwarmConfig(
+        seed=seed,
+        brokers=brokers,
+        log_directories=draw.one_of((1, 1, 2)),
+        troubled_s=float(draw.between(*TROUBLED_S)),
+        faults=_draw_faults(of_faults) - (NOT_YET_WITHSTOOD if withstood_only else frozenset()),
+        conditions=conditions,
+        work=of_work.some_of(WORK, 4) | ALWAYS_WORK,
+        latency_s=draw.one_of(LATENCIES_S),
+        store_latency_s=draw.one_of(STORE_LATENCIES_S),
+        longest_worker_delay_s=draw.one_of(WORKER_DELAYS_S) if "interleaved_workers" in conditions else 0.0,
+        clock_offsets_ms=tuple(draw.between(-skew_ms, skew_ms) for _ in range(brokers)),
+        longest_pause_ms=draw.one_of(LONGEST_PAUSES_MS),
+        write_pause_ms=draw.one_of(WRITE_PAUSES_MS),
+        lag_limit_ms=draw.one_of(LAG_LIMITS_MS),
+        segment_ms=draw.one_of(SEGMENTS_MS),
+        flush_messages=draw.one_of(FLUSH_INTERVALS),
+    )
+
+
+def _draw_faults(draw: "_Draw") -> frozenset[str]:
+    """Few kinds or many; brokers that stop and start are in most runs, for most mistakes need them."""
+    one_in = draw.one_of((2, 3, 5))
+    found = draw.some_of(FAULTS, one_in)
+    return found | {"kill"} if not found or draw.below(2) else found
+
+
+class _Draw:
+    def __init__(self, randomness: SeededRandomness) -> None:
+        self.below = randomness.below
+
+    def one_of(self, choices: Sequence[T]) -> T:
+        return choices[self.below(len(choices))]
+
+    def between(self, least: int, most: int) -> int:
+        return least + self.below(most - least + 1)
+
+    def some_of(self, names: Sequence[str], one_in: int) -> frozenset[str]:
+        return frozenset(name for name in names if self.below(one_in) == 0)

@@ -1,0 +1,65 @@
+"""Rules about trying again (R43, R5), each taken out for the length of a block."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+from tidelog.client.pipeline import ConnectionLost
+from tidelog.controller import office
+from tidelog.controller.answers import leader_and_isr_answered
+from tidelog.controller.channels import _BrokerChannel
+from tidelog.controller.events import LeaderAndIsrAnswered
+from tidelog.errors import UnsupportedVersion
+from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from tidelog.protocol.structs import Request, Response
+from tidelog.replication import follower
+from tidelog.storage.log_directory import LogDirectory
+from tidelog.types import BrokerId
+
+
+@contextmanager
+def refused_roles_forgotten() -> Iterator[None]:
+    """R43: a broker that does not know its own epoch yet refuses its roles, and is never told them again."""
+
+    async def ask_once(self: _BrokerChannel, request: Request) -> Response:
+        while True:
+            try:
+                connection = await self._connected()
+                answer = await connection.ask(request, Response, timeout_s=self._request_timeout_s)
+            except (ConnectionLost, UnsupportedVersion) as error:
+                self._note_unreachable(error)
+                await asyncio.sleep(self._backoff_s)
+                continue
+            self._note_reached()
+            return answer
+
+    def forget(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> LeaderAndIsrAnswered:
+        event = leader_and_isr_answered(broker_id, request, answer)
+        assert isinstance(event, LeaderAndIsrAnswered)
+        return replace(event, refused=frozenset())
+
+    with (
+        patch.object(_BrokerChannel, "_ask_until_answered", ask_once),
+        patch.object(office, "leader_and_isr_answered", forget),
+    ):
+        yield
+
+
+@contextmanager
+def followers_given_up_without_descriptors() -> Iterator[None]:
+    """R5: one EMFILE, and a follower does not fetch the partition any more."""
+    with patch.object(follower, "is_passing", lambda error: False):
+        yield
+
+
+@contextmanager
+def starting_without_logs_that_cannot_be_opened() -> Iterator[None]:
+    """R5: for want of descriptors a broker starts with empty logs in place of those it has."""
+
+    def fail(self: LogDirectory, error: OSError) -> None:
+        self.fail(error)
+
+    with patch.object(LogDirectory, "fail_while_opening", fail):
+        yield
