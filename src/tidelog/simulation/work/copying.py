@@ -74,6 +74,7 @@ class CommittedReader:
                 await asyncio.sleep(1)
 
     async def read_until(self, is_over: Callable[[], bool]) -> None:
+        await self._client.topics_in_use([OUTPUT, TOTALS])  # in order, however strings hash
         async with Consumer(self._client, ConsumerSettings(isolation_level=READ_COMMITTED)) as consumer:
             await consumer.assign(dict.fromkeys(OUTPUTS, BEGINNING))
             last: dict[TopicPartition, int] = {}

@@ -133,6 +133,7 @@ class FinalReads(Work):
         if not partitions:
             return
         level = READ_COMMITTED if is_read_committed else READ_UNCOMMITTED
+        await self._client.topics_in_use(sorted(self.bench.partitions))  # in order, however strings hash
         ends = await list_offsets(self._client, dict.fromkeys(partitions, END), isolation_level=level)
         name = f"final-{'committed' if is_read_committed else 'uncommitted'}"
         seen = self.history.consumer(name, is_read_committed=is_read_committed)
