@@ -244,6 +244,20 @@ def test_a_whole_swap_file_takes_the_place_of_what_it_was_made_from() -> None:
     assert [segment.base_offset for segment in again.segments] == [0, 6]
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_that_retention_has_emptied_still_knows_its_last_epoch(is_clean: bool) -> None:
+    """R42: elections after unclean restarts compare (epoch, end); without the epoch a shorter log would win."""
+    log = new_log(settings=TopicSettings(retention_ms=1000))
+    append(log, b"a", b"b", leader_epoch=EPOCH + 1)
+    log.raise_high_watermark(2)
+    log.delete_old_segments(NOW_MS + 5000)
+    asyncio.run(log.flush())
+    assert (log.log_start_offset, log.log_end_offset, log.leader_epochs.latest_epoch) == (2, 2, EPOCH + 1)
+    again = loaded(log, is_clean=is_clean, recovery_point=2, log_start_offset=2)
+    assert (again.log_start_offset, again.log_end_offset) == (2, 2)
+    assert again.leader_epochs.starts == (EpochStart(EPOCH + 1, 2),)
+
+
 def test_a_damaged_epoch_checkpoint_is_reported_and_rebuilt(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     log = written_log(disk)

@@ -17,17 +17,20 @@ from tidelog.simulation.history import History
 from tidelog.simulation.invariants import Invariants, InvariantViolated
 from tidelog.simulation.latency import Latencies
 from tidelog.simulation.looking import content, replica, stored_partitions
-from tidelog.simulation.plain_work import PlainWork
 from tidelog.simulation.processes import run_simulation
 from tidelog.simulation.story import Story
 from tidelog.simulation.supervisor import Supervisor
 from tidelog.simulation.swarm import SwarmConfig, draw_config
+from tidelog.simulation.work.writing import PatientWrites
+from tidelog.simulation.workload import Workload, broker_settings
 
 T = TypeVar("T")
 
 PATIENCE_S = 180.0
 """After the repair: sessions, back-offs and timeouts of the clients end one after the other."""
 CHECK_S = 0.1
+WHOLE_CHECK_ROUNDS = 20
+"""Every change is checked when it happens; so many rounds later, everything as a whole."""
 
 
 @dataclass(slots=True)
@@ -82,20 +85,29 @@ class Chaos:
         self._story = Story(self._cluster, self.verdict.story)
         self._supervisor = Supervisor(self._cluster, self._story.tell)
         self._faults = FaultInjector(self._cluster, self._supervisor, config, self._latencies, self._story.tell)
-        self._work = PlainWork(self._cluster, config, self._history)
+        self._work = Workload(
+            self._cluster,
+            self._history,
+            SeededRandomness(config.seed * 7919 + 5),
+            kinds_of(config),
+            self._story.tell,
+            topic_settings=_topic_settings(config),
+            longest_pause_ms=config.write_pause_ms,
+        )
         self._is_over = False
 
     async def run(self) -> Verdict:
-        for violation in await until_violated(self._check_on_and_on(), self._live()):
-            self.verdict.violations += str(violation).splitlines()
-            self._story.tell_violation(self.verdict.violations)
+        with self._invariants.watching():
+            for violation in await until_violated(self._check_on_and_on(), self._live()):
+                self.verdict.violations += str(violation).splitlines()
+                self._story.tell_violation(self.verdict.violations)
         self._close()
         return self.verdict
 
     def _close(self) -> None:
         verdict = self.verdict
         verdict.acknowledged = sum(map(len, self._history.acknowledged.values()))
-        verdict.reads, verdict.checks = self._history.reads, self._invariants.checks
+        verdict.reads, verdict.checks = self._history.reads, self._invariants.replicas.events
         verdict.applied = self._faults.applied
         verdict.simulated_s = self._cluster.clock.monotonic()
         digest = hashlib.sha256("\n".join(verdict.story).encode())
@@ -107,12 +119,17 @@ class Chaos:
         verdict.fingerprint = digest.hexdigest()[:16]
 
     async def _check_on_and_on(self) -> None:
+        rounds = 0
         while True:
-            self._check()
+            self._check(is_whole=rounds % WHOLE_CHECK_ROUNDS == 0)
+            rounds += 1
             await asyncio.sleep(CHECK_S)
 
-    def _check(self) -> None:
-        self._invariants.check()
+    def _check(self, *, is_whole: bool) -> None:
+        if is_whole:
+            self._invariants.check()
+        else:
+            self._invariants.check_noted()
         failures = self._work.violations() + self._supervisor.failures
         if failures:
             raise InvariantViolated("\n".join(failures))
@@ -128,7 +145,7 @@ class Chaos:
         settling = start(self._work.settle())
         await self._settle()
         self._invariants.check_settled()
-        self._check()
+        self._check(is_whole=False)
         await asyncio.wait([working, settling])
 
     async def _suffer(self) -> None:
@@ -152,10 +169,22 @@ class Chaos:
         return self._supervisor.is_all_well and self._work.is_settled() and self._invariants.is_settled()
 
     def _report_unsettled(self) -> None:
-        self._invariants.check_settled()
-        raise InvariantViolated(
-            "\n".join(self._work.unsettled() or [f"I7 brokers do not recover: {self._supervisor.states}"])
-        )
+        unsettled = self._work.unsettled()
+        if not unsettled:
+            self._invariants.check_settled()
+        raise InvariantViolated("\n".join(unsettled or [f"I7 brokers do not recover: {self._supervisor.states}"]))
+
+
+def kinds_of(config: SwarmConfig) -> frozenset[str]:
+    """Somebody writes in any case."""
+    return config.work or frozenset({PatientWrites.name})
+
+
+def _topic_settings(config: SwarmConfig) -> dict[str, str]:
+    settings = {"segment.ms": str(config.segment_ms)}
+    if config.flush_messages is not None:
+        settings["flush.messages"] = str(config.flush_messages)
+    return settings
 
 
 def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
@@ -164,6 +193,7 @@ def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
         seed=config.seed,
         replica_lag_time_max_ms=config.lag_limit_ms,
         log_dirs=LOG_DIRECTORIES[: config.log_directories],
+        **broker_settings(kinds_of(config)),
     )
     cluster.network.latency_s = config.latency_s
     cluster.store_state.latency_s = config.store_latency_s

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tidelog.client.bootstrap import Address
@@ -14,7 +15,7 @@ from tidelog.client.retries import GaveUp
 from tidelog.errors import KafkaError
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.cluster import PORT, SimulatedCluster, host_of
-from tidelog.simulation.history import History
+from tidelog.simulation.history import History, Write
 from tidelog.types import TopicPartition
 
 ClientErrors = (KafkaError, ConnectionLost, GaveUp)
@@ -37,6 +38,16 @@ def client_cluster(cluster: SimulatedCluster, seed: int, client_id: str) -> Clus
         client_id=client_id,
         request_timeout_s=REQUEST_TIMEOUT_S,
     )
+
+
+async def knows_partition(client: Cluster, target: TopicPartition) -> bool:
+    """A partition that was added a moment ago may be news to the client, which then asks."""
+    topic = client.metadata.topics.get(target.topic)
+    if topic is None or target.partition in topic.partitions:
+        return True
+    with suppress(*ClientErrors):
+        await client.refresh(client.metadata.version)
+    return False
 
 
 class Writer:
@@ -83,22 +94,26 @@ class Writer:
         self._client.close()
 
     async def _write(self, producer: Producer, target: TopicPartition) -> None:
+        if not await knows_partition(self._client, target):
+            return
         value = f"{self._name}-{self._sent}".encode()
         self._sent += 1
+        write = self._history.begin(Write(target, value, self._name, self._acks, is_idempotent=self._acks == ACKS_ALL))
         delivery = await producer.enqueue(target.topic, value, partition=target.partition)
-        task = asyncio.get_running_loop().create_task(self._follow(delivery, target, value))
+        task = asyncio.get_running_loop().create_task(self._follow(delivery, write))
         self._waiting[task] = None
         task.add_done_callback(self._waiting.pop)
 
-    async def _follow(self, delivery: Delivery, target: TopicPartition, value: bytes) -> None:
+    async def _follow(self, delivery: Delivery, write: Write) -> None:
+        target, value = write.topic_partition, write.value
         try:
             offset = (await delivery).offset
         except ClientErrors as error:
             self.failures.append(f"I7 {target} never took {value!r}: {error!r}")
             return
+        self._history.acknowledge(write, offset)
         if self._acks != ACKS_ALL:
             return
-        self._history.on_acknowledged(target, offset, value)
         if offset <= self._last_offsets.get(target, -1):
             self.failures.append(f"I5 {target} took {value!r} at {offset}, before what {self._name} wrote earlier")
         self._last_offsets[target] = offset

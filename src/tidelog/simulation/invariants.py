@@ -1,6 +1,7 @@
 """What must always hold in a cluster, whatever happens to it (I1 to I7), checked on the cluster as it is now."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from itertools import chain, combinations
 
 from tidelog.cluster import znodes
@@ -14,13 +15,15 @@ from tidelog.simulation.looking import (
     content,
     held_log,
     is_offline,
+    is_to_be_deleted,
     registered_broker,
     replica,
     stored_partitions,
 )
+from tidelog.simulation.replica_audit import ReplicaAudit
 from tidelog.simulation.store_audit import StoreAudit
 from tidelog.storage.log import Log
-from tidelog.types import BrokerId, TopicPartition
+from tidelog.types import BrokerId, TopicPartition, Uuid
 
 
 class InvariantViolated(AssertionError):
@@ -34,23 +37,31 @@ class Invariants:
         self._cluster = cluster
         self.history = History() if history is None else history
         self._audit = StoreAudit(cluster.store_state)
-        self._audit.on_state.append(self._check_at_write)
-        self._found_at_writes: list[str] = []
-        self._high_watermarks: dict[tuple[BrokerId, int, TopicPartition, int], int] = {}
+        self.replicas = ReplicaAudit(cluster, self.history, self._audit, self._may_be_elected)
+        self._high_watermarks: dict[tuple[BrokerId, int, Uuid, TopicPartition, int], int] = {}
         self.checks = 0
 
     def check(self) -> None:
         """I1 to I6, as far as one moment can show them."""
         self.checks += 1
-        noted = [*self._audit.violations, *self.history.contradictions, *self._found_at_writes]
         found = [line for each in stored_partitions(self._cluster.store_state) for line in self._of_partition(*each)]
-        _raise(noted + found)
+        _raise(self.noted() + found)
+        self.replicas.forget_dead()
 
-    def _check_at_write(self, topic_partition: TopicPartition, stored: Stored) -> None:
-        """Who is in sync must have been up to it at that very moment."""
-        self._found_at_writes += self._of_partition(topic_partition, stored)
+    def watching(self) -> AbstractContextManager[None]:
+        """Meanwhile every change of a replica is checked when it happens; `noted` has what was found."""
+        return self.replicas.watching()
+
+    def noted(self) -> list[str]:
+        """Violations that were found when they happened: to be asked as often as one likes."""
+        return [*self._audit.violations, *self.replicas.violations, *self.history.contradictions]
+
+    def check_noted(self) -> None:
+        _raise(self.noted())
 
     def _of_partition(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
+        if is_to_be_deleted(self._cluster.store_state, topic_partition.topic):
+            return
         replicas = self._replicas(topic_partition, stored)
         yield from self._diverged(topic_partition, replicas)
         yield from self._short_of_acknowledged(topic_partition, stored)
@@ -76,13 +87,15 @@ class Invariants:
     def _diverged(self, topic_partition: TopicPartition, replicas: dict[BrokerId, Partition]) -> Iterator[str]:
         """I3"""
         for one, other in combinations(sorted(replicas), 2):
+            if replicas[one].log.settings.is_compacted:
+                continue  # batches are written anew; their records are compared when they are
             found = mismatch(replicas[one].log, replicas[other].log)
             if found is not None:
                 yield f"I3 {topic_partition} on brokers {one} and {other}: {found}"
 
     def _of_leader(self, topic_partition: TopicPartition, stored: Stored, leader: Partition) -> Iterator[str]:
         log, broker_id = leader.log, stored.state.leader
-        key = (broker_id, self._cluster.machines[broker_id].starts, topic_partition, leader.leader_epoch)
+        key = broker_id, self._cluster.machines[broker_id].starts, leader.topic_id, topic_partition, leader.leader_epoch
         known = self._high_watermarks.get(key, 0)
         self._high_watermarks[key] = max(known, log.high_watermark)
         if log.high_watermark < known:
@@ -115,6 +128,8 @@ class Invariants:
             yield f"{what} holds {held}, and {end_offset} is committed"
             return
         start_offset = max(start_offset, log.log_start_offset)
+        if log.settings.is_compacted:
+            return
         if content(leader.log, start_offset, end_offset) != content(log, start_offset, end_offset):
             yield f"{what} holds other records below {end_offset}"
 
@@ -139,9 +154,8 @@ class Invariants:
             return
         if set(state.in_sync_replicas) != set(state.replicas):
             yield f"I7 {topic_partition} in-sync replicas are {state.in_sync_replicas} of {state.replicas}"
-        expected = _summary(leader.log)
         for broker_id, partition in replicas.items():
-            if _summary(partition.log) != expected:
+            if not _are_equal(partition.log, leader.log):
                 yield f"I7 {topic_partition} on broker {broker_id} is {_told(partition.log)}, not {_told(leader.log)}"
 
     def _gave_up(self) -> Iterator[str]:
@@ -192,8 +206,15 @@ def _places(found: list[tuple[BatchHeader, bytes]]) -> set[tuple[int, int]]:
     }
 
 
-def _summary(log: Log) -> tuple[int, int, bytes]:
-    return log.log_end_offset, log.high_watermark, content(log, log.log_start_offset, log.log_end_offset)
+def _are_equal(one: Log, other: Log) -> bool:
+    """As far back as both go: each replica deletes its old segments, and compacts, by itself."""
+    end_offset = one.log_end_offset
+    if (end_offset, one.high_watermark) != (other.log_end_offset, other.high_watermark):
+        return False
+    if one is other or one.settings.is_compacted:
+        return True
+    start_offset = max(one.log_start_offset, other.log_start_offset)
+    return content(one, start_offset, end_offset) == content(other, start_offset, end_offset)
 
 
 def _told(log: Log) -> str:

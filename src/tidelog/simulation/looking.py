@@ -61,6 +61,11 @@ def _partition_count(topic: str, assignment: bytes) -> int:
     return znodes.partition_count(topic, assignment)
 
 
+def is_to_be_deleted(store: MemoryStoreState, topic: str) -> bool:
+    """Its replicas go one after the other."""
+    return store.find(znodes.delete_topic_path(topic)) is not None
+
+
 def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None:
     """None if the broker is not registered."""
     node = store.find(znodes.broker_path(broker_id))
@@ -69,7 +74,13 @@ def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None
 
 def registered_broker(store: MemoryStoreState, broker_id: BrokerId) -> Broker | None:
     node = store.find(znodes.broker_path(broker_id))
-    return None if node is None else znodes.decode_broker(broker_id, node.data, node.created_id)
+    return None if node is None else _decoded_broker(broker_id, node.data, node.created_id)
+
+
+@lru_cache(maxsize=256)
+def _decoded_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
+    """Kept: the checks after every change ask for the same few again and again."""
+    return znodes.decode_broker(broker_id, data, epoch)
 
 
 def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Partition | None:

@@ -100,6 +100,11 @@ class SimulationLoop(VirtualTimeLoop):
         self._due.extend(handles)
 
 
+def current_process() -> Process | None:
+    """The one in which the caller runs."""
+    return _current.get()
+
+
 def run_simulation(main: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` on virtual time with processes that can die."""
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:

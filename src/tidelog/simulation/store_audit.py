@@ -5,9 +5,17 @@ from collections.abc import Callable, Sequence
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition as PartitionState
 from tidelog.simulation.looking import Stored, stored_partition, stored_partitions
-from tidelog.store.interface import Create, Operation, Set
+from tidelog.store.interface import Create, Delete, Operation, Set
 from tidelog.store.memory import MemoryStoreState
 from tidelog.types import NO_BROKER, TopicPartition
+
+UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
+
+
+def _is_clean(before: PartitionState, after: PartitionState) -> bool:
+    """Whether the leader was chosen among those that had everything committed."""
+    candidates = (*before.in_sync_replicas, *before.eligible_replicas)
+    return after.leader in candidates
 
 
 class StoreAudit:
@@ -15,7 +23,8 @@ class StoreAudit:
 
     def __init__(self, store: MemoryStoreState) -> None:
         self._store = store
-        self._known = {topic_partition: found.state for topic_partition, found in stored_partitions(store)}
+        self.states: dict[TopicPartition, Stored] = dict(stored_partitions(store))
+        """As they were written last."""
         self._controllers: dict[int, int] = {}
         """By epoch, the session that claimed it."""
         epoch, office = store.find(znodes.CONTROLLER_EPOCH), store.find(znodes.CONTROLLER)
@@ -24,17 +33,21 @@ class StoreAudit:
         self.violations: list[str] = []
         self.on_state: list[Callable[[TopicPartition, Stored], None]] = []
         """Told of every state that is written, when it is written."""
+        self.on_unclean: list[Callable[[TopicPartition, Stored], None]] = []
+        """Told of every election of a topic that allows unclean ones; before `on_state`."""
         store.on_written.append(self._on_written)
 
     def _on_written(self, session_id: int, operations: Sequence[Operation]) -> None:
         for operation in operations:
-            if not isinstance(operation, Create | Set):
-                continue
-            if operation.path == znodes.CONTROLLER_EPOCH:
+            if isinstance(operation, Create | Set) and operation.path == znodes.CONTROLLER_EPOCH:
                 self._on_new_term(session_id, operation)
             elif operation.path.startswith(znodes.TOPICS) and operation.path.endswith("/state"):
                 topic, _, index = operation.path.removeprefix(f"{znodes.TOPICS}/").split("/")[:3]
-                self._on_state(session_id, TopicPartition(topic, int(index)))
+                topic_partition = TopicPartition(topic, int(index))
+                if isinstance(operation, Create | Set):
+                    self._on_state(session_id, topic_partition)
+                elif isinstance(operation, Delete):
+                    self.states.pop(topic_partition, None)
 
     def _on_new_term(self, session_id: int, operation: Create | Set) -> None:
         epoch = znodes.decode_controller_epoch(operation.data)
@@ -46,10 +59,15 @@ class StoreAudit:
         found = stored_partition(self._store, topic_partition)
         if found is None:
             return
-        before, after = self._known.get(topic_partition), found.state
-        self._known[topic_partition] = after
+        known, after = self.states.get(topic_partition), found.state
+        before = None if known is None else known.state
+        self.states[topic_partition] = found
         if after.leader != NO_BROKER and after.leader not in after.in_sync_replicas:
             self._note("I1", topic_partition, after, "the leader is not in sync")
+        if not set(after.in_sync_replicas) <= set(after.replicas):
+            self._note("I1", topic_partition, after, f"some are in sync that are not among {after.replicas}")
+        if before is not None and after.version <= before.version:
+            self._note("I6", topic_partition, after, f"version {after.version} follows version {before.version}")
         if before is None or after.leader_epoch > before.leader_epoch:
             self._check_controller(session_id, topic_partition, after)
         elif after.leader_epoch < before.leader_epoch:
@@ -58,8 +76,20 @@ class StoreAudit:
             self._note("I6", topic_partition, after, f"broker {before.leader} leads in this epoch")
         else:
             self._check_leader(session_id, topic_partition, after)
+        if before is not None and after.leader != NO_BROKER and after.leader_epoch > before.leader_epoch:
+            self._on_election(topic_partition, before, found)
         for callback in self.on_state:
             callback(topic_partition, found)
+
+    def _on_election(self, topic_partition: TopicPartition, before: PartitionState, found: Stored) -> None:
+        """Where unclean ones are allowed each may lose records: a member may have lost them before it is elected."""
+        node = self._store.find(znodes.topic_config_path(topic_partition.topic))
+        configs = {} if node is None else znodes.decode_config(node.data, topic_partition.topic)
+        if configs.get(UNCLEAN_ELECTIONS) == "true":
+            for callback in self.on_unclean:
+                callback(topic_partition, found)
+        elif not _is_clean(before, found.state):
+            self._note("I4", topic_partition, found.state, "an unclean election, which the topic does not allow")
 
     def _check_controller(self, session_id: int, topic_partition: TopicPartition, after: PartitionState) -> None:
         """Only the controller of the present term begins a leader epoch (R31)."""

@@ -42,8 +42,12 @@ WORK = (
     "copying",
     "classic_groups",
     "consumer_groups",
+    "one_shot_writes",
+    "unclean_elections",
+    "copying",
 )
-"""Kinds of work besides writing and reading, which always go on."""
+"""Kinds of work besides writing, which always goes on."""
+ALWAYS_WORK = frozenset({"writes"})
 
 TROUBLED_S = (10, 60)
 BROKERS = (3, 3, 3, 3, 4, 5, 5, 6, 7)
@@ -124,7 +128,7 @@ def draw_config(seed: int, *, withstood_only: bool = True) -> SwarmConfig:
         troubled_s=float(draw.between(*TROUBLED_S)),
         faults=_draw_faults(of_faults) - (NOT_YET_WITHSTOOD if withstood_only else frozenset()),
         conditions=conditions,
-        work=of_work.some_of(WORK, 4),
+        work=of_work.some_of(WORK, 4) | ALWAYS_WORK,
         latency_s=draw.one_of(LATENCIES_S),
         store_latency_s=draw.one_of(STORE_LATENCIES_S),
         longest_worker_delay_s=draw.one_of(WORKER_DELAYS_S) if "interleaved_workers" in conditions else 0.0,

@@ -3,12 +3,13 @@
 import logging
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 from tidelog.config.topic import TopicSettings
 from tidelog.storage.checkpoints import LEADER_EPOCHS, DamagedCheckpoint, read_epochs
-from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_files import PartitionFiles, tidy_and_list
@@ -99,6 +100,7 @@ class _Loading:
         if not self.segments:
             self.segments.append(self._new_segment(self.checkpointed.log_start_offset or 0))
         self._load_leader_epochs()
+        known_epochs = self.leader_epochs.starts
         is_intact = self.checkpointed.is_clean and self._has_all_indexes() and self._is_as_it_was_left()
         end_offset = self._open_cleanly() if is_intact else self._recover()
         self.leader_epochs.truncate_from_end(end_offset)
@@ -106,6 +108,7 @@ class _Loading:
         if self._log_start_offset() > end_offset:
             # What was between was never synced; the log goes on where its readers were told it starts.
             log.truncate_fully_and_start_at(self._log_start_offset())
+        _keep_epoch_if_empty(log, known_epochs)
         return log
 
     def _log(self, topic_partition: TopicPartition, end_offset: int) -> Log:
@@ -261,3 +264,16 @@ class _Loading:
             for suffix in SEGMENT_SUFFIXES:
                 self.disk.remove(segment.path(suffix))
         del self.segments[number + 1 :]
+
+
+def _keep_epoch_if_empty(log: Log, known_epochs: Sequence[EpochStart]) -> None:
+    """A log that retention has emptied knows the epoch of its end, as it did before the restart.
+
+    After unclean restarts elections compare epochs and ends of logs (R42): without its epoch this log would lose
+    against a shorter one that lacks what was committed.
+    """
+    if log.leader_epochs.starts or log.log_start_offset < log.log_end_offset:
+        return
+    before_end = [start for start in known_epochs if start.start_offset <= log.log_end_offset]
+    if before_end and log.log_end_offset > 0:
+        log.leader_epochs.assign(before_end[-1].epoch, log.log_end_offset)

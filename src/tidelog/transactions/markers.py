@@ -201,7 +201,7 @@ class MarkerSender:
         return partition.leader if partition is not None and partition.leader in image.brokers else NO_BROKER
 
     def _assign(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
-        for topic_partition in list(partitions):
+        for topic_partition in sorted(partitions):  # in one order, however strings hash
             leader = self._leader_of(topic_partition)
             self._lanes[leader].queue[pending].add(topic_partition)
             self._run(leader)
@@ -330,7 +330,9 @@ def _message(marker: Marker, partitions: set[TopicPartition]) -> WritableTxnMark
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         transaction_result=marker.is_committed,
-        topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in indexes_by_topic(partitions).items()],
+        topics=[
+            WritableTxnMarkerTopic(name, indexes) for name, indexes in indexes_by_topic(sorted(partitions)).items()
+        ],
         coordinator_epoch=marker.coordinator_epoch,
         transaction_version=marker.transaction_version,
     )

@@ -1,0 +1,104 @@
+"""Instrumentation of replica logs: listeners are called after every change of a log or of a role, in the same step."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any, NamedTuple, Protocol
+
+from tidelog.protocol.record_batch import HEADER_BYTES, read_header
+from tidelog.replication.partition import Partition
+from tidelog.storage.log import Log
+from tidelog.storage.segment import Segment
+from tidelog.types import Buffer
+
+
+class BatchFacts(NamedTuple):
+    """What tells one batch of a log from another."""
+
+    base_offset: int
+    end_offset: int
+    leader_epoch: int
+    crc: int
+
+
+class LogListener(Protocol):
+    def on_appended(self, log: Log, appended: list[BatchFacts], batches: list[Buffer], *, is_leader: bool) -> None: ...
+
+    def on_truncated(self, log: Log) -> None: ...
+
+    def on_high_watermark(self, log: Log) -> None: ...
+
+    def on_log_start(self, log: Log) -> None: ...
+
+    def on_compacted(self, log: Log) -> None: ...
+
+    def on_leader(self, partition: Partition) -> None: ...
+
+
+@contextmanager
+def watching_logs(listener: LogListener) -> Iterator[None]:
+    """Every log of this process reports to the listener.
+
+    Batches are taken from what is written to the segment: reading them back would meet the faults of the disk.
+    """
+    written: list[Buffer] = []
+    with ExitStack() as stack:
+        _wrap(stack, Segment, "append", lambda segment, _, data, *__: written.append(bytes(data)))
+        for name, is_leader in (("append_as_leader", True), ("append_as_follower", False)):
+            _wrap_append(stack, name, written, listener, is_leader=is_leader)
+        for name in ("truncate_to", "truncate_fully_and_start_at"):
+            _wrap(stack, Log, name, lambda log, *_: listener.on_truncated(log))
+        _wrap(stack, Log, "raise_high_watermark", _if_moved(listener.on_high_watermark))
+        for name in ("advance_log_start_offset", "delete_old_segments"):
+            _wrap(stack, Log, name, _if_moved(listener.on_log_start))
+        _wrap(stack, Log, "replace_segments", lambda log, *_: listener.on_compacted(log))
+        _wrap(stack, Partition, "become_leader", lambda partition, *_: listener.on_leader(partition))
+        yield
+
+
+def facts_of(batch: Buffer) -> BatchFacts:
+    header = read_header(memoryview(batch)[:HEADER_BYTES])
+    return BatchFacts(header.base_offset, header.end_offset, header.leader_epoch, header.crc)
+
+
+def _wrap(stack: ExitStack, owner: type, name: str, after: Callable[..., object]) -> None:
+    """`after` is called with the object, what the method returned, and the arguments of the call."""
+    original = getattr(owner, name)
+
+    @wraps(original)
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        result = original(self, *arguments, **named)
+        after(self, result, *arguments)
+        return result
+
+    _replace(stack, owner, name, method)
+
+
+def _wrap_append(stack: ExitStack, name: str, written: list[Buffer], listener: LogListener, *, is_leader: bool) -> None:
+    original = getattr(Log, name)
+
+    @wraps(original)
+    def append(self: Log, *arguments: Any, **named: Any) -> Any:
+        written.clear()
+        result = original(self, *arguments, **named)
+        if written:
+            batches = written.copy()
+            written.clear()
+            listener.on_appended(self, [facts_of(batch) for batch in batches], batches, is_leader=is_leader)
+        return result
+
+    _replace(stack, Log, name, append)
+
+
+def _if_moved(tell: Callable[[Log], None]) -> Callable[..., None]:
+    def after(log: Log, moved: object, *_: object) -> None:
+        if moved:
+            tell(log)
+
+    return after
+
+
+def _replace(stack: ExitStack, owner: type, name: str, method: Callable[..., Any]) -> None:
+    original = owner.__dict__[name]
+    setattr(owner, name, method)
+    stack.callback(setattr, owner, name, original)

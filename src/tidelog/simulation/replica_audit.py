@@ -1,0 +1,271 @@
+"""Invariants of replicas, checked at every event that changes one: only what changed is compared (R4, I2 to I6)."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from tidelog.errors import KafkaError
+from tidelog.replication.partition import Partition
+from tidelog.simulation.cluster import Machine, SimulatedCluster
+from tidelog.simulation.history import History
+from tidelog.simulation.log_ledger import Ledger, Mirror
+from tidelog.simulation.log_watch import BatchFacts, watching_logs
+from tidelog.simulation.looking import Stored, batches, held_log, is_to_be_deleted, replica
+from tidelog.simulation.processes import current_process
+from tidelog.simulation.store_audit import StoreAudit
+from tidelog.storage.log import Log
+from tidelog.types import NO_BROKER, ZERO_UUID, BrokerId, Buffer, TopicPartition, Uuid
+
+MOST_VIOLATIONS = 20
+
+
+class ReplicaAudit:
+    """Only notes what is wrong: a broker must not notice that it is watched."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        history: History,
+        store: StoreAudit,
+        may_be_elected: Callable[[BrokerId, TopicPartition, Stored], bool],
+    ) -> None:
+        self.violations: list[str] = []
+        self.events = 0
+        self._cluster = cluster
+        self._history = history
+        self._states = store.states
+        self._may_be_elected = may_be_elected
+        self._ledgers: dict[tuple[Uuid, TopicPartition], Ledger] = defaultdict(Ledger)
+        self._topic_ids: dict[TopicPartition, Uuid] = {}
+        self._mirrors: dict[int, tuple[Log, Mirror]] = {}
+        """By the identity of the log object, which is kept so that no other one gets its identity."""
+        self._high_watermarks: dict[tuple[int, int], int] = {}
+        """By log and leader epoch: under one leader it never falls (I5)."""
+        self._elected_uncleanly: dict[TopicPartition, BrokerId] = {}
+        store.on_state.append(self._on_state)
+        store.on_unclean.append(self._on_unclean)
+        history.on_end.append(self._on_acknowledged)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        with watching_logs(self):
+            yield
+
+    # ---- changes of logs
+
+    def on_appended(self, log: Log, appended: list[BatchFacts], batches: list[Buffer], *, is_leader: bool) -> None:
+        machine = self._machine()
+        if machine is None:
+            return
+        mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
+        if not mirror.batches or mirror.batches[-1] != appended[-1]:  # it was not just made from the log
+            before = mirror.batches[-1] if mirror.batches else None
+            if before is not None and appended[0].base_offset < before.end_offset:
+                self._forget(log)
+                mirror, before = self._mirror(log, machine.broker_id), None
+            else:
+                mirror.batches += appended
+            self._note(log, mirror, self._matched(log, ledger, appended, batches, before))
+        if is_leader:
+            self._on_led(log, mirror, ledger, appended[0].leader_epoch)
+        self._check_log(log, mirror)
+
+    def _matched(
+        self, log: Log, ledger: Ledger, appended: list[BatchFacts], batches: list[Buffer], before: BatchFacts | None
+    ) -> Iterator[str]:
+        if log.settings.is_compacted:
+            for line in ledger.match_records(batches, [batch.leader_epoch for batch in appended]):
+                yield f"I3 {line}"
+        else:
+            for line in ledger.match(appended, before):
+                yield f"I3 {line}"
+
+    def _on_led(self, log: Log, mirror: Mirror, ledger: Ledger, leader_epoch: int) -> None:
+        leader = ledger.leaders.setdefault(leader_epoch, mirror.broker_id)
+        if leader != mirror.broker_id:
+            self._note(log, mirror, [f"I6 it appends as leader in epoch {leader_epoch}, and so did broker {leader}"])
+
+    def on_truncated(self, log: Log) -> None:
+        machine = self._machine()
+        if machine is None:
+            return
+        mirror = self._mirror(log, machine.broker_id)
+        mirror.truncate(log.log_end_offset if log.log_start_offset < log.log_end_offset else 0)
+        self._check_log(log, mirror)
+        self._check_members(log.topic_partition, [machine.broker_id])
+
+    def on_high_watermark(self, log: Log) -> None:
+        machine = self._machine()
+        if machine is None:
+            return
+        mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
+        self._lose(log, mirror)
+        self._check_log(log, mirror)
+        if self._is_in_office(log, machine.broker_id):
+            if not log.settings.is_compacted:
+                self._note(log, mirror, (f"I2 {line}" for line in ledger.commit(mirror, log.high_watermark)))
+            self._check_members(log.topic_partition, None)
+        elif not log.settings.is_compacted:
+            self._note(log, mirror, (f"I2 {line}" for line in ledger.verify(mirror, log.high_watermark)))
+
+    def on_log_start(self, log: Log) -> None:
+        machine = self._machine()
+        if machine is not None:
+            self._history.on_log_start(log.topic_partition, log.log_start_offset)
+            ledger = self._ledger(log)
+            ledger.deleted_offset = max(ledger.deleted_offset, log.log_start_offset)
+            self._check_log(log, self._mirror(log, machine.broker_id))
+
+    def on_compacted(self, log: Log) -> None:
+        """Nothing is in the log that was not there before: offsets are never used a second time."""
+        machine = self._machine()
+        if machine is None:
+            return
+        self._forget(log)
+        mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
+        held = batches(log, log.log_start_offset, log.log_end_offset)
+        lines = ledger.match_records([batch for _, batch in held], [header.leader_epoch for header, _ in held])
+        self._note(log, mirror, (f"I3 {line} after compaction" for line in lines))
+
+    def on_leader(self, partition: Partition) -> None:
+        machine = self._machine()
+        if machine is not None:
+            log = partition.log
+            self._lose(log, self._mirror(log, machine.broker_id))
+            starts = [start.start_offset for start in log.leader_epochs.starts]
+            if starts != sorted(starts) or (starts and starts[-1] > log.log_end_offset):
+                mirror = self._mirror(log, machine.broker_id)
+                self._note(log, mirror, [f"R3 its leader epochs are {log.leader_epochs.starts}"])
+
+    # ---- checks
+
+    def _check_log(self, log: Log, mirror: Mirror) -> None:
+        self.events += 1
+        start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
+        if not start <= high_watermark <= end:
+            self._note(log, mirror, [f"R4 its log is [{start}, {high_watermark}, {end}]"])
+        partition = replica(self._cluster, mirror.broker_id, log.topic_partition)
+        if partition is None or not partition.is_leader:
+            return
+        key = id(log), partition.leader_epoch
+        known = self._high_watermarks.get(key, 0)
+        self._high_watermarks[key] = max(known, high_watermark)
+        if high_watermark < known:
+            self._note(log, mirror, [f"I5 its high watermark fell from {known} to {high_watermark}"])
+
+    def _check_members(self, topic_partition: TopicPartition, brokers: Iterable[BrokerId] | None) -> None:
+        """I2, I4: whoever may be elected has what is committed, and what was acknowledged."""
+        stored = self._states.get(topic_partition)
+        if stored is None or is_to_be_deleted(self._cluster.store_state, topic_partition.topic):
+            return
+        committed = self._committed_end(topic_partition, stored)
+        acknowledged = self._history.ends.get(topic_partition, 0)
+        state = stored.state
+        for member in state.replicas:
+            is_in_sync = member in state.in_sync_replicas
+            if not is_in_sync and member not in state.eligible_replicas:
+                continue
+            if (brokers is not None and member not in brokers) or not self._may_be_elected(
+                member, topic_partition, stored
+            ):
+                continue
+            log = held_log(self._cluster, member, topic_partition)
+            held = 0 if log is None else log.log_end_offset
+            what = f"{topic_partition} {'in-sync' if is_in_sync else 'eligible'} replica {member} ends at {held}"
+            if held < committed and is_in_sync:
+                self._add(f"I2 {what}, and {committed} is committed in epoch {state.leader_epoch}")
+            if held < acknowledged:
+                self._add(f"I4 {what}, and {acknowledged} was acknowledged")
+            if log is not None and committed and is_in_sync and not log.settings.is_compacted:
+                mirror = self._mirror(log, member)
+                self._note(log, mirror, (f"I2 {line}" for line in self._ledger(log).verify(mirror, committed)))
+
+    def _committed_end(self, topic_partition: TopicPartition, stored: Stored) -> int:
+        """The high watermark of the leader in office, if it has anything."""
+        leader = stored.state.leader
+        found = None if leader == NO_BROKER else replica(self._cluster, leader, topic_partition)
+        if found is None or not found.is_leader or found.leader_epoch != stored.state.leader_epoch:
+            return 0
+        log = found.log
+        return log.high_watermark if log.high_watermark > log.log_start_offset else 0
+
+    def _on_state(self, topic_partition: TopicPartition, stored: Stored) -> None:
+        self._check_members(topic_partition, None)
+
+    def _on_acknowledged(self, topic_partition: TopicPartition) -> None:
+        self._check_members(topic_partition, None)
+
+    def _on_unclean(self, topic_partition: TopicPartition, stored: Stored) -> None:
+        """What the new leader lacks is lost; nobody is promised it any more."""
+        leader = stored.state.leader
+        self._elected_uncleanly[topic_partition] = leader
+        log = held_log(self._cluster, leader, topic_partition)
+        if log is not None:
+            self._lose(log, self._mirror(log, leader))
+
+    def _lose(self, log: Log, leader: Mirror) -> None:
+        """When the log of the new leader is there to be seen."""
+        topic_partition = log.topic_partition
+        if self._elected_uncleanly.get(topic_partition) != leader.broker_id:
+            return
+        del self._elected_uncleanly[topic_partition]
+        end_offset = self._ledger(log).lose(leader)
+        for known, mirror in self._mirrors.values():
+            if known.topic_partition == topic_partition:
+                mirror.verified_offset = min(mirror.verified_offset, end_offset)
+
+    # ---- who and what
+
+    def _machine(self) -> Machine | None:
+        """Whose broker does what is being reported; None for what runs in no broker of this cluster."""
+        process = current_process()
+        return next((each for each in self._cluster.machines.values() if each.process is process), None)
+
+    def _is_in_office(self, log: Log, broker_id: BrokerId) -> bool:
+        stored = self._states.get(log.topic_partition)
+        if stored is None or stored.state.leader != broker_id:
+            return False
+        found = replica(self._cluster, broker_id, log.topic_partition)
+        return found is not None and found.is_leader and found.leader_epoch == stored.state.leader_epoch
+
+    def _ledger(self, log: Log) -> Ledger:
+        """A log whose metadata were damaged has no topic id until the controller tells it: that of the others, say."""
+        topic_partition = log.topic_partition
+        if log.topic_id is not None:
+            self._topic_ids[topic_partition] = log.topic_id
+        return self._ledgers[self._topic_ids.get(topic_partition, ZERO_UUID), topic_partition]
+
+    def _mirror(self, log: Log, broker_id: BrokerId) -> Mirror:
+        known = self._mirrors.get(id(log))
+        if known is not None:
+            return known[1]
+        mirror = Mirror(broker_id, [])
+        self._mirrors[id(log)] = log, mirror
+        try:
+            held = batches(log, log.log_start_offset, log.log_end_offset)
+        except (KafkaError, OSError):  # its directory is offline
+            return mirror
+        mirror.batches += [
+            BatchFacts(header.base_offset, header.end_offset, header.leader_epoch, header.crc) for header, _ in held
+        ]
+        lines = self._matched(log, self._ledger(log), mirror.batches, [batch for _, batch in held], None)
+        self._note(log, mirror, lines)
+        return mirror
+
+    def _forget(self, log: Log) -> None:
+        self._mirrors.pop(id(log), None)
+
+    def forget_dead(self) -> None:
+        """Mirrors of logs that no broker holds any more."""
+        for key, (log, mirror) in list(self._mirrors.items()):
+            if held_log(self._cluster, mirror.broker_id, log.topic_partition) is not log:
+                del self._mirrors[key]
+
+    def _note(self, log: Log, mirror: Mirror, lines: Iterable[str]) -> None:
+        for line in lines:
+            rule, _, what = line.partition(" ")
+            self._add(f"{rule} {log.topic_partition} on broker {mirror.broker_id}: {what}")
+
+    def _add(self, line: str) -> None:
+        if len(self.violations) < MOST_VIOLATIONS and line not in self.violations:
+            self.violations.append(f"{line} (at {self._cluster.clock.monotonic():.3f} s)")

@@ -1,0 +1,289 @@
+"""Consumer groups of both protocols, whose members come, go, sleep and die."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from tidelog.client.bootstrap import Address
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import BEGINNING, ConsumerSettings
+from tidelog.client.group_admin import GroupAdmin
+from tidelog.client.group_consumer import GroupConsumer, GroupConsumerSettings
+from tidelog.client.group_member import Membership
+from tidelog.runtime.randomness import SeededRandomness
+from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors, Writer
+from tidelog.simulation.cluster import PORT, host_of
+from tidelog.simulation.processes import Process
+from tidelog.simulation.work.base import SEEDS, Bench, Work
+from tidelog.simulation.work.ownership import NOTHING, Ownership, Progress
+from tidelog.simulation.workers import Claims
+from tidelog.types import TopicPartition
+
+PARTITIONS = 4
+FIRST_MEMBERS = 2
+MOST_MEMBERS = 4
+SESSION_TIMEOUT_MS = 3000
+HEARTBEAT_MS = 700
+REBALANCE_TIMEOUT_MS = 6000
+POLL_S = 0.4
+REST_S = 0.5
+PROBE_S = 0.3
+LONGEST_PAUSE_MS = 5000
+LONGEST_SLEEP_MS = 9000
+LONGEST_DAWDLE_MS = 1500
+TIMEOUT_S = 8.0
+COORDINATOR_SETTINGS: Mapping[str, object] = {
+    "min_insync_replicas": 2,
+    "offsets_topic_num_partitions": 2,
+    "offsets_topic_replication_factor": 3,
+    "group_initial_rebalance_delay_ms": 500,
+    "group_min_session_timeout_ms": SESSION_TIMEOUT_MS,
+    "group_consumer_min_session_timeout_ms": SESSION_TIMEOUT_MS,
+    "group_consumer_session_timeout_ms": SESSION_TIMEOUT_MS,
+    "group_consumer_min_heartbeat_interval_ms": 500,
+    "group_consumer_heartbeat_interval_ms": HEARTBEAT_MS,
+}
+
+
+class _Member:
+    """One process with a consumer, from its start to its end."""
+
+    def __init__(self, host: str, seed: int) -> None:
+        self.host = host
+        self.randomness = SeededRandomness(seed)
+        self.process = Process(host)
+        self.is_leaving = False
+        self.ids: list[str] = []
+        self.consumer: GroupConsumer | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class GroupWork(Work):
+    """A topic is worked off by a group: each record at least once, each partition by one member at a time."""
+
+    broker_settings = COORDINATOR_SETTINGS
+    is_classic: bool
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._topic_name = f"{self.name}-queue"
+        self._writer = Writer(bench.cluster, bench.history, self.name, self.randomness.below(SEEDS))
+        self._probe = GroupAdmin(bench.client(f"{self.name}-probe"), timeout_s=REQUEST_TIMEOUT_S)
+        self._ownership = Ownership(
+            session_timeout_s=SESSION_TIMEOUT_MS / 1000, rebalance_timeout_s=REBALANCE_TIMEOUT_MS / 1000
+        )
+        self._claims = Claims(may_count_anew=False)
+        self._progress = Progress()
+        self._members: list[_Member] = []
+        self._starts = 0
+        self._probing: asyncio.Task[None] | None = None
+        self._is_written = self._is_drained = False
+
+    async def prepare(self) -> None:
+        await self._topic()
+
+    async def _topic(self) -> list[TopicPartition]:
+        return await self.bench.topic(self._topic_name, PARTITIONS)
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        partitions = await self._topic()
+        self._probing = asyncio.get_running_loop().create_task(self._probe_on_and_on())
+        writing = asyncio.get_running_loop().create_task(self._writer.run(partitions, is_over))
+        for _ in range(FIRST_MEMBERS):
+            self._start()
+        while not is_over():
+            await self.pause(LONGEST_PAUSE_MS)
+            self._trouble_somebody()
+        for member in self._members:
+            member.process.go_on()
+        await writing
+        self._is_written = True
+
+    async def settle(self) -> None:
+        while list(self._not_worked_off()):
+            if all(member.is_leaving for member in self._members):
+                self._start()
+            await asyncio.sleep(PROBE_S)
+        self._is_drained = True
+        for member in list(self._members):
+            if member.task is not None:
+                await asyncio.wait([member.task])
+        if self._probing is not None:
+            self._probing.cancel()
+        acknowledged = {key: self.history.acknowledged[key].values() for key in await self._topic()}
+        self.noted += self._progress.skipped(acknowledged)
+
+    def _not_worked_off(self) -> Iterator[str]:
+        for key in self.bench.partitions[self._topic_name]:
+            if self._progress.committed.get(key, 0) < self.history.ends[key]:
+                yield f"I7 {key} is worked off up to {self._progress.committed.get(key)} of {self.history.ends[key]}"
+
+    def unsettled(self) -> Iterator[str]:
+        if not self._is_written:
+            yield f"I7 the writer of {self._topic_name} still waits"
+        yield from self._not_worked_off()
+        if self._members:
+            yield f"I7 members of {self.name} do not end: {[member.host for member in self._members]}"
+
+    def violations(self) -> Iterator[str]:
+        yield from self.noted
+        yield from self._writer.failures
+        for judge in (self._ownership, self._claims, self._progress):
+            yield from judge.violations
+
+    async def _probe_on_and_on(self) -> None:
+        while True:
+            with suppress(*ClientErrors):
+                found = await self._probe.offsets(self.name)
+                self._progress.on_committed({key: each.offset for key, each in found.items()})
+            await asyncio.sleep(PROBE_S)
+
+    # ---- members
+
+    def _trouble_somebody(self) -> None:
+        if not self._members or (len(self._members) < MOST_MEMBERS and self.is_one_in(3)):
+            self._start()
+            return
+        member = self.one_of(self._members)
+        match self.randomness.below(4):
+            case 0:
+                self.tell(f"kill -9 {member.host}")
+                self._kill(member)
+            case 1:
+                self.tell(f"{member.host} leaves")
+                member.is_leaving = True
+            case _:
+                sleep_s = self.randomness.below(LONGEST_SLEEP_MS) / 1000
+                self.tell(f"SIGSTOP {member.host} for {sleep_s} s")
+                member.process.stop()
+                asyncio.get_running_loop().call_later(sleep_s, self._wake, member)
+
+    def _wake(self, member: _Member) -> None:
+        if member in self._members:  # the dead stay dead
+            member.process.go_on()
+
+    def _start(self) -> None:
+        self._starts += 1
+        member = _Member(f"{self.name}-{self._starts}", self.randomness.below(SEEDS))
+        self.tell(f"start {member.host}")
+        member.task = member.process.start(self._live(member))
+        member.task.add_done_callback(lambda done: self._on_end(member, done))
+        self._members.append(member)
+
+    def _kill(self, member: _Member) -> None:
+        member.process.kill()
+        self.bench.cluster.network.power_off(member.host)
+        self._bury(member)
+
+    def _bury(self, member: _Member) -> None:
+        if member in self._members:
+            self._members.remove(member)
+        for member_id in member.ids:
+            self._ownership.on_gone(member_id)
+
+    def _on_end(self, member: _Member, done: "asyncio.Task[None]") -> None:
+        self._bury(member)
+        if not done.cancelled() and done.exception() is not None:
+            self.noted.append(f"a member of {self.name} failed: {done.exception()!r}")
+
+    async def _live(self, member: _Member) -> None:
+        while not (self._is_drained or member.is_leaving):
+            try:
+                await self._consume(member)
+            except ClientErrors:
+                await asyncio.sleep(REST_S)
+
+    async def _consume(self, member: _Member) -> None:
+        bootstrap = [Address(host_of(broker_id), PORT) for broker_id in self.bench.cluster.machines]
+        network = self.bench.cluster.network.at(member.host)
+        client = Cluster(
+            network, bootstrap, member.randomness, client_id=member.host, request_timeout_s=REQUEST_TIMEOUT_S
+        )
+        async with client:
+            consumer = GroupConsumer(client, self.name, [self._topic_name], self._settings())
+            self._watch(member, consumer._membership)
+            member.consumer = consumer
+            async with consumer:
+                while not (self._is_drained or member.is_leaving):
+                    await self._work_off(member, consumer)
+
+    async def _work_off(self, member: _Member, consumer: GroupConsumer) -> None:
+        records = await consumer.poll(POLL_S)
+        self._claims.note(consumer)
+        for record in records:
+            key = TopicPartition(record.topic, record.partition)
+            self._progress.on_processed(key, record.offset)
+            if record.value is not None:
+                self.history.on_read(key, record.offset, record.value, reader=member.host)
+        if member.randomness.below(2) == 0:
+            await asyncio.sleep(member.randomness.below(LONGEST_DAWDLE_MS) / 1000)
+        if records:
+            await consumer.commit()
+
+    def _settings(self) -> GroupConsumerSettings:
+        return GroupConsumerSettings(
+            is_classic=self.is_classic,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            start_at=BEGINNING,
+            timeout_s=TIMEOUT_S,
+            reading=ConsumerSettings(reset_to=BEGINNING),
+        )
+
+    # ---- what a member knows of its group
+
+    def _watch(self, member: _Member, membership: Membership) -> None:
+        """Its heartbeats and what it owns go to the judge, in the step in which the member learns of them."""
+        beat, own, want, close = membership._beat, membership.own, membership._want, membership.close
+        is_answered = False
+
+        async def watched_beat() -> float:
+            nonlocal is_answered
+            is_answered = True
+            sent_at = self.bench.now
+            pause_s = await beat()
+            if is_answered and self._is_member(membership):
+                self._ownership.on_heartbeat(membership.member_id, sent_at, membership.wanted)
+            return pause_s
+
+        def watched_want(partitions: Any) -> None:
+            nonlocal is_answered
+            if partitions == NOTHING and membership.owned:
+                is_answered = False
+                self._ownership.on_rebalance(membership.member_id)
+            want(partitions)
+
+        def watched_own(partitions: Any) -> None:
+            own(partitions)
+            if membership.member_id not in member.ids:
+                member.ids.append(membership.member_id)
+            self._ownership.on_owned(membership.member_id, membership.owned, self.bench.now)
+
+        async def watched_close() -> None:
+            """It reads nothing any more, and tells the coordinator so."""
+            self._ownership.on_gone(membership.member_id)
+            await close()
+
+        membership._beat = watched_beat  # type: ignore[method-assign]
+        membership.close = watched_close  # type: ignore[method-assign]
+        membership._want = watched_want  # type: ignore[method-assign]
+        membership.own = watched_own  # type: ignore[method-assign]
+
+    def _is_member(self, membership: Any) -> bool:
+        return bool(membership._is_known and not membership._must_join if self.is_classic else membership._is_joined)
+
+
+class ClassicGroup(GroupWork):
+    """JoinGroup and SyncGroup: members assign the partitions among themselves."""
+
+    name = "classic_groups"
+    is_classic = True
+
+
+class ConsumerGroup(GroupWork):
+    """KIP-848: the coordinator assigns them."""
+
+    name = "consumer_groups"
+    is_classic = False

@@ -1,0 +1,161 @@
+"""What operators do to topics that are in use: partitions, settings, DeleteRecords, elections."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from tidelog.protocol.messages.elect_leaders import PREFERRED, UNCLEAN
+from tidelog.simulation.clients import ClientErrors
+from tidelog.simulation.work.base import Bench, Work
+from tidelog.simulation.work.requests import (
+    BROKER,
+    CLUSTER_WIDE,
+    add_partitions,
+    alter_settings,
+    delete_records,
+    elect_leaders,
+)
+from tidelog.simulation.work.writing import ORDERS, ImpatientWrites, orders
+from tidelog.types import TopicPartition
+
+LONGEST_PAUSE_MS = 6000
+MOST_PARTITIONS = 5
+LOSSY = "lossy"
+
+Choices = Sequence[tuple[str, Sequence[str | None]]]
+
+
+class AddedPartitions(Work):
+    """A topic grows while it is written and read."""
+
+    name = "partition_growth"
+
+    async def prepare(self) -> None:
+        await orders(self.bench)
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        client, partitions = self.bench.client(self.name), await orders(self.bench)
+        while not is_over() and len(partitions) < MOST_PARTITIONS:
+            await self.pause(4 * LONGEST_PAUSE_MS)
+            count = len(partitions) + 1
+            with suppress(*ClientErrors):
+                self.tell(f"{ORDERS} is to have {count} partitions")
+                await add_partitions(client, ORDERS, count)
+                await self.bench.admin(self.name).describe_topic(ORDERS)
+                partitions.append(TopicPartition(ORDERS, count - 1))
+
+
+class ChangedSettings(Work):
+    """Settings of a topic in use, none of which may cost a record; in the end they are as at the beginning."""
+
+    name = "settings_changes"
+    choices: Choices = (
+        ("min.insync.replicas", ("2", "3")),
+        ("segment.ms", ("500", "3000", None)),
+        ("compression.type", ("gzip", "uncompressed", "producer", None)),
+        ("max.message.bytes", ("200", None)),
+        ("flush.messages", ("1", None)),
+        ("retention.ms", ("86400000", None)),
+        ("message.timestamp.type", ("LogAppendTime", None)),
+    )
+    broker_choices: Choices = (
+        ("log.cleaner.min.cleanable.ratio", ("0.1", None)),
+        ("log.retention.ms", ("86400000", None)),
+        ("compression.type", ("gzip", None)),
+    )
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._client = bench.client(self.name)
+
+    async def prepare(self) -> None:
+        await orders(self.bench)
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            await self.pause(LONGEST_PAUSE_MS)
+            with suppress(*ClientErrors):
+                if self.is_one_in(4):
+                    name, values = self.one_of(self.broker_choices)
+                    await self._set_for_all(name, self.one_of(values))
+                else:
+                    name, values = self.one_of(self.choices)
+                    await self._set(name, self.one_of(values))
+
+    async def _set(self, name: str, value: str | None) -> None:
+        self.tell(f"{ORDERS} {name}={value}")
+        await alter_settings(self._client, ORDERS, {name: value})
+
+    async def _set_for_all(self, name: str, value: str | None) -> None:
+        self.tell(f"all brokers {name}={value}")
+        await alter_settings(self._client, CLUSTER_WIDE, {name: value}, resource=BROKER)
+
+    async def settle(self) -> None:
+        await self.until_done(lambda: self._set("min.insync.replicas", "2"))
+
+
+class DeletedRecords(Work):
+    """DeleteRecords up to any offset that was acknowledged: nothing at or above it goes."""
+
+    name = "delete_records"
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._client = bench.client(self.name)
+
+    async def prepare(self) -> None:
+        await orders(self.bench)
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        partitions = await orders(self.bench)
+        while not is_over():
+            await self.pause(LONGEST_PAUSE_MS)
+            target = self.one_of(partitions)
+            end_offset = self.history.ends[target]
+            if end_offset:
+                await self._delete(target, self.randomness.below(end_offset))
+
+    async def _delete(self, target: TopicPartition, offset: int) -> None:
+        self.tell(f"delete {target} before {offset}")
+        try:
+            low_watermark = (await delete_records(self._client, {target: offset}))[target]
+        except ClientErrors:
+            return
+        if low_watermark < offset:
+            self.noted.append(f"delete-records {target} was deleted before {offset}, and begins at {low_watermark}")
+
+
+class PreferredElections(Work):
+    name = "elections"
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        client = self.bench.client(self.name)
+        while not is_over():
+            await self.pause(LONGEST_PAUSE_MS)
+            with suppress(*ClientErrors):
+                self.tell("elect preferred leaders")
+                await elect_leaders(client, PREFERRED, None)
+
+
+class UncleanElections(ImpatientWrites):
+    """A topic that may lose what it acknowledged: replicas agree all the same, and nothing comes from nowhere."""
+
+    name = "unclean_elections"
+    value_prefix = "u"
+
+    async def prepare(self) -> None:
+        self.history.lossy_topics.add(LOSSY)
+        await self._topic()
+
+    async def _topic(self) -> list[TopicPartition]:
+        settings = {"unclean_leader_election_enable": "true", "min_insync_replicas": "1"}
+        return await self.bench.topic(LOSSY, 1, **settings)
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        partitions = await self._topic()
+        while not is_over():
+            with suppress(*ClientErrors):
+                await self._session(partitions, is_over)
+            await self.pause(LONGEST_PAUSE_MS)
+            with suppress(*ClientErrors):
+                self.tell("elect any leader")
+                await elect_leaders(self._client, UNCLEAN, partitions)

@@ -1,0 +1,93 @@
+"""Requests of operators that the client library has no call for."""
+
+from collections.abc import Mapping, Sequence
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.connection import ClientConnection
+from tidelog.client.leaders import Outcomes, ask_leaders
+from tidelog.client.offsets import by_topic
+from tidelog.errors import NO_ERROR, error_of, raise_error
+from tidelog.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from tidelog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, ElectLeadersTopic
+from tidelog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from tidelog.types import TopicPartition
+
+TIMEOUT_S = 10.0
+TIMEOUT_MS = int(TIMEOUT_S * 1000)
+TOPIC, BROKER = 2, 4
+SET, DELETE = 0, 1
+CLUSTER_WIDE = ""
+
+
+async def add_partitions(cluster: Cluster, topic: str, count: int) -> None:
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=TIMEOUT_MS
+    )
+    response = await cluster.ask_controller(request, CreatePartitionsResponse)
+    for result in response.results:
+        raise_error(result.error_code, message=result.error_message)
+
+
+async def alter_settings(
+    cluster: Cluster, name: str, settings: Mapping[str, str | None], *, resource: int = TOPIC
+) -> None:
+    """None takes a setting back."""
+    configs = [
+        AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+        for key, value in settings.items()
+    ]
+    changed = AlterConfigsResource(resource_type=resource, resource_name=name, configs=configs)
+    response = await cluster.ask_controller(
+        IncrementalAlterConfigsRequest(resources=[changed]), IncrementalAlterConfigsResponse
+    )
+    for result in response.responses:
+        raise_error(result.error_code, message=result.error_message)
+
+
+async def delete_records(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The low watermarks."""
+
+    async def ask(connection: ClientConnection, epochs: Mapping[TopicPartition, int]) -> Outcomes[int]:
+        topics = by_topic(
+            epochs, lambda key: DeleteRecordsPartition(partition_index=key.partition, offset=offsets[key])
+        )
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=found) for topic, found in topics.items()],
+            timeout_ms=TIMEOUT_MS,
+        )
+        response = await connection.ask(request, DeleteRecordsResponse, timeout_s=TIMEOUT_S)
+        return {
+            TopicPartition(topic.name, found.partition_index): found.low_watermark
+            if found.error_code == NO_ERROR
+            else error_of(found.error_code, f"{topic.name}-{found.partition_index}")
+            for topic in response.topics
+            for found in topic.partitions
+        }
+
+    return await ask_leaders(cluster, "deleting records", offsets, ask, TIMEOUT_S)
+
+
+async def elect_leaders(cluster: Cluster, election_type: int, partitions: Sequence[TopicPartition] | None) -> None:
+    """Those that need no election, or cannot have one, are passed over."""
+    topics = None
+    if partitions is not None:
+        found = by_topic(partitions, lambda key: key.partition)
+        topics = [ElectLeadersTopic(topic=topic, partitions=indexes) for topic, indexes in found.items()]
+    request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=TIMEOUT_MS)
+    response = await cluster.ask_controller(request, ElectLeadersResponse)
+    raise_error(response.error_code)

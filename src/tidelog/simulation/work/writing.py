@@ -1,0 +1,210 @@
+"""Producers: patient ones that never give up, impatient ones that do, and one-shot writes whose refusals count."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from tidelog.client.producer import Delivery, Producer, ProducerSettings
+from tidelog.client.producer_settings import ACKS_ALL
+from tidelog.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTimestamp,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    RecordListTooLarge,
+    raise_error,
+)
+from tidelog.protocol.compression import Codec
+from tidelog.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tidelog.protocol.records import Record, build_batch
+from tidelog.simulation.clients import ClientErrors, Writer, knows_partition
+from tidelog.simulation.history import History, Write
+from tidelog.simulation.work.base import SEEDS, Bench, Work, together
+from tidelog.types import TopicPartition
+
+ORDERS = "orders"
+LONGEST_PAUSE_MS = 200
+RECORDS_PER_BURST = 4
+LONGEST_PATIENCE_MS = 4000
+LONGEST_SESSION_MS = 15_000
+CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP)
+ONE_SHOT_TIMEOUTS_MS = (50, 500, 5000)
+NAMED_VERSION = 12
+"""Of Produce: the last that names topics, not ids."""
+
+REFUSED_BEFORE_APPEND = (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTimestamp,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    RecordListTooLarge,
+)
+"""Said before anything is written. Others, such as NotLeaderOrFollower, may also answer what was appended already."""
+
+
+async def orders(bench: Bench) -> list[TopicPartition]:
+    return await bench.topic(ORDERS, 2)
+
+
+async def acknowledged(history: History, delivery: Delivery, write: Write) -> None:
+    """Note the acknowledgement; after an error the record may be there all the same."""
+    with suppress(*ClientErrors):
+        history.acknowledge(write, (await delivery).offset)
+
+
+class PatientWrites(Work):
+    """What an idempotent producer is acknowledged is there once, in its order. What acks=1 gets may be lost."""
+
+    name = "writes"
+    acks: Sequence[int] = (-1, -1, 1)
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._writers = [
+            Writer(
+                bench.cluster, bench.history, f"w{number}", self.randomness.below(SEEDS), acks, bench.longest_pause_ms
+            )
+            for number, acks in enumerate(self.acks)
+        ]
+        self._is_done = False
+
+    async def prepare(self) -> None:
+        await orders(self.bench)
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        partitions = await orders(self.bench)
+        await together(writer.run(partitions, is_over) for writer in self._writers)
+        self._is_done = True
+
+    def unsettled(self) -> Iterator[str]:
+        if not self._is_done:
+            yield "I7 a patient writer still waits"
+
+    def violations(self) -> Iterator[str]:
+        for writer in self._writers:
+            yield from writer.failures
+
+
+class ImpatientWrites(Work):
+    """Idempotent producers with a short delivery timeout, replaced every now and then.
+
+    What was given up may be there, or come to be there, once at most.
+    """
+
+    name = "giving_up"
+    value_prefix = "i"
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._client = bench.client(self.name)
+        self._sent = 0
+        self._sessions = 0
+        self._waiting: dict[asyncio.Task[None], None] = {}
+
+    async def prepare(self) -> None:
+        await orders(self.bench)
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        partitions = await orders(self.bench)
+        while not is_over():
+            try:
+                await self._session(partitions, is_over)
+            except ClientErrors:
+                await self.pause(LONGEST_PAUSE_MS)
+
+    async def _session(self, partitions: Sequence[TopicPartition], is_over: Callable[[], bool]) -> None:
+        patience_s = 0.1 + self.randomness.below(LONGEST_PATIENCE_MS) / 1000
+        settings = ProducerSettings(
+            request_timeout_s=max(patience_s / 2, 0.2),
+            delivery_timeout_s=patience_s,
+            metadata_timeout_s=5.0,
+            may_create_topics=False,
+            compression=self.one_of(CODECS),
+        )
+        end = self.bench.now + self.randomness.below(LONGEST_SESSION_MS) / 1000
+        self._sessions += 1
+        async with Producer(self._client, self.bench.cluster.clock, settings) as producer:
+            while not is_over() and self.bench.now < end:
+                target = self.one_of(partitions)
+                if not await knows_partition(self._client, target):
+                    continue
+                for _ in range(1 + self.randomness.below(RECORDS_PER_BURST)):
+                    write = self._begin(target)
+                    delivery = await producer.enqueue(target.topic, write.value, partition=target.partition)
+                    self._follow(delivery, write)
+                await self.pause(LONGEST_PAUSE_MS)
+
+    def _begin(self, target: TopicPartition) -> Write:
+        self._sent += 1
+        return self.history.begin(
+            Write(target, f"{self.value_prefix}{self._sent}".encode(), f"{self.name}-{self._sessions}")
+        )
+
+    def _follow(self, delivery: Delivery, write: Write) -> None:
+        task = asyncio.get_running_loop().create_task(acknowledged(self.history, delivery, write))
+        self._waiting[task] = None
+        task.add_done_callback(self._waiting.pop)
+
+
+class OneShotWrites(Work):
+    """Single Produce requests, never repeated: what is refused for certain must never be seen."""
+
+    name = "one_shot_writes"
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._client = bench.client(self.name)
+        self._sent = 0
+
+    async def prepare(self) -> None:
+        await orders(self.bench)
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        partitions = await orders(self.bench)
+        while not is_over():
+            await self.pause(LONGEST_PAUSE_MS)
+            await self._write(self.one_of(partitions))
+
+    async def _write(self, target: TopicPartition) -> None:
+        self._sent += 1
+        value = f"o{self._sent}".encode()
+        write = self.history.begin(Write(target, value, self.name, is_idempotent=False))
+        seen_version = self._client.metadata.version
+        try:
+            self.history.acknowledge(write, await self._ask(write))
+        except REFUSED_BEFORE_APPEND:
+            self.history.refuse(write)
+        except ClientErrors:
+            await self._look_again(seen_version)
+
+    async def _ask(self, write: Write) -> int:
+        topic, partition = write.topic_partition
+        await self._client.topics_in_use([topic])
+        leader = self._client.metadata.leader_of(write.topic_partition)
+        connection = await self._client.connections.to(leader.broker.address)
+        record = Record(0, self.bench.cluster.clock.now_ms(), None, write.value)
+        data = PartitionProduceData(index=partition, records=memoryview(bytes(build_batch([record]))))
+        timeout_ms = self.one_of(ONE_SHOT_TIMEOUTS_MS)
+        request = ProduceRequest(
+            acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+        )
+        response = await connection.ask(
+            request, ProduceResponse, version=NAMED_VERSION, timeout_s=timeout_ms / 1000 + 1.0
+        )
+        (answer,) = response.responses[0].partition_responses
+        raise_error(answer.error_code, str(write.topic_partition))
+        return answer.base_offset
+
+    async def _look_again(self, seen_version: int) -> None:
+        await self.pause(LONGEST_PAUSE_MS)
+        with suppress(*ClientErrors):
+            await self._client.refresh(seen_version)
