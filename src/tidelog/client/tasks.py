@@ -10,15 +10,16 @@ class BackgroundTasks:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In the order of their start, in which they are cancelled: the same in every run of a simulation."""
 
     async def open(self) -> None:
         await self._group.__aenter__()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._group.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def close(self, error: BaseException | None) -> None:
         """Cancels all. `error` is what the owner is left by."""
