@@ -90,7 +90,7 @@ $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --gene
 endef
 
 clean: ## Remove everything that was installed or cached; data stays
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf $(VENV) src/tidelog/kernels/_compiled .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -102,7 +102,7 @@ $(VENV)/bin/python:
 	@echo "==> making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(RUNTIME): requirements/runtime.lock pyproject.toml | $(VENV)/bin/python
+$(RUNTIME): requirements/runtime.lock pyproject.toml hatch_build.py src/tidelog/kernels/records.py | $(VENV)/bin/python
 	@echo "==> installing what the broker needs"
 	@$(PIP) install --require-hashes -r requirements/runtime.lock
 	@$(PIP) install --no-deps --editable .

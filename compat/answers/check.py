@@ -15,6 +15,7 @@ from compat.answers import (
     consumer_groups,
     coordinators,
     extremes,
+    lies,
     limits,
     offsets,
     readers,
@@ -24,7 +25,17 @@ from compat.answers.conversation import CHAPTERS, Conversation, differences
 from tests.clients.broker import TidelogProcess
 from tools.apache_kafka import KAFKA_4, ApacheKafka
 
-CHAPTER_MODULES = (coordinators, classic_groups, offsets, consumer_groups, transactions, readers, extremes, limits)
+CHAPTER_MODULES = (
+    coordinators,
+    classic_groups,
+    offsets,
+    consumer_groups,
+    transactions,
+    readers,
+    extremes,
+    limits,
+    lies,
+)
 """Importing them fills the table of chapters."""
 
 SETTINGS = {

@@ -6,7 +6,12 @@ from compat.answers.conversation import Conversation, wait_until
 from tidelog.errors import NO_ERROR
 from tidelog.protocol.codec import encode
 from tidelog.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
-from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from tidelog.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -117,10 +122,17 @@ def offset_commit(
     )
 
 
-def create_topic(talk: Conversation, name: str, partitions: int = 3) -> tuple[str, Uuid]:
+def create_topic(
+    talk: Conversation, name: str, partitions: int = 3, configs: Mapping[str, str] | None = None
+) -> tuple[str, Uuid]:
     """A new topic, its id told as that of `name`."""
     topic = talk.fresh(name)
-    wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
+    wanted = CreatableTopic(
+        name=topic,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
+    )
     response = talk.ask_quietly(CreateTopicsRequest(topics=[wanted]), 7, CreateTopicsResponse)
     assert response.topics[0].error_code == 0, response
     topic_id = response.topics[0].topic_id

@@ -1,0 +1,57 @@
+"""Record kernels: compiled where that was possible, the same source interpreted otherwise.
+
+The build hook (`hatch_build.py`) compiles `records.py` into `_compiled/` under a name with the hash of that source. A
+library of another source is never loaded: after a change, until the next build, the source itself runs. Both do the
+same; TIDELOG_KERNELS=interpreted asks for the slow one, for tests.
+"""
+
+import hashlib
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import module_from_spec, spec_from_file_location
+from os.path import dirname, exists, join
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+SWITCH: Final = "TIDELOG_KERNELS"
+_HERE: Final = dirname(__file__)
+_HASH_DIGITS: Final = 16
+
+
+def load_compiled() -> ModuleType | None:
+    """The library that was made from the source as it is; None if there is none, or it cannot be loaded."""
+    try:
+        with open(join(_HERE, "records.py"), "rb") as source:
+            digest = hashlib.sha256(source.read()).hexdigest()[:_HASH_DIGITS]
+        path = join(_HERE, "_compiled", f"records-{digest}{EXTENSION_SUFFIXES[0]}")
+        spec = spec_from_file_location("tidelog.kernels._compiled.records", path)
+        if spec is None or spec.loader is None or not exists(path):
+            return None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except (ImportError, OSError):
+        return None
+    return module
+
+
+def _choose() -> tuple[ModuleType, bool]:
+    compiled = None if os.environ.get(SWITCH) == "interpreted" else load_compiled()
+    if compiled is not None:
+        return compiled, True
+    from tidelog.kernels import records
+
+    return records, False
+
+
+if TYPE_CHECKING:
+    from tidelog.kernels import records as kernels
+
+    is_compiled: bool
+else:
+    kernels, is_compiled = _choose()
+
+INTERPRETED_WARNING: Final = (
+    "record kernels run interpreted, about 100 times slower: install a C compiler and reinstall"
+)
+
+__all__ = ["INTERPRETED_WARNING", "SWITCH", "is_compiled", "kernels", "load_compiled"]

@@ -1,0 +1,505 @@
+"""Walks over the records of a batch, in Python that mypyc compiles to C.
+
+Few, small functions over bytes and integers: every local number is an `i64`, nothing is allocated for a record that is
+sound. Compiled they take about 15 ns a record, interpreted about 2 us, and do the same. All of them are resumable: they
+stop after so many steps and can be asked to go on, so that whoever runs them on an event loop can let others in between.
+
+Numbers are zigzag varints. One that has more bits than its type is refused, though Kafka drops the excess bits.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+SOUND: Final = 0
+PAST_THE_END: Final = 1
+BAD_NUMBER: Final = 2
+BAD_LENGTH: Final = 3
+BAD_FIELD: Final = 4
+BAD_HEADER_COUNT: Final = 5
+NAMELESS_HEADER: Final = 6
+BYTES_LEFT: Final = 7
+
+PROBLEMS: Final = {
+    PAST_THE_END: "reaches past the end of its batch",
+    BAD_NUMBER: "has a variable-length number that is too long",
+    BAD_LENGTH: "does not have the length that it claims",
+    BAD_FIELD: "has a field that reaches past its end",
+    BAD_HEADER_COUNT: "claims a number of headers that it cannot hold",
+    NAMELESS_HEADER: "has a header without a name",
+    BYTES_LEFT: "is the last one, and bytes follow it",
+}
+
+NO_KEY: Final = 0
+BAD_TIMESTAMP: Final = 1
+
+SMALLEST_BODY_BYTES: Final = 6
+"""Attributes, two deltas, no key, no value, no headers: a byte each."""
+
+NO_TIMESTAMP: Final = -1
+_LAST_INT64: Final = 9223372036854775807
+_FIRST_INT64: Final = -9223372036854775807 - 1
+
+
+def read_int32(data: bytes, position: i64) -> i64:
+    """16 times the number at `position`, plus how many bytes it takes; 0 if it has more than 32 bits."""
+    byte: i64 = data[position]
+    if byte < 0x80:
+        return (((byte >> 1) ^ -(byte & 1)) << 4) + 1
+    raw: i64 = byte & 0x7F
+    byte = data[position + 1]
+    if byte < 0x80:
+        raw |= byte << 7
+        return (((raw >> 1) ^ -(raw & 1)) << 4) + 2
+    raw |= (byte & 0x7F) << 7
+    byte = data[position + 2]
+    if byte < 0x80:
+        raw |= byte << 14
+        return (((raw >> 1) ^ -(raw & 1)) << 4) + 3
+    raw |= (byte & 0x7F) << 14
+    byte = data[position + 3]
+    if byte < 0x80:
+        raw |= byte << 21
+        return (((raw >> 1) ^ -(raw & 1)) << 4) + 4
+    raw |= (byte & 0x7F) << 21
+    byte = data[position + 4]
+    if byte > 0x0F:
+        return 0
+    raw |= byte << 28
+    return (((raw >> 1) ^ -(raw & 1)) << 4) + 5
+
+
+def int64_size(data: bytes, position: i64) -> i64:
+    """How many bytes the number takes; 0 if it has more than 64 bits."""
+    size: i64 = 1
+    while data[position + size - 1] >= 0x80:
+        size += 1
+        if size > 10:
+            return 0
+    if size == 10 and data[position + 9] > 1:
+        return 0
+    return size
+
+
+def read_int64(data: bytes, position: i64, size: i64) -> i64:
+    """The number of `size` bytes; no step of it leaves 64 bits, which compiled arithmetic must not."""
+    low: i64 = 0
+    shift: i64 = 0
+    byte: i64 = 0
+    while shift < 7 * size and shift < 63:
+        byte = data[position]
+        low |= (byte & 0x7F) << shift
+        shift += 7
+        position += 1
+    half: i64 = low >> 1
+    if size == 10 and data[position] == 1:
+        half |= 1 << 62
+    return half if low & 1 == 0 else -half - 1
+
+
+class RecordCheck:
+    """The check of all records of one batch: their structure, keys and timestamps, and that there are so many.
+
+    `data` ends with the last record. Records that are well-formed but refused are counted by kind, and the first of
+    them listed.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        start: i64,
+        count: i64,
+        base_timestamp: i64,
+        earliest: i64,
+        latest: i64,
+        needs_keys: bool,
+        checks_timestamps: bool,
+        most_listed: i64,
+    ) -> None:
+        self.data = data
+        self.position = start
+        self.count = count
+        self.base_timestamp = base_timestamp
+        self.earliest = earliest
+        """Timestamps from here to `latest` are allowed, and NO_TIMESTAMP."""
+        self.latest = latest
+        self.needs_keys = needs_keys
+        self.checks_timestamps = checks_timestamps
+        self.most_listed = most_listed
+        self.index: i64 = 0
+        self.max_timestamp: i64 = NO_TIMESTAMP
+        self.is_consecutive = True
+        """Whether every record has the offset that its place in the batch gives it."""
+        self.problem: i64 = SOUND
+        self.keyless: i64 = 0
+        self.mistimed: i64 = 0
+        self.listed: list[int] = []
+        """Twice the index of a refused record, plus why: NO_KEY or BAD_TIMESTAMP."""
+        self._record_end: i64 = 0
+        self._headers_left: i64 = 0
+
+    def advance(self, budget: i64) -> bool:  # noqa: C901 - one loop without calls is what makes it fast
+        """Look at so many records and headers; whether that was all, or as much as can be read."""
+        data = self.data
+        end: i64 = len(data)
+        position: i64 = self.position
+        index: i64 = self.index
+        count: i64 = self.count
+        base_timestamp: i64 = self.base_timestamp
+        earliest: i64 = self.earliest
+        latest: i64 = self.latest
+        needs_keys = self.needs_keys
+        checks_timestamps = self.checks_timestamps
+        max_timestamp: i64 = self.max_timestamp
+        problem: i64 = SOUND
+        number: i64 = 0
+        second: i64 = 0
+        record_end: i64 = 0
+        delta: i64 = 0
+        timestamp: i64 = 0
+        is_keyless = False
+        if self._headers_left > 0:
+            budget = self._advance_headers(budget)
+            if self._headers_left > 0 or self.problem != SOUND:
+                return self.problem != SOUND
+            position = self.position
+            index = self.index
+        try:
+            while index < count and budget > 0:
+                budget -= 1
+                number = data[position]
+                if number < 0x80:
+                    number = (number >> 1) ^ -(number & 1)
+                    position += 1
+                else:
+                    second = data[position + 1]
+                    if second < 0x80:
+                        number = number & 0x7F | second << 7
+                        number = (number >> 1) ^ -(number & 1)
+                        position += 2
+                    else:
+                        number = read_int32(data, position)
+                        if number == 0:
+                            problem = BAD_NUMBER
+                            break
+                        position += number & 15
+                        number >>= 4
+                record_end = position + number
+                if number < SMALLEST_BODY_BYTES or record_end > end:
+                    problem = PAST_THE_END if record_end > end else BAD_LENGTH
+                    break
+                position += 1
+                number = data[position]
+                if number < 0x80:
+                    delta = (number >> 1) ^ -(number & 1)
+                    position += 1
+                elif data[position + 1] < 0x80:
+                    number = number & 0x7F | i64(data[position + 1]) << 7
+                    delta = (number >> 1) ^ -(number & 1)
+                    position += 2
+                else:
+                    number = int64_size(data, position)
+                    if number == 0:
+                        problem = BAD_NUMBER
+                        break
+                    delta = read_int64(data, position, number)
+                    position += number
+                number = data[position]
+                if number < 0x80:
+                    number = (number >> 1) ^ -(number & 1)
+                    position += 1
+                else:
+                    second = data[position + 1]
+                    if second < 0x80:
+                        number = number & 0x7F | second << 7
+                        number = (number >> 1) ^ -(number & 1)
+                        position += 2
+                    else:
+                        number = read_int32(data, position)
+                        if number == 0:
+                            problem = BAD_NUMBER
+                            break
+                        position += number & 15
+                        number >>= 4
+                if number != index:
+                    self.is_consecutive = False
+                number = data[position]
+                if number < 0x80:
+                    number = (number >> 1) ^ -(number & 1)
+                    position += 1
+                else:
+                    second = data[position + 1]
+                    if second < 0x80:
+                        number = number & 0x7F | second << 7
+                        number = (number >> 1) ^ -(number & 1)
+                        position += 2
+                    else:
+                        number = read_int32(data, position)
+                        if number == 0:
+                            problem = BAD_NUMBER
+                            break
+                        position += number & 15
+                        number >>= 4
+                is_keyless = number < 0
+                if number > 0:
+                    position += number
+                    if position >= record_end:
+                        problem = BAD_FIELD
+                        break
+                number = data[position]
+                if number < 0x80:
+                    number = (number >> 1) ^ -(number & 1)
+                    position += 1
+                else:
+                    second = data[position + 1]
+                    if second < 0x80:
+                        number = number & 0x7F | second << 7
+                        number = (number >> 1) ^ -(number & 1)
+                        position += 2
+                    else:
+                        number = read_int32(data, position)
+                        if number == 0:
+                            problem = BAD_NUMBER
+                            break
+                        position += number & 15
+                        number >>= 4
+                if number > 0:
+                    position += number
+                    if position >= record_end:
+                        problem = BAD_FIELD
+                        break
+                if checks_timestamps:
+                    if delta > 0 and base_timestamp > _LAST_INT64 - delta:
+                        self._refuse(index, BAD_TIMESTAMP, is_keyless)
+                    elif delta < 0 and base_timestamp < _FIRST_INT64 - delta:
+                        self._refuse(index, BAD_TIMESTAMP, is_keyless)
+                    else:
+                        timestamp = base_timestamp + delta
+                        if timestamp > max_timestamp:
+                            max_timestamp = timestamp
+                        if (timestamp < earliest or timestamp > latest) and timestamp != NO_TIMESTAMP:
+                            self._refuse(index, BAD_TIMESTAMP, is_keyless)
+                        elif is_keyless and needs_keys:
+                            self._refuse(index, NO_KEY, is_keyless)
+                elif is_keyless and needs_keys:
+                    self._refuse(index, NO_KEY, is_keyless)
+                number = data[position]
+                if number == 0:
+                    position += 1
+                    index += 1
+                    if position != record_end:
+                        problem = BAD_LENGTH
+                        break
+                    continue
+                self.position = position
+                self.index = index
+                self._record_end = record_end
+                budget = self._begin_headers(budget)
+                position = self.position
+                index = self.index
+                if self._headers_left > 0 or self.problem != SOUND:
+                    problem = self.problem
+                    break
+        except IndexError:
+            problem = PAST_THE_END
+        if problem == SOUND and index == count and position != end:
+            problem = BYTES_LEFT
+        self.position = position
+        self.index = index
+        self.max_timestamp = max_timestamp
+        self.problem = problem
+        return problem != SOUND or index == count
+
+    def _refuse(self, index: i64, why: i64, is_keyless: bool) -> None:
+        """A record without a key is told of that, even if its timestamp is bad as well."""
+        if is_keyless and self.needs_keys:
+            why = NO_KEY
+        if why == NO_KEY:
+            self.keyless += 1
+        else:
+            self.mistimed += 1
+        if len(self.listed) < self.most_listed:
+            self.listed.append(2 * index + why)
+
+    def _begin_headers(self, budget: i64) -> i64:
+        number: i64 = read_int32(self.data, self.position)
+        if number == 0:
+            self.problem = BAD_NUMBER
+            return budget
+        self.position += number & 15
+        number >>= 4
+        if number < 0 or 2 * number > self._record_end - self.position:
+            self.problem = BAD_HEADER_COUNT
+            return budget
+        self._headers_left = number
+        return self._advance_headers(budget)
+
+    def _advance_headers(self, budget: i64) -> i64:
+        """Go on with the headers of a record: its last part. Returns what is left of the budget."""
+        data = self.data
+        position: i64 = self.position
+        left: i64 = self._headers_left
+        number: i64 = 0
+        try:
+            while left > 0 and budget > 0:
+                budget -= 1
+                number = read_int32(data, position)
+                if number == 0:
+                    self.problem = BAD_NUMBER
+                    break
+                position += number & 15
+                number >>= 4
+                if number < 0:
+                    self.problem = NAMELESS_HEADER
+                    break
+                position += number
+                number = read_int32(data, position)
+                if number == 0:
+                    self.problem = BAD_NUMBER
+                    break
+                position += number & 15
+                number >>= 4
+                if number > 0:
+                    position += number
+                if position > self._record_end:
+                    self.problem = BAD_FIELD
+                    break
+                left -= 1
+        except IndexError:
+            self.problem = PAST_THE_END
+        self.position = position
+        self._headers_left = left
+        if left == 0 and self.problem == SOUND:
+            self.index += 1
+            if position != self._record_end:
+                self.problem = BAD_LENGTH
+        return budget
+
+
+def raw_slice(data: bytes, position: i64, most: i64) -> list[tuple[int, int, int, int, int, bytes | None, int]]:
+    """Up to so many records from `position` on: start, end, timestamp delta, offset delta, the position of the offset
+    delta, key, the position of the value. Values and headers are not looked at. Raises ValueError."""
+    found: list[tuple[int, int, int, int, int, bytes | None, int]] = []
+    end: i64 = len(data)
+    start: i64 = 0
+    record_end: i64 = 0
+    number: i64 = 0
+    size: i64 = 0
+    delta: i64 = 0
+    offset_delta: i64 = 0
+    offset_position: i64 = 0
+    key: bytes | None = None
+    try:
+        while most > 0:
+            most -= 1
+            start = position
+            number = read_int32(data, position)
+            position += number & 15
+            record_end = position + (number >> 4)
+            if number == 0 or number >> 4 < SMALLEST_BODY_BYTES or record_end > end:
+                raise ValueError(f"the record at byte {start} claims a length of {number >> 4} bytes")
+            position += 1
+            size = int64_size(data, position)
+            if size == 0:
+                raise ValueError(f"the record at byte {start} {PROBLEMS[BAD_NUMBER]}")
+            delta = read_int64(data, position, size)
+            offset_position = position + size
+            number = read_int32(data, offset_position)
+            size = read_int32(data, offset_position + (number & 15))
+            if number == 0 or size == 0:
+                raise ValueError(f"the record at byte {start} {PROBLEMS[BAD_NUMBER]}")
+            offset_delta = number >> 4
+            position = offset_position + (number & 15) + (size & 15)
+            number = size >> 4
+            if number < 0:
+                key = None
+            elif position + number >= record_end:
+                raise ValueError(f"the record at byte {start} {PROBLEMS[BAD_FIELD]}")
+            else:
+                key = data[position : position + number]
+                position += number
+            found.append((start, record_end, delta, offset_delta, offset_position, key, position))
+            position = record_end
+    except IndexError:
+        raise ValueError(f"the record at byte {start} {PROBLEMS[PAST_THE_END]}") from None
+    return found
+
+
+def decoded_slice(
+    data: bytes, position: i64, most: i64, base_timestamp: i64
+) -> list[tuple[int, int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]] | None]]:
+    """Up to so many records from `position` on, as readers see them: the end of the record, offset delta, timestamp,
+    key, value, and headers if there are any. Raises ValueError at the first that is malformed, with nothing before it
+    lost: ask for one record at a time to get those."""
+    found: list[tuple[int, int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]] | None]] = []
+    raw: tuple[int, int, int, int, int, bytes | None, int]
+    record_end: i64 = 0
+    number: i64 = 0
+    delta: i64 = 0
+    timestamp: i64 = 0
+    value: bytes | None = None
+    headers: list[tuple[bytes, bytes | None]] | None = None
+    for raw in raw_slice(data, position, most):
+        record_end = raw[1]
+        delta = raw[2]
+        position = raw[6]
+        if delta > 0 and base_timestamp > _LAST_INT64 - delta:
+            raise ValueError(f"the record at byte {raw[0]} has a timestamp of more than 64 bits")
+        if delta < 0 and base_timestamp < _FIRST_INT64 - delta:
+            raise ValueError(f"the record at byte {raw[0]} has a timestamp of more than 64 bits")
+        timestamp = base_timestamp + delta
+        try:
+            number = read_int32(data, position)
+            position += number & 15
+            if number == 0 or position + (number >> 4) >= record_end:
+                raise ValueError(f"the record at byte {raw[0]} {PROBLEMS[BAD_FIELD]}")
+            number >>= 4
+            if number < 0:
+                value = None
+            else:
+                value = data[position : position + number]
+                position += number
+            headers = None
+            if data[position] == 0:
+                position += 1
+            else:
+                number = read_int32(data, position)
+                position += number & 15
+                if number == 0 or number < 0 or 2 * (number >> 4) > record_end - position:
+                    raise ValueError(f"the record at byte {raw[0]} {PROBLEMS[BAD_HEADER_COUNT]}")
+                headers = []
+                position = _read_headers(data, position, number >> 4, record_end, headers)
+        except IndexError:
+            raise ValueError(f"the record at byte {raw[0]} {PROBLEMS[PAST_THE_END]}") from None
+        if position != record_end:
+            raise ValueError(f"the record at byte {raw[0]} {PROBLEMS[BAD_LENGTH]}")
+        found.append((raw[1], raw[3], timestamp, raw[5], value, headers))
+    return found
+
+
+def _read_headers(
+    data: bytes, position: i64, count: i64, record_end: i64, headers: list[tuple[bytes, bytes | None]]
+) -> i64:
+    """Appends the headers; the position after them."""
+    number: i64 = 0
+    name = b""
+    while count > 0:
+        count -= 1
+        number = read_int32(data, position)
+        position += number & 15
+        number >>= 4
+        if number < 0:
+            raise ValueError(f"the header at byte {position} has no name")
+        name = data[position : position + number]
+        position += number
+        number = read_int32(data, position)
+        position += number & 15
+        number >>= 4
+        if position > record_end or (number > 0 and position + number > record_end):
+            raise ValueError(f"the header at byte {position} {PROBLEMS[BAD_FIELD]}")
+        if number < 0:
+            headers.append((name, None))
+        else:
+            headers.append((name, data[position : position + number]))
+            position += number
+    return position
