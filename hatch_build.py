@@ -1,4 +1,4 @@
-"""Build hook: compiles the record kernels with mypyc where a C compiler is there. Nothing that fails here fails a build.
+"""Build hook: compiles the record kernels with mypyc where a C compiler is there. No failure here fails a build.
 
 `python hatch_build.py` compiles them in place, for a checkout.
 """

@@ -69,6 +69,7 @@ KNOWN: Mapping[str, str] = {
     "what it is with records, v12": INTERNAL,
     "create __share_group_state, v2": BY_HAND,
     "create __share_group_state, v7": BY_HAND,
+    **lies.KNOWN_LIES,
 }
 """Questions to which the answers differ on purpose, with the reason."""
 

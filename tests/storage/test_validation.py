@@ -10,12 +10,20 @@ from tidelog.errors import (
     InvalidTimestamp,
     KafkaError,
     MessageTooLarge,
-    UnsupportedCompressionType,
 )
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import HEADER, BatchHeader, crc_matches, read_header, seal
 from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker, records_of
-from tidelog.storage.validation import AppendOrigin, PreparedBatch, prepare
+from tidelog.storage.record_checks import INLINE_STEPS, SLICE_STEPS, UndecodableBatch
+from tidelog.storage.validation import (
+    AppendOrigin,
+    NeedsSlices,
+    PreparedBatch,
+    long_preparation,
+    only_batch,
+    prepare,
+    stamped,
+)
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -54,7 +62,7 @@ def test_an_ordinary_batch_is_kept_as_it_came() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 60])
 def test_less_than_a_header_is_no_batch(size: int) -> None:
-    assert type(refusal(build_batch(records())[:size])) is InvalidRecord
+    assert type(refusal(build_batch(records())[:size])) is CorruptMessage
 
 
 @pytest.mark.parametrize("cut", [1, 10])
@@ -108,7 +116,7 @@ def test_size_is_checked_before_the_crc_and_the_crc_before_the_content() -> None
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_an_unknown_codec_is_refused(codec: int) -> None:
-    assert type(refusal(changed(build_batch(records()), attributes=codec))) is UnsupportedCompressionType
+    assert type(refusal(changed(build_batch(records()), attributes=codec))) is UndecodableBatch
 
 
 @pytest.mark.parametrize(
@@ -165,8 +173,7 @@ def test_malformed_records_are_an_error_the_producer_does_not_retry() -> None:
     batch = build_batch(records())
     batch[61] = 0x7F
     seal(batch)
-    prepared(batch)
-    error = refusal(batch, TopicSettings(cleanup_policy=("compact",)))
+    error = refusal(batch)
     assert type(error) is InvalidRecord
     assert not error.retriable
 
@@ -179,9 +186,11 @@ def test_a_timestamp_may_not_be_too_far_in_the_future() -> None:
     assert "message.timestamp.after.max.ms" in str(error)
 
 
-def test_a_header_that_claims_a_future_timestamp_is_refused() -> None:
-    batch = changed(build_batch(records()), max_timestamp=NOW_MS + HOUR_MS + 1)
-    assert type(refusal(batch)) is InvalidTimestamp
+@pytest.mark.parametrize("claimed", [NOW_MS + HOUR_MS + 1, 2**63 - 1, -(2**63), -1, 0])
+def test_the_latest_timestamp_is_that_of_the_records_whatever_the_header_claims(claimed: int) -> None:
+    result = prepared(changed(build_batch(records()), max_timestamp=claimed))
+    assert result.header.max_timestamp == NOW_MS - 8
+    assert crc_matches(result.data, result.header)
 
 
 def test_a_timestamp_may_not_be_too_far_in_the_past() -> None:
@@ -218,9 +227,11 @@ def test_a_right_but_old_latest_timestamp_is_kept() -> None:
     assert bytes(prepared(batch).data) == bytes(batch)
 
 
-def test_log_append_time_from_a_client_is_refused() -> None:
+def test_log_append_time_from_a_client_counts_for_nothing_or_is_refused() -> None:
     batch = build_batch(records(), log_append_time_ms=NOW_MS)
-    assert type(refusal(batch)) is InvalidTimestamp
+    assert not prepared(batch).header.has_log_append_time
+    assert type(refusal(build_batch(records(), log_append_time_ms=NOW_MS + 2 * HOUR_MS))) is InvalidTimestamp
+    assert type(refusal(build_batch(records(), log_append_time_ms=-1))) is InvalidTimestamp
     assert type(refusal(batch, TopicSettings(message_timestamp_type="LogAppendTime"))) is InvalidTimestamp
 
 
@@ -288,12 +299,12 @@ def test_a_batch_that_grows_beyond_the_limit_by_another_codec_is_refused() -> No
     assert type(refusal(batch, settings)) is MessageTooLarge
 
 
-def test_undecodable_compressed_data_is_refused_where_it_must_be_read() -> None:
+def test_undecodable_compressed_data_is_refused() -> None:
     batch = bytearray(build_batch(records(), compression=Codec.GZIP))
     batch[61:71] = struct.pack(">10x")
     seal(batch)
-    prepared(batch)
-    assert type(refusal(batch, TopicSettings(compression_type="lz4"))) is InvalidRecord
+    assert type(refusal(batch)) is UndecodableBatch
+    assert type(refusal(batch, TopicSettings(compression_type="lz4"))) is UndecodableBatch
 
 
 def test_what_the_leader_sent_is_only_checked_for_damage() -> None:
@@ -305,3 +316,101 @@ def test_what_the_leader_sent_is_only_checked_for_damage() -> None:
     moved[-1] ^= 1
     with pytest.raises(CorruptMessage):
         prepared(moved, settings, AppendOrigin.REPLICATION)
+
+
+def test_uncompressed_records_get_the_offsets_of_their_places() -> None:
+    moved = [record._replace(offset=offset) for record, offset in zip(records(), (0, 7, 2), strict=True)]
+    batch = build_batch(moved, base_offset=0)
+    result = prepared(batch)
+    assert [record.offset for record in records_of(result.data)] == [0, 1, 2]
+    assert [record.value for record in records_of(result.data)] == [record.value for record in moved]
+    assert crc_matches(result.data, result.header)
+    assert type(refusal(build_batch(moved, base_offset=0, compression=Codec.ZSTD))) is UndecodableBatch
+
+
+def test_no_more_than_a_thousand_refused_records_are_named() -> None:
+    settings = TopicSettings(cleanup_policy=("compact",))
+    error = refusal(build_batch(records(1001, key=None)), settings)
+    assert isinstance(error, InvalidRecord)
+    assert len(error.record_errors) == 1000
+    assert "1001 of 1001" in str(error)
+
+
+def only(data: bytes | bytearray) -> bytes:
+    return bytes(only_batch(memoryview(data)))
+
+
+def test_what_follows_the_batch_and_is_no_whole_batch_is_left_out() -> None:
+    batch = bytes(build_batch(records()))
+    assert only(batch) == only(batch + b"x" * 11) == only(batch + batch[:-1]) == batch
+    for refused in (batch + batch, b"", batch[:-1], batch[:16] + b"\1" + batch[17:]):
+        with pytest.raises(InvalidRecord):
+            only(refused)
+    for damaged in (batch + bytes(12), batch[:8] + bytes(4) + batch[12:], batch[:16] + b"\3" + batch[17:]):
+        with pytest.raises(CorruptMessage):
+            only(damaged)
+
+
+# ---- long batches
+
+
+def long_batch(codec: Codec = Codec.NONE, count: int = INLINE_STEPS + 1) -> bytearray:
+    return build_batch([Record(i, NOW_MS, b"", None) for i in range(count)], compression=codec)
+
+
+def prepared_in_slices(batch: bytes | bytearray, settings: TopicSettings | None = None) -> tuple[PreparedBatch, int]:
+    steps, result, turns = long_preparation(memoryview(bytearray(batch)), settings or TopicSettings(), NOW_MS), None, 0
+    while True:
+        try:
+            work = steps.send(result)
+        except StopIteration as end:
+            return end.value, turns
+        result = work() if work is not None else None
+        turns += 1
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_long_batch_is_checked_in_slices(codec: Codec) -> None:
+    batch = long_batch(codec, SLICE_STEPS + 1)
+    with pytest.raises(NeedsSlices):
+        prepared(batch)
+    result, turns = prepared_in_slices(batch)
+    assert bytes(result.data) == bytes(batch)
+    assert turns == 3  # decompressed, a slice, and the form of the topic
+
+
+def test_a_record_with_many_headers_is_long() -> None:
+    headers = tuple(("h", b"") for _ in range(INLINE_STEPS + 1))
+    batch = build_batch([Record(0, NOW_MS, b"", None, headers)])
+    with pytest.raises(NeedsSlices):
+        prepared(batch)
+    assert bytes(prepared_in_slices(batch)[0].data) == bytes(batch)
+
+
+def test_a_long_batch_takes_the_form_of_the_topic() -> None:
+    settings = TopicSettings(compression_type="gzip", message_timestamp_type="LogAppendTime")
+    batch = long_batch(Codec.ZSTD)
+    result, _ = prepared_in_slices(batch, settings)
+    assert result.header.compression == Codec.GZIP
+    assert result.log_append_time_ms == -1
+    late = stamped(result, settings, NOW_MS + 5)
+    assert (late.header.max_timestamp, late.log_append_time_ms) == (NOW_MS + 5, NOW_MS + 5)
+    assert crc_matches(late.data, late.header)
+
+
+def test_a_long_batch_is_refused_as_a_short_one() -> None:
+    batch = long_batch(Codec.GZIP)
+    with pytest.raises(InvalidRecord):
+        prepared_in_slices(changed(batch, record_count=INLINE_STEPS, last_offset_delta=INLINE_STEPS - 1))
+    with pytest.raises(CorruptMessage):
+        prepared_in_slices(bytes(batch[:-1]) + b"x")
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_decompression_stops_at_the_bound(codec: Codec) -> None:
+    settings = TopicSettings(max_decompressed_message_bytes=2 * 1024 * 1024, max_message_bytes=2**30)
+    bomb = build_batch([Record(0, NOW_MS, b"key", bytes(20 * 1024 * 1024))], compression=codec)
+    with pytest.raises(NeedsSlices):
+        prepared(bomb, settings)
+    with pytest.raises(MessageTooLarge, match=r"max\.decompressed\.message\.bytes"):
+        prepared_in_slices(bomb, settings)

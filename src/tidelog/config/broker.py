@@ -14,7 +14,13 @@ from tidelog.config.listeners import (
     parse_protocol_map,
 )
 from tidelog.config.setting import INT_MAX, LONG_MAX, ConfigType, UpdateMode, setting
-from tidelog.config.topic import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
+from tidelog.config.topic import (
+    CLEANUP_POLICIES,
+    COMPRESSION_TYPES,
+    DECOMPRESSED_DEFAULT_BYTES,
+    DECOMPRESSED_LIMIT_BYTES,
+    TIMESTAMP_TYPES,
+)
 
 COORDINATION_FILE = "coordination.sqlite"
 GENERATED_ID = -1
@@ -283,6 +289,13 @@ class BrokerSettings(CoordinatorSettings):
         at_least=0,
         update=UpdateMode.CLUSTER_WIDE,
         doc="The largest record batch that topics accept, as it is compressed.",
+    )
+    message_max_decompressed_bytes: int = setting(
+        default=DECOMPRESSED_DEFAULT_BYTES,
+        at_least=1024,
+        at_most=DECOMPRESSED_LIMIT_BYTES,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Tidelog's own: the most bytes of records that a compressed batch may hold, for topics that do not say.",
     )
     metrics_listener: str | None = setting(
         default=None,

@@ -9,6 +9,10 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
 
+DECOMPRESSED_DEFAULT_BYTES = 64 * 1024 * 1024
+DECOMPRESSED_LIMIT_BYTES = 128 * 1024 * 1024
+"""What Tidelog's own readers take at most: a topic that allowed more would take records that they cannot show."""
+
 KNOWN_TO_KAFKA_ONLY = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -103,6 +107,14 @@ class TopicSettings(Declaring):
         kind=ConfigType.LONG,
         broker_names=("log.cleaner.max.compaction.lag.ms",),
         doc="A record older than this is compacted however little the log is worth cleaning.",
+    )
+    max_decompressed_message_bytes: int = setting(
+        default=DECOMPRESSED_DEFAULT_BYTES,
+        at_least=1024,
+        at_most=DECOMPRESSED_LIMIT_BYTES,
+        broker_names=("message.max.decompressed.bytes",),
+        doc="Tidelog's own: the most bytes of records that a compressed batch may hold. Decompression stops there, and"
+        " the batch is refused: a few hundred bytes can claim to be gigabytes, for the broker and for its readers.",
     )
     max_message_bytes: int = setting(
         default=1_048_588,

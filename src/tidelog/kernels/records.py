@@ -1,8 +1,8 @@
 """Walks over the records of a batch, in Python that mypyc compiles to C.
 
-Few, small functions over bytes and integers: every local number is an `i64`, nothing is allocated for a record that is
-sound. Compiled they take about 15 ns a record, interpreted about 2 us, and do the same. All of them are resumable: they
-stop after so many steps and can be asked to go on, so that whoever runs them on an event loop can let others in between.
+Few, small functions over bytes and integers: every local number is an `i64`, and a check allocates nothing for a sound
+record. Compiled a check takes about 15 ns a record, interpreted about 2 us; both do the same. All are resumable: they
+stop after so many steps and can be asked to go on, so that whoever runs them on an event loop lets others in between.
 
 Numbers are zigzag varints. One that has more bits than its type is refused, though Kafka drops the excess bits.
 """
@@ -19,6 +19,7 @@ BAD_FIELD: Final = 4
 BAD_HEADER_COUNT: Final = 5
 NAMELESS_HEADER: Final = 6
 BYTES_LEFT: Final = 7
+ENDLESS_LENGTH: Final = 8
 
 PROBLEMS: Final = {
     PAST_THE_END: "reaches past the end of its batch",
@@ -28,6 +29,7 @@ PROBLEMS: Final = {
     BAD_HEADER_COUNT: "claims a number of headers that it cannot hold",
     NAMELESS_HEADER: "has a header without a name",
     BYTES_LEFT: "is the last one, and bytes follow it",
+    ENDLESS_LENGTH: "has a length that is no number",
 }
 
 NO_KEY: Final = 0
@@ -138,6 +140,11 @@ class RecordCheck:
         self._record_end: i64 = 0
         self._headers_left: i64 = 0
 
+    @property
+    def is_clean(self) -> bool:
+        """Of a check that is done: nothing was found that must be refused or mended."""
+        return self.problem == SOUND and self.is_consecutive and self.keyless == 0 and self.mistimed == 0
+
     def advance(self, budget: i64) -> bool:  # noqa: C901 - one loop without calls is what makes it fast
         """Look at so many records and headers; whether that was all, or as much as can be read."""
         data = self.data
@@ -158,6 +165,7 @@ class RecordCheck:
         delta: i64 = 0
         timestamp: i64 = 0
         is_keyless = False
+        is_mistimed = False
         if self._headers_left > 0:
             budget = self._advance_headers(budget)
             if self._headers_left > 0 or self.problem != SOUND:
@@ -180,7 +188,7 @@ class RecordCheck:
                     else:
                         number = read_int32(data, position)
                         if number == 0:
-                            problem = BAD_NUMBER
+                            problem = ENDLESS_LENGTH
                             break
                         position += number & 15
                         number >>= 4
@@ -269,20 +277,17 @@ class RecordCheck:
                         problem = BAD_FIELD
                         break
                 if checks_timestamps:
-                    if delta > 0 and base_timestamp > _LAST_INT64 - delta:
-                        self._refuse(index, BAD_TIMESTAMP, is_keyless)
-                    elif delta < 0 and base_timestamp < _FIRST_INT64 - delta:
-                        self._refuse(index, BAD_TIMESTAMP, is_keyless)
+                    if (delta > 0 and base_timestamp > _LAST_INT64 - delta) or (
+                        delta < 0 and base_timestamp < _FIRST_INT64 - delta
+                    ):
+                        is_mistimed = True
                     else:
                         timestamp = base_timestamp + delta
+                        is_mistimed = (timestamp < earliest or timestamp > latest) and timestamp != NO_TIMESTAMP
                         if timestamp > max_timestamp:
                             max_timestamp = timestamp
-                        if (timestamp < earliest or timestamp > latest) and timestamp != NO_TIMESTAMP:
-                            self._refuse(index, BAD_TIMESTAMP, is_keyless)
-                        elif is_keyless and needs_keys:
-                            self._refuse(index, NO_KEY, is_keyless)
-                elif is_keyless and needs_keys:
-                    self._refuse(index, NO_KEY, is_keyless)
+                if is_mistimed or (is_keyless and needs_keys):
+                    self._refuse(index, NO_KEY if is_keyless and needs_keys else BAD_TIMESTAMP)
                 number = data[position]
                 if number == 0:
                     position += 1
@@ -310,10 +315,7 @@ class RecordCheck:
         self.problem = problem
         return problem != SOUND or index == count
 
-    def _refuse(self, index: i64, why: i64, is_keyless: bool) -> None:
-        """A record without a key is told of that, even if its timestamp is bad as well."""
-        if is_keyless and self.needs_keys:
-            why = NO_KEY
+    def _refuse(self, index: i64, why: i64) -> None:
         if why == NO_KEY:
             self.keyless += 1
         else:

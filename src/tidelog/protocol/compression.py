@@ -2,10 +2,11 @@
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final
 
+from tidelog.config.topic import DECOMPRESSED_LIMIT_BYTES
 from tidelog.errors import CorruptMessage
 from tidelog.types import Buffer
 
@@ -44,14 +45,36 @@ _OUTPUT_TOO_SMALL: Final = "failed to write whole buffer"
 """What cramjam says when the output buffer is full; everything else it says means bad input."""
 
 
+class DecompressedTooLarge(CorruptMessage):
+    """The data may be sound, and holds more than the limit: decompression stopped there."""
+
+
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """`level` is that of the codec's own setting (compression.gzip.level and so on); None is the default."""
     return _COMPRESSORS[codec](data, level)
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    """Raises CorruptMessage if `data` is malformed or holds more than `limit_bytes`."""
+    """Raises CorruptMessage if `data` is malformed, DecompressedTooLarge if it holds more than `limit_bytes`.
+
+    Long data may be decompressed in a worker: all codecs let go of the interpreter meanwhile.
+    """
     return _DECOMPRESSORS[codec](data, limit_bytes)
+
+
+def decompress_start(codec: Codec, data: Buffer, most_bytes: int) -> tuple[bytes, bool]:
+    """The first `most_bytes`, or a few more, of what `data` holds, and whether that is all of it."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data), True
+        case Codec.GZIP:
+            return _start_of_gzip(data, most_bytes)
+        case Codec.SNAPPY:
+            return _start_of_snappy(data, most_bytes)
+        case Codec.LZ4 | Codec.ZSTD:
+            output = bytearray(most_bytes)
+            count = _decompress_frame_into(codec, data, output)
+            return (bytes(output), False) if count is None else (bytes(memoryview(output)[:count]), True)
 
 
 def decompress_into(codec: Codec, data: Buffer, output: memoryview, limit_bytes: int) -> int | None:
@@ -68,8 +91,8 @@ def decompress_into(codec: Codec, data: Buffer, output: memoryview, limit_bytes:
     return len(decompressed)
 
 
-def _too_large(codec: str, limit_bytes: int) -> CorruptMessage:
-    return CorruptMessage(f"{codec} data decompresses to more than the {limit_bytes} bytes that its limit leaves")
+def _too_large(codec: str, limit_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"{codec} data decompresses to more than the {limit_bytes} bytes that its limit leaves")
 
 
 def _malformed(codec: str, why: object) -> CorruptMessage:
@@ -82,7 +105,7 @@ def _compress_none(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_none(data: Buffer, limit_bytes: int) -> bytes:
     if len(data) > limit_bytes:
-        raise CorruptMessage(f"{len(data)} bytes of records exceed the limit of {limit_bytes} bytes")
+        raise DecompressedTooLarge(f"{len(data)} bytes of records exceed the limit of {limit_bytes} bytes")
     return bytes(data)
 
 
@@ -92,16 +115,23 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
-    decompressor = zlib.decompressobj(_GZIP_WINDOW)
-    try:
-        output = decompressor.decompress(data, limit_bytes + 1)
-    except zlib.error as error:
-        raise _malformed("gzip", error) from error
+    output, is_whole = _start_of_gzip(data, limit_bytes + 1)
     if len(output) > limit_bytes:
         raise _too_large("gzip", limit_bytes)
-    if not decompressor.eof or decompressor.unused_data:
+    if not is_whole:
         raise _malformed("gzip", "it does not end where the batch ends")
     return output
+
+
+def _start_of_gzip(data: Buffer, most_bytes: int) -> tuple[bytes, bool]:
+    decompressor = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        output = decompressor.decompress(data, most_bytes)
+    except zlib.error as error:
+        raise _malformed("gzip", error) from error
+    if len(output) < most_bytes and (not decompressor.eof or decompressor.unused_data):
+        raise _malformed("gzip", "it does not end where the batch ends")
+    return output, decompressor.eof and not decompressor.unused_data
 
 
 def _compress_snappy(data: Buffer, level: int | None) -> bytes:
@@ -118,12 +148,27 @@ def _compress_snappy(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
     """Both forms that clients write: blocks in snappy-java's framing, and one bare block."""
-    view = memoryview(data)
+    output = bytearray()
+    for block in _snappy_blocks(memoryview(data)):
+        output += _decompress_snappy_block(block, limit_bytes - len(output))
+    return bytes(output)
+
+
+def _start_of_snappy(data: Buffer, most_bytes: int) -> tuple[bytes, bool]:
+    output = bytearray()
+    for block in _snappy_blocks(memoryview(data)):
+        if len(output) >= most_bytes:
+            return bytes(output), False
+        output += _decompress_snappy_block(block, DECOMPRESSED_LIMIT_BYTES)
+    return bytes(output), True
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, limit_bytes)
+        yield view
+        return
     if len(view) < len(_XERIAL_HEADER):
         raise _malformed("snappy", "its header is cut short")
-    output = bytearray()
     position = len(_XERIAL_HEADER)
     while position < len(view):
         block_start = position + _BLOCK_LENGTH.size
@@ -133,8 +178,7 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
         position = block_start + length
         if length < 0 or position > len(view):
             raise _malformed("snappy", f"a block claims {length} bytes")
-        output += _decompress_snappy_block(view[block_start:position], limit_bytes - len(output))
-    return bytes(output)
+        yield view[block_start:position]
 
 
 def _decompress_snappy_block(block: memoryview, limit_bytes: int) -> bytes:

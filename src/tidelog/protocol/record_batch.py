@@ -34,6 +34,7 @@ DELETE_HORIZON_BIT = 0x40
 MAX_SEQUENCE = 2**31 - 1
 
 _BASE_OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
@@ -126,6 +127,22 @@ def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) ->
     """Give the batch its offset and epoch, in place: both lie outside the CRC (R1)."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _LEADER_EPOCH.pack_into(batch, LENGTH_OVERHEAD_BYTES, leader_epoch)
+
+
+def restamp(batch: bytearray | memoryview, attributes: int, max_timestamp: int) -> bytearray | memoryview:
+    """Give the batch these attributes and this latest timestamp, in place if it can be written to."""
+    if isinstance(batch, memoryview) and batch.readonly:
+        batch = bytearray(batch)
+    ATTRIBUTES.pack_into(batch, CRC_START, attributes)
+    MAX_TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_POSITION, max_timestamp)
+    seal(batch)
+    return batch
+
+
+def batch_length_at(buffer: Buffer, position: int) -> int:
+    """What the batch there says of its length."""
+    length: int = _LENGTH.unpack_from(buffer, position + _BASE_OFFSET.size)[0]
+    return length
 
 
 def identify(

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from tidelog.config.topic import DECOMPRESSED_LIMIT_BYTES
 from tidelog.errors import CorruptMessage
-from tidelog.protocol.compression import Codec, compress, decompress
+from tidelog.kernels import kernels
+from tidelog.protocol.compression import Codec, DecompressedTooLarge, compress, decompress, decompress_start
 from tidelog.protocol.record_batch import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -30,19 +32,22 @@ from tidelog.types import (
     Buffer,
 )
 
-DECOMPRESSED_LIMIT_BYTES: Final = 128 * 1024 * 1024
-"""No batch may hold more than this, however small it is compressed."""
-
 SMALLEST_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, no key, no value, no headers: a byte each."""
 
-_SMALLEST_HEADER_BYTES: Final = 2
+SLICE_RECORDS: Final = 500
+"""How many records are decoded at a time."""
+
+FIRST_ROOM_BYTES: Final = 256 * 1024
+ROOM_FACTOR: Final = 4
+"""How much is decompressed at first, and how much more when that was not all."""
+
 _SHORT_LIMIT: Final = 256
 _INT64_LIMIT: Final = 1 << 63
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _END_MARKER_VALUE: Final = struct.Struct(">hi")
 _CONTROL_VERSION: Final = 0
-_new_raw_record: Final = tuple.__new__  # half the time of the named tuple's own constructor
+_new_record: Final = tuple.__new__  # half the time of the named tuple's own constructor
 
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -132,11 +137,15 @@ def _read_long_varint(data: bytes, position: int, bits: int) -> tuple[int, int]:
 
 def payload_of(batch: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
     """The records of a batch as they are written one after another, decompressed."""
+    return decompress(codec_of(header), _compressed_payload(batch, header), limit_bytes)
+
+
+def _compressed_payload(batch: Buffer, header: BatchHeader) -> memoryview:
     if header.magic != MAGIC:
         raise CorruptMessage(f"the batch has format version {header.magic}, not {MAGIC}")
     if not HEADER_BYTES <= header.size_bytes <= len(batch):
         raise CorruptMessage(f"the batch claims {header.size_bytes} bytes and has {len(batch)}")
-    return decompress(codec_of(header), memoryview(batch)[HEADER_BYTES : header.size_bytes], limit_bytes)
+    return memoryview(batch)[HEADER_BYTES : header.size_bytes]
 
 
 def codec_of(header: BatchHeader) -> Codec:
@@ -151,44 +160,17 @@ def raw_records(payload: bytes, record_count: int) -> Iterator[RawRecord]:
     if not 0 <= record_count * SMALLEST_RECORD_BYTES <= len(payload):
         raise CorruptMessage(f"{len(payload)} bytes cannot hold {record_count} records")
     position = 0
-    try:
-        for _ in range(record_count):
-            record = _raw_record(payload, position)
-            position = record.end
-            yield record
-    except IndexError:
-        raise CorruptMessage(f"the record at byte {position} reaches past the end of its batch") from None
+    while record_count > 0:
+        try:
+            found = kernels.raw_slice(payload, position, min(record_count, SLICE_RECORDS))
+        except ValueError as error:
+            raise CorruptMessage(str(error)) from None
+        for each in found:
+            yield _new_record(RawRecord, each)
+        position = found[-1][1]
+        record_count -= len(found)
     if position != len(payload):
         raise CorruptMessage(f"{len(payload) - position} bytes follow the last record of the batch")
-
-
-def _raw_record(payload: bytes, start: int) -> RawRecord:
-    length, position = read_varint(payload, start)
-    end = position + length
-    if length < SMALLEST_RECORD_BYTES - 1 or end > len(payload):
-        raise CorruptMessage(f"the record at byte {start} claims a length of {length} bytes")
-    timestamp_delta, offset_position = read_varint(payload, position + 1, 64)
-    offset_delta, position = read_varint(payload, offset_position)
-    byte = payload[position]
-    if byte < 0x80 and not byte & 1:  # most keys are there and short, and this is where compaction spends its time
-        key_start = position + 1
-        value_position = key_start + (byte >> 1)
-        key: bytes | None = payload[key_start:value_position]
-        if value_position > end:
-            raise CorruptMessage(f"the key of the record at byte {start} reaches past its end")
-    else:
-        key, value_position = _read_bytes(payload, position, end)
-    return _new_raw_record(RawRecord, (start, end, timestamp_delta, offset_delta, offset_position, key, value_position))
-
-
-def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = read_varint(payload, position)
-    if length < 0:
-        return None, position
-    following = position + length
-    if following > end:
-        raise CorruptMessage(f"a field of {length} bytes at byte {position} reaches past the end of its record")
-    return payload[position:following], following
 
 
 def is_tombstone(payload: bytes, record: RawRecord) -> bool:
@@ -200,26 +182,55 @@ def is_tombstone(payload: bytes, record: RawRecord) -> bool:
 
 
 def records_of(batch: Buffer) -> Iterator[Record]:
-    """All records of one batch, with their own offsets and timestamps."""
+    """All records of one batch, with their own offsets and timestamps, decompressed and decoded as they are asked for.
+
+    A batch of a few kilobytes may hold millions of them: who takes one pays for a slice.
+    """
     if len(batch) < HEADER_BYTES:
         raise CorruptMessage(f"{len(batch)} bytes are less than the header of a batch")
     header = read_header(batch)
-    payload = payload_of(batch, header)
-    for raw in raw_records(payload, header.record_count):
-        yield _record(payload, raw, header)
+    view = _compressed_payload(batch, header)
+    if header.record_count < 0:
+        raise CorruptMessage(f"the batch claims {header.record_count} records")
+    codec, left, position = codec_of(header), header.record_count, 0
+    # Log append time is that of the whole batch and stands in its header only.
+    base_timestamp = 0 if header.has_log_append_time else header.base_timestamp
+    room = max(FIRST_ROOM_BYTES, len(view) * ROOM_FACTOR)
+    payload, is_whole = decompress_start(codec, view, min(room, DECOMPRESSED_LIMIT_BYTES))
+    while left > 0:
+        try:
+            found = kernels.decoded_slice(payload, position, min(left, SLICE_RECORDS), base_timestamp)
+        except ValueError as error:
+            if is_whole:
+                raise CorruptMessage(str(error)) from None
+            if room >= DECOMPRESSED_LIMIT_BYTES:
+                raise DecompressedTooLarge(f"the batch holds more than {DECOMPRESSED_LIMIT_BYTES} bytes") from None
+            room *= ROOM_FACTOR
+            payload, is_whole = decompress_start(codec, view, min(room, DECOMPRESSED_LIMIT_BYTES))
+            continue
+        for _, offset_delta, timestamp, key, value, headers in found:
+            yield _record(header, offset_delta, timestamp, key, value, headers)
+        position = found[-1][0]
+        left -= len(found)
+    if is_whole and position != len(payload):
+        raise CorruptMessage(f"{len(payload) - position} bytes follow the last record of the batch")
 
 
-def _record(payload: bytes, raw: RawRecord, header: BatchHeader) -> Record:
-    if not 0 <= raw.offset_delta <= header.last_offset_delta:
-        raise CorruptMessage(f"offset delta {raw.offset_delta} is outside of its batch")
-    try:
-        value, position = _read_bytes(payload, raw.value_position, raw.end)
-        headers, position = _read_headers(payload, position, raw.end)
-    except IndexError:
-        raise CorruptMessage(f"the record at byte {raw.start} is cut short") from None
-    if position != raw.end:
-        raise CorruptMessage(f"the record at byte {raw.start} does not end where its length says")
-    return Record(header.base_offset + raw.offset_delta, timestamp_of(raw, header), raw.key, value, headers)
+def _record(
+    header: BatchHeader,
+    offset_delta: int,
+    timestamp: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[bytes, bytes | None]] | None,
+) -> Record:
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise CorruptMessage(f"offset delta {offset_delta} is outside of its batch")
+    if header.has_log_append_time:
+        timestamp = header.max_timestamp
+    # Names that are no text are shown as Java clients show them.
+    named = () if headers is None else tuple((name.decode(errors="replace"), content) for name, content in headers)
+    return _new_record(Record, (header.base_offset + offset_delta, timestamp, key, value, named))
 
 
 def timestamp_of(raw: RawRecord, header: BatchHeader) -> int:
@@ -230,29 +241,6 @@ def timestamp_of(raw: RawRecord, header: BatchHeader) -> int:
     if not -_INT64_LIMIT <= timestamp < _INT64_LIMIT:
         raise CorruptMessage(f"timestamp {timestamp} does not fit in 64 bits")
     return timestamp
-
-
-def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int]:
-    count, position = read_varint(payload, position)
-    if count == 0:
-        return (), position
-    if not 0 < count * _SMALLEST_HEADER_BYTES <= end - position:
-        raise CorruptMessage(f"{end - position} bytes cannot hold {count} record headers")
-    headers = []
-    for _ in range(count):
-        name, position = _read_bytes(payload, position, end)
-        value, position = _read_bytes(payload, position, end)
-        headers.append((_header_name(name), value))
-    return tuple(headers), position
-
-
-def _header_name(name: bytes | None) -> str:
-    if name is None:
-        raise CorruptMessage("a record header has no name")
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        raise CorruptMessage("the name of a record header is not UTF-8") from None
 
 
 def build_batch(

@@ -17,7 +17,7 @@ from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, OutOfSync, 
 from tidelog.replication.traffic import Traffic
 from tidelog.runtime.purgatory import Purgatory, Watchers
 from tidelog.storage.log import AppendResult, Log
-from tidelog.storage.validation import AppendOrigin
+from tidelog.storage.validation import AppendOrigin, PreparedBatch
 from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId, Buffer, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -200,7 +200,11 @@ class Partition:
     # ---- as leader
 
     def append_as_leader(
-        self, batch: memoryview, acks: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        batch: memoryview,
+        acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        prepared: PreparedBatch | None = None,
     ) -> AppendResult:
         leader = self.leader
         if leader is None:
@@ -208,7 +212,7 @@ class Partition:
         if acks == ACKS_ALL:
             leader.require_enough_in_sync()
         log = self.log
-        result = log.append_as_leader(batch, leader.leader_epoch, origin)
+        result = log.append_as_leader(batch, leader.leader_epoch, origin, prepared)
         leader.on_append(log.log_end_offset, self._host.now_ms())
         if self.end_watchers:
             self._purgatory.changed(self.end_watchers)

@@ -56,6 +56,26 @@ class _PendingAnswer:
         self.cancel: Callable[[], object] | None = None
 
 
+class Held:
+    """The place of one request in the line of those that wait to be begun."""
+
+    __slots__ = ("_ahead", "_connection", "_done")
+
+    def __init__(
+        self, connection: "Connection", ahead: "asyncio.Future[None] | None", done: "asyncio.Future[None]"
+    ) -> None:
+        self._connection = connection
+        self._ahead = ahead
+        self._done = done
+
+    async def wait_for_those_ahead(self) -> None:
+        if self._ahead is not None:
+            await asyncio.wait([self._ahead])
+
+    def release(self) -> None:
+        self._connection.release(self._done)
+
+
 class Connection:
     """Receives the frames of one channel. Created for it, gone with it."""
 
@@ -72,6 +92,26 @@ class Connection:
         self._is_paused = False
         self._in_wake_up = False
         self._flushes_soon = False
+        self._last_held: asyncio.Future[None] | None = None
+
+    def hold(self) -> "Held":
+        """Requests that must be begun in order, and cannot be yet, stand in this line; reading pauses meanwhile."""
+        ahead = self._last_held
+        done = self._last_held = asyncio.get_running_loop().create_future()
+        self._pause_if_congested()
+        return Held(self, ahead, done)
+
+    @property
+    def is_held(self) -> bool:
+        return self._last_held is not None
+
+    def release(self, done: "asyncio.Future[None]") -> None:
+        """The request that `done` stands for has been begun: the one behind it may go on."""
+        if self._last_held is done:
+            self._last_held = None
+            self._resume_if_possible()
+        if not done.done():
+            done.set_result(None)
 
     @property
     def requests_in_flight(self) -> int:
@@ -251,7 +291,11 @@ class Connection:
             self._noted_bytes = unread_bytes
 
     def _is_congested(self) -> bool:
-        if len(self._pending) >= MAX_REQUESTS_IN_FLIGHT or self.channel.backlog_bytes > MAX_BACKLOG_BYTES:
+        if (
+            self.is_held
+            or len(self._pending) >= MAX_REQUESTS_IN_FLIGHT
+            or self.channel.backlog_bytes > MAX_BACKLOG_BYTES
+        ):
             return True
         if self.channel.is_privileged:
             return False

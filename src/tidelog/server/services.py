@@ -24,6 +24,7 @@ from tidelog.server.controller_link import ControllerLink
 from tidelog.server.coordinators import Coordinators
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.internal_topics import InternalTopics
+from tidelog.server.long_checks import LongChecks
 from tidelog.server.membership import Membership
 from tidelog.server.verification import TransactionVerifier
 from tidelog.storage.log_manager import LogManager
@@ -48,6 +49,7 @@ class Services:
         "internal_topics",
         "large_messages",
         "logs",
+        "long_checks",
         "membership",
         "purgatory",
         "replicas",
@@ -79,6 +81,7 @@ class Services:
         self.large_messages = large_messages
         """For decoding and encoding what would hold up the event loop: one thread, whatever clients send."""
         self.turns = turns
+        self.long_checks = LongChecks(workers)
         self.logs = logs
         self.replicas = replicas
         self.cluster = cluster

@@ -8,11 +8,11 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, TypeVar
 
 from tidelog.config.topic import TopicSettings
-from tidelog.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from tidelog.errors import KafkaError, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from tidelog.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
@@ -30,7 +30,7 @@ from tidelog.storage.rolling import is_full, roll_check_bytes, set_roll_limits
 from tidelog.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, NOT_LOADED, Segment
 from tidelog.storage.timestamps import TimestampAndOffset
 from tidelog.storage.transaction_index import AbortedTransaction
-from tidelog.storage.validation import AppendOrigin, prepare
+from tidelog.storage.validation import AppendOrigin, PreparedBatch, prepare, stamped
 from tidelog.types import NO_TIMESTAMP, Buffer, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -209,16 +209,24 @@ class Log:
     # ---- appending as leader
 
     def append_as_leader(
-        self, batch: memoryview, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        batch: memoryview,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        prepared: PreparedBatch | None = None,
     ) -> AppendResult:
         """Append one batch, giving it its offsets in place; on any KafkaError nothing has changed.
 
-        The high watermark does not move: the leader of the partition decides on it.
+        The high watermark does not move: the leader of the partition decides on it. A client's batch that is too long
+        to be checked at once raises NeedsSlices; it comes again as `prepared`.
         """
         if not self.directory.is_online:
             raise self.directory.offline_error()
         now_ms = self._now_ms()
-        header, data, log_append_time_ms = prepare(batch, self._settings, now_ms, origin)
+        if prepared is None:
+            header, data, log_append_time_ms = prepare(batch, self._settings, now_ms, origin)
+        else:
+            header, data, log_append_time_ms = stamped(prepared, self._settings, now_ms)
         length, max_timestamp, producer_id = header[1], header[8], header[9]
         marker = None
         if producer_id >= 0:
@@ -251,6 +259,11 @@ class Log:
         except OSError as error:
             raise self.failed(error) from error
         return _new_result(AppendResult, (first_offset, last_offset, log_append_time_ms, self.log_start_offset, False))
+
+    def require_short(self, batch: memoryview) -> None:
+        """Raises NeedsSlices for a client's batch that must be checked before it can be appended."""
+        with suppress(KafkaError):
+            prepare(batch, self._settings, self._now_ms(), AppendOrigin.CLIENT)
 
     def _checked_marker(self, header: BatchHeader, batch: Buffer) -> EndMarker | None:
         marker = read_end_marker(batch)

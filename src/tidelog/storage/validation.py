@@ -1,26 +1,19 @@
 """The checks a batch must pass before a leader appends it, in Kafka's order and with Kafka's error codes.
 
-The common case costs one header and one CRC. Records are looked at only where a setting of the topic asks for it:
-keys on a compacted topic, timestamps under message.timestamp.before.max.ms, another codec by compression.type.
+Header and CRC first, then every record, by the kernel (`record_checks`). A batch that is too long for one turn of the
+event loop is not checked here: `prepare` raises NeedsSlices, and `long_preparation` does the same in slices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from tidelog.config.topic import TopicSettings
-from tidelog.errors import (
-    CorruptMessage,
-    InvalidRecord,
-    InvalidTimestamp,
-    MessageTooLarge,
-    RecordError,
-    UnsupportedCompressionType,
-)
+from tidelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from tidelog.kernels.records import RecordCheck
 from tidelog.protocol.checksums import crc32c
-from tidelog.protocol.compression import CODECS_BY_SETTING, Codec, compress
+from tidelog.protocol.compression import CODECS_BY_SETTING, Codec, DecompressedTooLarge, compress
 from tidelog.protocol.record_batch import (
-    ATTRIBUTES,
     COMPRESSION_MASK,
     CONTROL_BIT,
     CRC_START,
@@ -28,25 +21,43 @@ from tidelog.protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
     MAGIC,
-    MAX_TIMESTAMP,
-    MAX_TIMESTAMP_POSITION,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
     assemble,
+    batch_length_at,
     read_header,
-    seal,
+    restamp,
 )
-from tidelog.protocol.records import payload_of, raw_records, timestamp_of
+from tidelog.protocol.records import payload_of
+from tidelog.storage.record_checks import (
+    INLINE_STEPS,
+    SLICE_STEPS,
+    UndecodableBatch,
+    begin_check,
+    raise_problems,
+    records_alone,
+    renumbering,
+)
 from tidelog.types import NO_TIMESTAMP
 
-_LAST_CODEC: Final = int(max(Codec))
-_UNUSUAL_ATTRIBUTES: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
-_EARLIEST_TRUSTED_TIMESTAMP: Final = 1_000_000_000_000
-"""The first of 13 digits, in 2001. A producer whose latest record is older may compare digits, as kafkajs does."""
+INLINE_BYTES: Final = 1024 * 1024
+"""So much may be decompressed on the event loop; what holds more goes to a worker."""
 
-_DELETE_ONLY: Final = ("delete",)
+INLINE_COMPRESSED_BYTES: Final = 128 * 1024
+"""So much may be compressed there, which takes longer."""
+
+_LAST_CODEC: Final = int(max(Codec))
+_UNUSUAL_ATTRIBUTES: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT | COMPRESSION_MASK
+_SMALLEST_LENGTH: Final = 14
+"""That of a message of format 0: shorter ones are damage, says Kafka."""
+_MAGIC_POSITION: Final = 16
+
 _HEADER_FIELDS: Final = BatchHeader._make
 _new_prepared_batch: Final = tuple.__new__  # half the time of the named tuple's own constructor
+
+
+class NeedsSlices(Exception):
+    """The batch is too long to be checked in one turn of the event loop: `long_preparation` is for it."""
 
 
 class AppendOrigin(Enum):
@@ -66,30 +77,64 @@ class PreparedBatch(NamedTuple):
     log_append_time_ms: int
 
 
+def only_batch(records: memoryview) -> memoryview:
+    """The one batch that a produce request has for a partition. What follows it and is no whole batch is left out."""
+    size = _size_at(records, 0)
+    if size is None:
+        raise InvalidRecord("A produce request carries exactly one record batch for a partition, and this one has none")
+    if records[_MAGIC_POSITION] != MAGIC:
+        raise InvalidRecord(
+            f"Only record batches of format version {MAGIC} are accepted, and this one has {records[_MAGIC_POSITION]}"
+        )
+    if _size_at(records, size) is not None:
+        raise InvalidRecord("A produce request carries exactly one record batch for a partition, and this one has more")
+    return records[:size]
+
+
+def _size_at(records: memoryview, position: int) -> int | None:
+    """How long the batch there is; None if there is none, or not all of it."""
+    rest = len(records) - position
+    if rest < LENGTH_OVERHEAD_BYTES:
+        return None
+    length = batch_length_at(records, position)
+    if length < _SMALLEST_LENGTH:
+        raise CorruptMessage(f"A batch claims a length of {length} bytes, less than any header")
+    if rest <= _MAGIC_POSITION:
+        return None
+    if records[position + _MAGIC_POSITION] > MAGIC:
+        raise CorruptMessage(f"Format version {records[position + _MAGIC_POSITION]} is unknown")
+    size = length + LENGTH_OVERHEAD_BYTES
+    return size if size <= rest else None
+
+
 def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: AppendOrigin) -> PreparedBatch:
-    """Check `batch` and give it the form in which the topic keeps it; log append time is stamped in place."""
+    """Check `batch` and give it the form in which the topic keeps it; log append time is stamped in place.
+
+    Raises NeedsSlices for a client's batch that would take too long.
+    """
     if len(batch) < HEADER_BYTES:
-        raise InvalidRecord(f"{len(batch)} bytes are no record batch: a batch has at least {HEADER_BYTES}")
+        raise CorruptMessage(f"{len(batch)} bytes are no record batch: a batch has at least {HEADER_BYTES}")
     header = _HEADER_FIELDS(HEADER.unpack_from(batch))
-    base_offset, length, _, magic, crc, attributes, last_delta, first, latest, producer_id, _, sequence, count = header
+    base_offset, length, _, magic, crc, attributes, last_delta, _, latest, producer_id, _, sequence, count = header
     if (
-        magic == MAGIC
+        origin is AppendOrigin.CLIENT
+        and magic == MAGIC
         and length == len(batch) - LENGTH_OVERHEAD_BYTES
         and base_offset == 0
         and len(batch) <= settings.max_message_bytes
         and attributes & _UNUSUAL_ATTRIBUTES == 0
-        and attributes & COMPRESSION_MASK <= _LAST_CODEC
         and last_delta + 1 == count > 0
         and (sequence >= 0 or producer_id < 0)
-        and first <= latest >= _EARLIEST_TRUSTED_TIMESTAMP
-        and latest - now_ms <= settings.message_timestamp_after_max_ms
-        and now_ms <= settings.message_timestamp_before_max_ms
-        and settings.cleanup_policy == _DELETE_ONLY
         and settings.compression_type == "producer"
         and settings.message_timestamp_type == "CreateTime"
         and crc32c(batch[CRC_START:]) == crc
     ):
-        return _new_prepared_batch(PreparedBatch, (header, batch, NO_TIMESTAMP))
+        check = begin_check(bytes(batch), HEADER_BYTES, header, settings, now_ms)
+        if not check.advance(INLINE_STEPS):
+            raise NeedsSlices
+        if check.is_clean and check.max_timestamp == latest:
+            return _new_prepared_batch(PreparedBatch, (header, batch, NO_TIMESTAMP))
+        return _concluded(batch, header, check, settings, now_ms)
     return _prepare_with_care(batch, header, settings, now_ms, origin)
 
 
@@ -100,11 +145,88 @@ def _prepare_with_care(
     _check_frame(batch, header, settings, origin)
     if origin is AppendOrigin.REPLICATION:
         return PreparedBatch(header, batch, NO_TIMESTAMP)
-    if origin is AppendOrigin.CLIENT:
-        _check_client_header(header)
-        if "compact" in settings.cleanup_policy or not _timestamps_are_allowed(header, settings, now_ms):
-            _check_records(batch, header, settings, now_ms)
-    return _in_the_form_of_the_topic(batch, header, settings, now_ms)
+    if origin is AppendOrigin.COORDINATOR:
+        return stamped(_form_of_coordinators(batch, header, settings), settings, now_ms)
+    _check_client_header(header)
+    limit_bytes = settings.max_decompressed_message_bytes
+    try:
+        payload = _payload(batch, header, min(INLINE_BYTES, limit_bytes))
+    except DecompressedTooLarge:
+        raise NeedsSlices from None
+    if _target_codec(header, settings) != header.compression and len(payload) > INLINE_COMPRESSED_BYTES:
+        raise NeedsSlices
+    check = begin_check(payload, 0 if header.compression else HEADER_BYTES, header, settings, now_ms)
+    if not check.advance(INLINE_STEPS):
+        raise NeedsSlices
+    return _concluded(batch, header, check, settings, now_ms)
+
+
+def _concluded(
+    batch: memoryview, header: BatchHeader, check: RecordCheck, settings: TopicSettings, now_ms: int
+) -> PreparedBatch:
+    raise_problems(check, header, settings, now_ms)
+    payload = None
+    if not check.is_consecutive:
+        payload = _run_through(renumbering(records_alone(check.data, header), header))
+    return stamped(_in_the_form_of_the_topic(batch, header, check, payload, settings), settings, now_ms)
+
+
+def _run_through(steps: Generator[None, None, bytes]) -> bytes:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: bytes = end.value
+            return result
+
+
+Work: TypeAlias = Callable[[], object]
+LongPreparation: TypeAlias = Generator[Work | None, object, PreparedBatch]
+"""Yields work for a worker and is sent its result, or None to let others have their turn; ends with the batch."""
+
+
+def long_preparation(batch: memoryview, settings: TopicSettings, now_ms: int) -> LongPreparation:
+    """What `prepare` does for a client's batch, in slices. Log append time is left to `stamped`, at the append."""
+    header = read_header(batch)
+    _check_frame(batch, header, settings, AppendOrigin.CLIENT)
+    _check_client_header(header)
+    payload = yield lambda: _bounded_payload(batch, header, settings)
+    assert isinstance(payload, bytes)
+    check = begin_check(payload, 0 if header.compression else HEADER_BYTES, header, settings, now_ms)
+    while not check.advance(SLICE_STEPS):
+        yield None
+    raise_problems(check, header, settings, now_ms)
+    rewritten = None
+    if not check.is_consecutive:
+        rewritten = yield from renumbering(records_alone(payload, header), header)
+    formed = yield lambda: _in_the_form_of_the_topic(batch, header, check, rewritten, settings)
+    assert isinstance(formed, PreparedBatch)
+    return formed
+
+
+def _payload(batch: memoryview, header: BatchHeader, limit_bytes: int) -> bytes:
+    """What the check is given: the records, or the whole batch where that spares a copy."""
+    if not header.compression:
+        return bytes(batch)
+    try:
+        return payload_of(batch, header, limit_bytes)
+    except DecompressedTooLarge:
+        raise
+    except CorruptMessage as error:
+        # The CRC was right: the producer wrote it so, and would only send the same again.
+        raise UndecodableBatch(f"The records of the batch cannot be decompressed: {error}") from error
+
+
+def _bounded_payload(batch: memoryview, header: BatchHeader, settings: TopicSettings) -> bytes:
+    limit_bytes = settings.max_decompressed_message_bytes
+    try:
+        return _payload(batch, header, limit_bytes)
+    except DecompressedTooLarge:
+        # Producers of Java divide a batch that is too large, and send its halves.
+        raise MessageTooLarge(
+            f"The batch of {len(batch)} bytes holds more than {limit_bytes} bytes of records, which"
+            " max.decompressed.message.bytes of the topic allows"
+        ) from None
 
 
 def _check_frame(batch: memoryview, header: BatchHeader, settings: TopicSettings, origin: AppendOrigin) -> None:
@@ -124,10 +246,8 @@ def _check_frame(batch: memoryview, header: BatchHeader, settings: TopicSettings
         raise _too_large(size, settings)
     if crc32c(batch[CRC_START:]) != header.crc:
         raise CorruptMessage(f"The batch was damaged on its way: its CRC-32C is not {header.crc:#010x} as it says")
-    if header.attributes & COMPRESSION_MASK > _LAST_CODEC:
-        raise UnsupportedCompressionType(
-            f"The batch is compressed with codec {header.attributes & COMPRESSION_MASK}, which is unknown"
-        )
+    if header.compression > _LAST_CODEC:
+        raise UndecodableBatch(f"The batch is compressed with codec {header.compression}, which is unknown")
 
 
 def _too_large(size: int, settings: TopicSettings) -> MessageTooLarge:
@@ -143,123 +263,52 @@ def _check_client_header(header: BatchHeader) -> None:
             f"The batch says {count} records and a last offset delta of {header.last_offset_delta}:"
             " there must be records, and the last delta must be one less than their number"
         )
-    if header.attributes & (CONTROL_BIT | TIMESTAMP_TYPE_BIT):
-        if header.attributes & CONTROL_BIT:
-            raise InvalidRecord("Clients may not write control records")
-        raise InvalidTimestamp("A producer may not set the timestamp type LogAppendTime: the topic decides on it")
+    if header.is_control:
+        raise InvalidRecord("Clients may not write control records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidRecord(
             f"The batch of producer {header.producer_id} has the invalid sequence number {header.base_sequence}"
         )
 
 
-def _timestamps_are_allowed(header: BatchHeader, settings: TopicSettings, now_ms: int) -> bool:
-    """Whether the header alone proves it: it has the latest timestamp, but not the earliest."""
-    if header.max_timestamp - now_ms > settings.message_timestamp_after_max_ms:
-        return settings.message_timestamp_type != "CreateTime"
-    return now_ms <= settings.message_timestamp_before_max_ms or settings.message_timestamp_type != "CreateTime"
-
-
-def _check_records(batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
-    try:
-        refused = list(_refused_records(batch, header, settings, now_ms))
-    except CorruptMessage as error:
-        # The CRC was right: the producer wrote it so, and would only send the same again.
-        raise InvalidRecord(f"The records of the batch are malformed: {error}") from error
-    if any(error is InvalidTimestamp for error, _ in refused):
-        raise InvalidTimestamp(
-            f"{len(refused)} of {header.record_count} records refused, the first: {refused[0][1].message}",
-            [record_error for _, record_error in refused],
-        )
-    if refused:
-        raise InvalidRecord(
-            f"{len(refused)} of {header.record_count} records refused, the first: {refused[0][1].message}",
-            [record_error for _, record_error in refused],
-        )
-    if settings.message_timestamp_type == "CreateTime":
-        _check_latest_timestamp(header, settings, now_ms)
-
-
-def _refused_records(
-    batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
-) -> Iterator[tuple[type[InvalidRecord] | type[InvalidTimestamp], RecordError]]:
-    is_compacted = "compact" in settings.cleanup_policy
-    has_create_time = settings.message_timestamp_type == "CreateTime"
-    earliest = now_ms - settings.message_timestamp_before_max_ms
-    latest = now_ms + settings.message_timestamp_after_max_ms
-    for index, record in enumerate(raw_records(payload_of(batch, header), header.record_count)):
-        if record.key is None and is_compacted:
-            yield InvalidRecord, RecordError(index, f"record {index} has no key, which a compacted topic needs")
-        elif has_create_time:
-            timestamp = timestamp_of(record, header)
-            if not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
-                yield (
-                    InvalidTimestamp,
-                    RecordError(
-                        index,
-                        f"timestamp {timestamp} of record {index} is outside of [{earliest}, {latest}], which"
-                        " message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic allow",
-                    ),
-                )
-
-
-def _check_latest_timestamp(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
-    if header.max_timestamp - now_ms > settings.message_timestamp_after_max_ms:
-        raise InvalidTimestamp(
-            f"The batch gives {header.max_timestamp} as its latest timestamp, which no record has and which is"
-            " later than message.timestamp.after.max.ms of the topic allows"
-        )
+def _target_codec(header: BatchHeader, settings: TopicSettings) -> int:
+    return CODECS_BY_SETTING.get(settings.compression_type, header.compression)
 
 
 def _in_the_form_of_the_topic(
-    batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
+    batch: memoryview, header: BatchHeader, check: RecordCheck, rewritten: bytes | None, settings: TopicSettings
 ) -> PreparedBatch:
-    data: memoryview | bytearray = batch
-    if settings.message_timestamp_type == "CreateTime" and not _is_latest_trusted(header):
-        data = _with_true_latest(batch, header)
-        batch, header = memoryview(data), read_header(data)
-    codec = CODECS_BY_SETTING.get(settings.compression_type, header.compression)
-    if codec != header.compression and not header.is_control:
-        data = _recompressed(batch, header, Codec(codec), settings)
-        if len(data) > settings.max_message_bytes:
-            raise _too_large(len(data), settings)
-    log_append_time_ms = NO_TIMESTAMP
-    if settings.message_timestamp_type == "LogAppendTime":
-        log_append_time_ms = now_ms
-        data = _stamped(data, now_ms)
-    return PreparedBatch(read_header(data), data, log_append_time_ms)
+    """Time indexes and retention believe the header: its latest timestamp is that of the records, as in Kafka."""
+    has_create_time = settings.message_timestamp_type == "CreateTime"
+    latest = check.max_timestamp if has_create_time else header.max_timestamp
+    codec = Codec(_target_codec(header, settings))
+    if rewritten is not None or codec != header.compression:
+        payload = records_alone(check.data, header) if rewritten is None else rewritten
+        attributes = header.attributes & ~(COMPRESSION_MASK | TIMESTAMP_TYPE_BIT) | codec
+        changed = header._replace(attributes=attributes, max_timestamp=latest)
+        data: memoryview | bytearray = _assembled(changed, codec, payload, settings)
+    else:
+        data = batch
+        if latest != header.max_timestamp or header.has_log_append_time:
+            data = restamp(batch, header.attributes & ~TIMESTAMP_TYPE_BIT, latest)
+    return PreparedBatch(read_header(data), data, NO_TIMESTAMP)
 
 
-def _is_latest_trusted(header: BatchHeader) -> bool:
-    if header.is_control or header.max_timestamp == header.base_timestamp == NO_TIMESTAMP:
-        return True
-    return header.base_timestamp <= header.max_timestamp >= _EARLIEST_TRUSTED_TIMESTAMP
-
-
-def _with_true_latest(batch: memoryview, header: BatchHeader) -> memoryview | bytearray:
-    """Time indexes and retention believe the header: where it cannot be right, the records decide, as in Kafka."""
-    try:
-        latest = max(
-            timestamp_of(record, header) for record in raw_records(payload_of(batch, header), header.record_count)
-        )
-    except CorruptMessage as error:
-        raise InvalidRecord(f"The records of the batch are malformed: {error}") from error
-    if latest == header.max_timestamp:
-        return batch
-    data = bytearray(batch)
-    MAX_TIMESTAMP.pack_into(data, MAX_TIMESTAMP_POSITION, latest)
-    seal(data)
-    return data
-
-
-def _recompressed(batch: memoryview, header: BatchHeader, codec: Codec, settings: TopicSettings) -> bytearray:
-    """Offsets and timestamps inside are relative to the header, which stays: the records need not be read."""
-    try:
-        payload = payload_of(batch, header)
-    except CorruptMessage as error:
-        raise InvalidRecord(f"The records of the batch are malformed: {error}") from error
+def _form_of_coordinators(batch: memoryview, header: BatchHeader, settings: TopicSettings) -> PreparedBatch:
+    """Its records were written by this broker a moment ago, and are not looked at."""
+    codec = Codec(_target_codec(header, settings))
+    if codec == header.compression or header.is_control:
+        return PreparedBatch(header, batch, NO_TIMESTAMP)
     attributes = header.attributes & ~COMPRESSION_MASK | codec
-    return assemble(header._replace(attributes=attributes), compress(codec, payload, _level(codec, settings)))
+    data = _assembled(header._replace(attributes=attributes), codec, payload_of(batch, header), settings)
+    return PreparedBatch(read_header(data), data, NO_TIMESTAMP)
+
+
+def _assembled(header: BatchHeader, codec: Codec, payload: bytes, settings: TopicSettings) -> bytearray:
+    data = assemble(header, compress(codec, payload, _level(codec, settings)))
+    if len(data) > settings.max_message_bytes:
+        raise _too_large(len(data), settings)
+    return data
 
 
 def _level(codec: Codec, settings: TopicSettings) -> int | None:
@@ -274,11 +323,9 @@ def _level(codec: Codec, settings: TopicSettings) -> int | None:
             return None
 
 
-def _stamped(batch: memoryview | bytearray, now_ms: int) -> memoryview | bytearray:
-    if isinstance(batch, memoryview) and batch.readonly:
-        batch = bytearray(batch)
-    (attributes,) = ATTRIBUTES.unpack_from(batch, CRC_START)
-    ATTRIBUTES.pack_into(batch, CRC_START, attributes | TIMESTAMP_TYPE_BIT)
-    MAX_TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_POSITION, now_ms)
-    seal(batch)
-    return batch
+def stamped(prepared: PreparedBatch, settings: TopicSettings, now_ms: int) -> PreparedBatch:
+    """With log append time, where the topic wants that; in place if it can be."""
+    if settings.message_timestamp_type != "LogAppendTime":
+        return prepared
+    data = restamp(prepared.data, prepared.header.attributes | TIMESTAMP_TYPE_BIT, now_ms)
+    return PreparedBatch(read_header(data), data, now_ms)

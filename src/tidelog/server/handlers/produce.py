@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.cluster.topic_names import is_internal
 from tidelog.errors import (
@@ -35,17 +35,23 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.record_batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    batch_length_at,
     read_header,
 )
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.commit_waits import CommitWait
+from tidelog.server.connection import Held
 from tidelog.server.dispatch import Call
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.outcome import Deferred
 from tidelog.server.verification import Asked, told_to_producer
+from tidelog.storage.record_checks import UndecodableBatch
+from tidelog.storage.validation import AppendOrigin, NeedsSlices, PreparedBatch, only_batch
 from tidelog.storage.verifications import Verification
 from tidelog.types import TopicPartition
 
@@ -56,9 +62,16 @@ ZSTD_FROM_VERSION = 7
 ABORTABLE_FROM_VERSION = 11
 ADDS_TO_TRANSACTION_FROM_VERSION = 12
 ACKS_ALLOWED = (0, 1, ACKS_ALL)
+MAGIC_POSITION = 16
 LOW_ATTRIBUTES_BYTE = 22
 
-ERRORS_THAT_TELL_THE_LOG_START = (RecordsRefused, OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState)
+ERRORS_THAT_TELL_THE_LOG_START = (
+    RecordsRefused,
+    UndecodableBatch,
+    OutOfOrderSequenceNumber,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+)
 """Found while appending: a producer may learn from the log start that its state was deleted with old records."""
 
 ProduceOutcome: TypeAlias = (
@@ -67,11 +80,47 @@ ProduceOutcome: TypeAlias = (
 
 
 def handle_produce(request: ProduceRequest, call: Call) -> ProduceOutcome:
+    if call.connection.is_held:
+        return _append_in_turn(_with_own_memory(request), call, call.connection.hold())
     appends = _Appends(request, call)
-    response = ProduceResponse([_append_to_topic(topic, appends) for topic in request.topic_data])
+    response = appends.begin(request)
+    if appends.long_batches:
+        return _check_first(request, response, appends, call, call.connection.hold())
     if appends.unverified:
         return _verify_first(request, response, appends, call)
     return _after_appends(request, response, appends, call)
+
+
+def _with_own_memory(request: ProduceRequest) -> ProduceRequest:
+    """The frame is gone by the time it is looked at again."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
+    return request
+
+
+async def _append_in_turn(request: ProduceRequest, call: Call, held: Held) -> ProduceResponse | None:
+    """An earlier request of the connection is still being checked: batches are appended in the order they came."""
+    try:
+        await held.wait_for_those_ahead()
+        appends = _Appends(request, call)
+        response = appends.begin(request)
+    except BaseException:
+        held.release()
+        raise
+    return await _check_first(request, response, appends, call, held)
+
+
+async def _check_first(
+    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call, held: Held
+) -> ProduceResponse | None:
+    try:
+        for batch in appends.long_batches:
+            await batch.check_and_append()
+    finally:
+        held.release()
+    return await _verify_first(request, response, appends, call)
 
 
 async def _verify_first(
@@ -121,7 +170,7 @@ async def _flush_first(
 class _Appends:
     """What is still to be done for the appends of one request before it is answered."""
 
-    __slots__ = ("acks", "all_verified", "call", "transactional_id", "unflushed", "unverified", "waits")
+    __slots__ = ("acks", "all_verified", "call", "long_batches", "transactional_id", "unflushed", "unverified", "waits")
 
     def __init__(self, request: ProduceRequest, call: Call) -> None:
         self.call = call
@@ -132,6 +181,12 @@ class _Appends:
         self.unverified = 0
         """Batches that wait for the coordinator of their transaction."""
         self.all_verified: asyncio.Future[None] | None = None
+        self.long_batches: list[_LongBatch] = []
+        """Batches that are checked in slices before they are appended."""
+
+    def begin(self, request: ProduceRequest) -> ProduceResponse:
+        """Append what can be appended now; the answers to the others stand in for what will come."""
+        return ProduceResponse([_append_to_topic(topic, self) for topic in request.topic_data])
 
     async def wait_until_verified(self) -> None:
         if self.unverified:
@@ -172,27 +227,43 @@ def _append(
     batch = data.records
     if appends.acks not in ACKS_ALLOWED:
         raise InvalidRequiredAcks(f"acks={appends.acks}; allowed are 0, 1 and -1")
-    if batch is None or len(batch) < HEADER_BYTES:
+    if batch is None:
         raise InvalidRecord("a produce request carries exactly one record batch per partition")
+    if len(batch) < HEADER_BYTES or len(batch) != batch_length_at(batch, 0) + LENGTH_OVERHEAD_BYTES:
+        batch = only_batch(batch)
+    if batch[MAGIC_POSITION] != MAGIC:
+        batch = only_batch(batch)  # which tells what is wrong
     if is_internal(name):
         raise InvalidTopic(f"{name} is internal: only brokers write to it")
-    attributes = batch[LOW_ATTRIBUTES_BYTE]
-    if call.version < ZSTD_FROM_VERSION and attributes & COMPRESSION_MASK == Codec.ZSTD:
+    if call.version < ZSTD_FROM_VERSION and batch[LOW_ATTRIBUTES_BYTE] & COMPRESSION_MASK == Codec.ZSTD:
         raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {call.version}")
-    if attributes & TRANSACTIONAL_BIT:
-        held = _held_batch(TopicPartition(name, data.index), batch, answers, appends)
+    place = _Place(TopicPartition(name, data.index), answers, len(answers))
+    try:
+        return _begin_append(place, batch, appends)
+    except NeedsSlices:
+        appends.long_batches.append(_LongBatch(place, batch, appends))
+        return _failed(data.index, RequestTimedOut("the batch was not checked in time"))
+
+
+def _begin_append(
+    place: "_Place", batch: memoryview, appends: _Appends, prepared: PreparedBatch | None = None
+) -> PartitionProduceResponse:
+    if batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
+        held = _held_batch(place, batch, appends, prepared)
         if held is not None:
             return held.ask()
-    return _append_to(name, data.index, batch, appends)
+    return _append_to(*place.topic_partition, batch, appends, prepared)
 
 
-def _append_to(name: str, index: int, batch: memoryview, appends: _Appends) -> PartitionProduceResponse:
+def _append_to(
+    name: str, index: int, batch: memoryview, appends: _Appends, prepared: PreparedBatch | None = None
+) -> PartitionProduceResponse:
     services = appends.call.services
     if services.is_fenced:
         raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
     partition = services.partition(name, index)
     try:
-        result = partition.append_as_leader(batch, appends.acks)
+        result = partition.append_as_leader(batch, appends.acks, AppendOrigin.CLIENT, prepared)
     except KafkaError as error:
         partition.traffic.count_failed_produce(error)
         if isinstance(error, ERRORS_THAT_TELL_THE_LOG_START):
@@ -208,8 +279,48 @@ def _append_to(name: str, index: int, batch: memoryview, appends: _Appends) -> P
     return answer
 
 
+class _Place(NamedTuple):
+    """Where an append goes, and its answer."""
+
+    topic_partition: TopicPartition
+    answers: list[PartitionProduceResponse]
+    position: int
+
+
+class _LongBatch:
+    """Too long to be checked in one turn of the event loop."""
+
+    __slots__ = ("_appends", "_batch", "_place")
+
+    def __init__(self, place: _Place, batch: memoryview, appends: _Appends) -> None:
+        self._place = place
+        self._batch = memoryview(bytearray(batch))  # the frame is gone by then
+        self._appends = appends
+
+    async def check_and_append(self) -> None:
+        topic_partition, answers, position = self._place
+        try:
+            answer = await self._checked_append()
+        except KafkaError as error:
+            answer = _failed(topic_partition.partition, error)
+        answers[position] = answer
+
+    async def _checked_append(self) -> PartitionProduceResponse:
+        services, index = self._appends.call.services, self._place.topic_partition.partition
+        partition = services.partition(*self._place.topic_partition)
+        partition.require_leader()
+        try:
+            prepared = await services.long_checks.prepare(self._batch, partition.log.settings, services.clock.now_ms())
+        except KafkaError as error:
+            partition.traffic.count_failed_produce(error)
+            if isinstance(error, ERRORS_THAT_TELL_THE_LOG_START):
+                return _failed(index, error, partition.log.log_start_offset)
+            raise
+        return _begin_append(self._place, self._batch, self._appends, prepared)
+
+
 def _held_batch(
-    topic_partition: TopicPartition, batch: memoryview, answers: list[PartitionProduceResponse], appends: _Appends
+    place: _Place, batch: memoryview, appends: _Appends, prepared: PreparedBatch | None
 ) -> "_HeldBatch | None":
     """None if the batch can be appended at once: its transaction goes on here already."""
     services = appends.call.services
@@ -218,40 +329,42 @@ def _held_batch(
         raise TransactionalIdAuthorizationFailed("the batch is part of a transaction, and the request does not name it")
     if header.producer_id < 0:
         raise InvalidTxnState("the batch is part of a transaction, and does not say whose")
-    partition = services.partition(*topic_partition)
+    partition = services.partition(*place.topic_partition)
     partition.require_leader()
     adds = appends.call.version >= ADDS_TO_TRANSACTION_FROM_VERSION
     if not adds and not services.verifier.is_enabled:
         return None
+    if prepared is None:
+        partition.log.require_short(batch)
     verification = partition.log.producers.begin_verification(header, services.clock.now_ms(), starts_at_zero=adds)
     if verification is None:
         return None
     asked = Asked(appends.transactional_id, header.producer_id, header.producer_epoch, adds)
-    return _HeldBatch(topic_partition, batch, header, verification, asked, answers, appends)
+    return _HeldBatch(place, batch, header, verification, asked, appends, prepared)
 
 
 class _HeldBatch:
     """Begins a transaction in its partition, and waits for the coordinator's word that it may (KIP-890)."""
 
-    __slots__ = ("_answers", "_appends", "_asked", "_batch", "_header", "_partition", "_position", "_verification")
+    __slots__ = ("_appends", "_asked", "_batch", "_header", "_partition", "_place", "_prepared", "_verification")
 
     def __init__(
         self,
-        topic_partition: TopicPartition,
+        place: _Place,
         batch: memoryview,
         header: BatchHeader,
         verification: Verification,
         asked: Asked,
-        answers: list[PartitionProduceResponse],
         appends: _Appends,
+        prepared: PreparedBatch | None,
     ) -> None:
-        self._partition = topic_partition
+        self._place = place
+        self._partition = place.topic_partition
+        self._prepared = prepared
         self._batch = memoryview(bytearray(batch))  # the frame is gone by then
         self._header = header
         self._verification = verification
         self._asked = asked
-        self._answers = answers
-        self._position = len(answers)
         self._appends = appends
 
     def ask(self) -> PartitionProduceResponse:
@@ -270,7 +383,7 @@ class _HeldBatch:
         except Exception:
             logger.exception("a batch could not be appended partition=%s", self._partition)
             answer = _failed(self._partition.partition, UnknownServerError("the broker failed on the batch"))
-        self._answers[self._position] = answer
+        self._place.answers[self._place.position] = answer
         self._appends.on_verified()
 
     def _append(self, error: KafkaError | None) -> PartitionProduceResponse:
@@ -282,7 +395,7 @@ class _HeldBatch:
             log.producers.check_verified(self._header, self._verification)
         except ERRORS_THAT_TELL_THE_LOG_START as refusal:
             return _failed(self._partition.partition, refusal, log.log_start_offset)
-        return _append_to(*self._partition, self._batch, self._appends)
+        return _append_to(*self._partition, self._batch, self._appends, self._prepared)
 
 
 def _failed(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
+from tidelog.config.topic import DECOMPRESSED_LIMIT_BYTES
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.compression import Codec, decompress_into
-from tidelog.protocol.records import DECOMPRESSED_LIMIT_BYTES
 from tidelog.spark.records.kernels import Bytes
 
 FIRST_BYTES: Final = 8 * 1024 * 1024

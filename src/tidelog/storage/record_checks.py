@@ -1,0 +1,119 @@
+"""The check of every record of a produced batch, by the kernel, and what a producer is told of those that fail it."""
+
+from collections.abc import Generator
+from typing import Final
+
+from tidelog.config.topic import TopicSettings
+from tidelog.errors import InvalidRecord, InvalidTimestamp, RecordError, UnknownServerError
+from tidelog.kernels import is_compiled, kernels
+from tidelog.kernels.records import RecordCheck
+from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader
+from tidelog.protocol.records import raw_records, read_varint, write_varint
+from tidelog.types import NO_TIMESTAMP
+
+INLINE_STEPS: Final = 30_000 if is_compiled else 500
+"""Records and headers that may be looked at in one go, about half a millisecond: more is done in slices."""
+
+SLICE_STEPS: Final = 100_000 if is_compiled else 1_000
+"""Of a long batch, so many at a time: about two milliseconds."""
+
+MOST_RECORD_ERRORS: Final = 1_000
+"""Refused records that an answer names. Kafka names all; the first are enough to find the mistake."""
+
+_SLICE_RECORDS: Final = 1_000
+_FIRST_INT64, _LAST_INT64 = -(2**63), 2**63 - 1
+
+
+class UndecodableBatch(UnknownServerError):
+    """A producer's batch cannot be decompressed. Kafka has no code for it, and answers UNKNOWN_SERVER_ERROR."""
+
+
+def begin_check(payload: bytes, start: int, header: BatchHeader, settings: TopicSettings, now_ms: int) -> RecordCheck:
+    """`payload` ends with the records, which begin at `start`."""
+    return kernels.RecordCheck(
+        payload,
+        start,
+        header.record_count,
+        header.base_timestamp,
+        max(now_ms - settings.message_timestamp_before_max_ms, _FIRST_INT64),
+        min(now_ms + settings.message_timestamp_after_max_ms, _LAST_INT64),
+        "compact" in settings.cleanup_policy,
+        settings.message_timestamp_type == "CreateTime",
+        MOST_RECORD_ERRORS,
+    )
+
+
+def raise_problems(check: RecordCheck, header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
+    """Refuse the batch if a record is malformed, or may not be in this topic."""
+    if check.problem:
+        raise _malformed(check, header)
+    if check.listed:
+        raise _refusal(check, header, settings, now_ms)
+    if header.has_log_append_time:
+        _check_stamp_of_client(check, header, settings)
+    if header.compression and not check.is_consecutive:
+        raise UndecodableBatch("The records of a compressed batch must have the offsets 0, 1, 2 and so on")
+
+
+def _malformed(check: RecordCheck, header: BatchHeader) -> InvalidRecord | UndecodableBatch:
+    kernel = kernels
+    what = f"Record {check.index} of {header.record_count} {kernel.PROBLEMS[check.problem]}"
+    if check.problem == kernel.ENDLESS_LENGTH and not header.compression:
+        return UndecodableBatch(what)  # as Kafka, by an error that it does not expect there
+    return InvalidRecord(what)
+
+
+def _refusal(
+    check: RecordCheck, header: BatchHeader, settings: TopicSettings, now_ms: int
+) -> InvalidRecord | InvalidTimestamp:
+    errors = [_record_error(entry, settings, now_ms) for entry in check.listed]
+    text = f"{check.keyless + check.mistimed} of {header.record_count} records refused, the first: {errors[0].message}"
+    return InvalidTimestamp(text, errors) if check.mistimed else InvalidRecord(text, errors)
+
+
+def _record_error(entry: int, settings: TopicSettings, now_ms: int) -> RecordError:
+    index, why = divmod(entry, 2)
+    if why == kernels.NO_KEY:
+        return RecordError(index, f"record {index} has no key, which a compacted topic needs")
+    earliest = now_ms - settings.message_timestamp_before_max_ms
+    latest = now_ms + settings.message_timestamp_after_max_ms
+    return RecordError(
+        index,
+        f"the timestamp of record {index} is outside of [{earliest}, {latest}], which message.timestamp.before.max.ms"
+        " and message.timestamp.after.max.ms of the topic allow",
+    )
+
+
+def _check_stamp_of_client(check: RecordCheck, header: BatchHeader, settings: TopicSettings) -> None:
+    """A client that claims log append time: Kafka takes that for the time of all records, where it may be theirs."""
+    if settings.message_timestamp_type == "CreateTime" and header.max_timestamp != NO_TIMESTAMP:
+        if check.earliest <= header.max_timestamp <= check.latest:
+            return
+        text = f"log append time {header.max_timestamp} is outside of what the topic allows"
+    else:
+        text = "a producer may not set the timestamp type LogAppendTime: the topic decides on it"
+    indexes = range(min(header.record_count, MOST_RECORD_ERRORS))
+    raise InvalidTimestamp(text, [RecordError(index, text) for index in indexes])
+
+
+def renumbering(payload: bytes, header: BatchHeader) -> Generator[None, None, bytes]:
+    """Gives the records of an uncompressed batch the offsets 0, 1, 2 and so on; yields now and then.
+
+    Kafka takes such batches as they are, and readers then see offsets that its log does not have.
+    """
+    output = bytearray()
+    for index, record in enumerate(raw_records(payload, header.record_count)):
+        head = bytearray(payload[read_varint(payload, record.start)[1] : record.offset_position])
+        write_varint(head, index)
+        rest = payload[read_varint(payload, record.offset_position)[1] : record.end]
+        write_varint(output, len(head) + len(rest))
+        output += head
+        output += rest
+        if index % _SLICE_RECORDS == _SLICE_RECORDS - 1:
+            yield
+    return bytes(output)
+
+
+def records_alone(payload: bytes, header: BatchHeader) -> bytes:
+    """The records alone, of what `begin_check` was given."""
+    return payload if header.compression else payload[HEADER_BYTES:]

@@ -1,0 +1,208 @@
+"""The record kernels, compiled and interpreted: the same source must do the same both ways."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog import kernels as loader
+from tidelog.kernels import records as interpreted
+from tidelog.protocol.records import Record, build_batch, write_varint
+
+NOW_MS = 1_700_000_000_000
+COMPILED = loader.load_compiled()
+BOTH = [pytest.param(interpreted, id="interpreted")]
+BOTH += [pytest.param(COMPILED, id="compiled")] if COMPILED is not None else []
+FIRST_INT64, LAST_INT64 = -(2**63), 2**63 - 1
+
+
+def number(value: int) -> bytes:
+    output = bytearray()
+    write_varint(output, value)
+    return bytes(output)
+
+
+def body(
+    index: int, timestamp_delta: int = 0, key: bytes = b"\1", value: bytes = b"\1", headers: bytes = b"\0"
+) -> bytes:
+    return b"\0" + number(timestamp_delta) + number(index) + key + value + headers
+
+
+def record(content: bytes) -> bytes:
+    return number(len(content)) + content
+
+
+def outcome(
+    kernel: ModuleType, payload: bytes, count: int, base: int = NOW_MS, budget: int = 2**40
+) -> tuple[object, ...]:
+    found = kernel.RecordCheck(payload, 0, count, base, FIRST_INT64, LAST_INT64, True, True, 10)
+    while not found.advance(budget):
+        pass
+    sound = found.problem == interpreted.SOUND
+    return (found.problem, *((found.index, found.max_timestamp, found.is_consecutive, found.listed) if sound else ()))
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+def test_sound_records_pass(kernel: ModuleType) -> None:
+    batch = bytes(build_batch([Record(i, NOW_MS + i, b"k", b"v" * i, (("h", None),) * (i % 3)) for i in range(300)]))
+    found = kernel.RecordCheck(batch, 61, 300, NOW_MS, NOW_MS, NOW_MS + 299, True, True, 10)
+    assert found.advance(10_000)
+    assert (found.problem, found.index, found.max_timestamp) == (interpreted.SOUND, 300, NOW_MS + 299)
+    assert found.is_clean
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize(
+    ("payload", "count", "problem"),
+    [
+        (b"", 1, interpreted.PAST_THE_END),
+        (record(body(0)) + b"\0", 1, interpreted.BYTES_LEFT),
+        (record(body(0))[:-1], 1, interpreted.PAST_THE_END),
+        (b"\xff" * 12, 1, interpreted.ENDLESS_LENGTH),
+        (number(-1) + body(0), 1, interpreted.BAD_LENGTH),
+        (number(5) + body(0), 1, interpreted.BAD_LENGTH),
+        (record(body(0) + b"\0"), 1, interpreted.BAD_LENGTH),
+        (record(body(0, key=number(100))), 1, interpreted.BAD_FIELD),
+        (record(body(0, value=number(3) + b"v")), 1, interpreted.BAD_FIELD),
+        (record(body(0, headers=number(-1))), 1, interpreted.BAD_HEADER_COUNT),
+        (record(body(0, headers=number(9))), 1, interpreted.BAD_HEADER_COUNT),
+        (record(body(0, headers=number(1) + number(-1) + number(0))), 1, interpreted.NAMELESS_HEADER),
+        (record(body(0, headers=number(1) + number(0) + number(7))), 1, interpreted.BAD_FIELD),
+        (record(body(0, key=b"\xff\xff\xff\xff\xff\x01")), 1, interpreted.BAD_NUMBER),
+        (record(b"\0" + b"\xff" * 9 + b"\x02" + b"\0\1\1\0"), 1, interpreted.BAD_NUMBER),
+    ],
+)
+def test_malformed_records_are_found_out(kernel: ModuleType, payload: bytes, count: int, problem: int) -> None:
+    assert outcome(kernel, payload, count)[0] == problem
+    assert outcome(kernel, payload, count, budget=1)[0] == problem
+    assert problem in interpreted.PROBLEMS
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+def test_a_check_stops_where_its_budget_ends_and_goes_on_there(kernel: ModuleType) -> None:
+    headers = number(4) + (number(1) + b"h" + number(-1)) * 4
+    payload = record(body(0)) + record(body(1, headers=headers)) + record(body(2))
+    found = kernel.RecordCheck(payload, 0, 3, NOW_MS, FIRST_INT64, LAST_INT64, False, True, 10)
+    slices = [found.advance(2) for _ in range(4)]
+    assert slices == [False, False, False, True]
+    assert found.is_clean
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize(
+    ("base", "delta", "is_refused"),
+    [
+        (NOW_MS, 1000, False),
+        (NOW_MS, 1001, True),
+        (NOW_MS, -1001, True),
+        (-1, 0, False),
+        (LAST_INT64, 1, True),
+        (FIRST_INT64, -1, True),
+        (LAST_INT64, LAST_INT64, True),
+        (FIRST_INT64, FIRST_INT64, True),
+        (NOW_MS, FIRST_INT64, True),
+        (0, NOW_MS, False),
+    ],
+)
+def test_timestamps_are_compared_without_overflow(kernel: ModuleType, base: int, delta: int, is_refused: bool) -> None:
+    found = kernel.RecordCheck(record(body(0, delta)), 0, 1, base, NOW_MS - 1000, NOW_MS + 1000, False, True, 10)
+    assert found.advance(10)
+    assert found.listed == ([interpreted.BAD_TIMESTAMP] if is_refused else [])
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+def test_records_without_keys_are_counted_and_the_first_listed(kernel: ModuleType) -> None:
+    payload = b"".join(record(body(i)) for i in range(20))
+    found = kernel.RecordCheck(payload, 0, 20, NOW_MS, FIRST_INT64, LAST_INT64, True, True, 3)
+    assert found.advance(100)
+    assert (found.keyless, found.mistimed, found.listed) == (20, 0, [0, 2, 4])
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+def test_records_are_read_in_slices(kernel: ModuleType) -> None:
+    written = [Record(i, NOW_MS + i, b"k%d" % i, None if i % 2 else b"v", (("h", b"x"),) * (i % 2)) for i in range(10)]
+    payload = bytes(build_batch(written))[61:]
+    first = kernel.decoded_slice(payload, 0, 4, NOW_MS)
+    rest = kernel.decoded_slice(payload, first[-1][0], 6, NOW_MS)
+    assert [(delta, time, key, value) for _, delta, time, key, value, _ in first + rest] == [
+        each[:4] for each in written
+    ]
+    assert [headers for *_, headers in first] == [None, [(b"h", b"x")]] * 2
+    assert [each[5] for each in kernel.raw_slice(payload, 0, 10)] == [each.key for each in written]
+    with pytest.raises(ValueError, match="byte 0"):
+        kernel.raw_slice(payload[:3], 0, 1)
+
+
+@pytest.mark.skipif(COMPILED is None, reason="no compiled kernels here")
+@given(st.binary(max_size=120), st.integers(0, 5), st.integers(1, 9), st.integers(FIRST_INT64, LAST_INT64))
+def test_both_say_the_same_of_anything(payload: bytes, count: int, budget: int, base: int) -> None:
+    assert COMPILED is not None
+    assert outcome(COMPILED, payload, count, base, budget) == outcome(interpreted, payload, count, base, 2**40)
+    assert read_by(COMPILED, payload, count, base) == read_by(interpreted, payload, count, base)
+
+
+@pytest.mark.skipif(COMPILED is None, reason="no compiled kernels here")
+@given(st.data())
+def test_both_say_the_same_of_records_that_were_changed(data: st.DataObject) -> None:
+    assert COMPILED is not None
+    written = [Record(i, NOW_MS + i * 100, b"key", b"value", (("h", b"x"),)) for i in range(5)]
+    payload = bytearray(build_batch(written))[61:]
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    changed = bytes(payload)
+    assert outcome(COMPILED, changed, 5) == outcome(interpreted, changed, 5)
+    assert outcome(COMPILED, changed, 5, budget=1) == outcome(interpreted, changed, 5)
+    assert read_by(COMPILED, changed, 5, NOW_MS) == read_by(interpreted, changed, 5, NOW_MS)
+
+
+def read_by(kernel: ModuleType, payload: bytes, count: int, base: int) -> object:
+    try:
+        return kernel.decoded_slice(payload, 0, count, base)
+    except ValueError as error:
+        return str(error)
+
+
+@given(st.integers(FIRST_INT64, LAST_INT64))
+def test_numbers_of_64_bits_are_read(value: int) -> None:
+    for kernel in filter(None, (interpreted, COMPILED)):
+        written = number(value)
+        assert kernel.read_int64(written, 0, kernel.int64_size(written, 0)) == value
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_numbers_of_32_bits_are_read(value: int) -> None:
+    for kernel in filter(None, (interpreted, COMPILED)):
+        packed = kernel.read_int32(number(value), 0)
+        assert (packed >> 4, packed & 15) == (value, len(number(value)))
+
+
+def run(code: str, **environment: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_switch_asks_for_the_source() -> None:
+    path = str(Path(loader.__file__).parent.parent.parent)
+    code = "from tidelog.kernels import is_compiled; print(is_compiled)"
+    assert run(code, PYTHONPATH=path, TIDELOG_KERNELS="interpreted") == "False"
+    assert run(code, PYTHONPATH=path) == str(COMPILED is not None)
+
+
+def test_a_library_of_another_source_is_not_loaded(tmp_path: Path) -> None:
+    package = tmp_path / "tidelog" / "kernels"
+    package.mkdir(parents=True)
+    (tmp_path / "tidelog" / "__init__.py").touch()
+    here = Path(loader.__file__).parent
+    for name in ("__init__.py", "records.py"):
+        (package / name).write_bytes((here / name).read_bytes())
+    if (here / "_compiled").is_dir():
+        (package / "_compiled").symlink_to(here / "_compiled")
+    code = "from tidelog.kernels import is_compiled, kernels; print(is_compiled, kernels.SMALLEST_BODY_BYTES)"
+    assert run(code, PYTHONPATH=str(tmp_path)) == f"{COMPILED is not None} 6"
+    with (package / "records.py").open("a") as source:
+        source.write("\nSMALLEST_BODY_BYTES = 7\n")
+    assert run(code, PYTHONPATH=str(tmp_path)) == "False 7"
