@@ -82,7 +82,7 @@ def put_in_place(root: Path, library: Path) -> Path:
     return target
 
 
-class KernelBuildHook(BuildHookInterface):  # type: ignore[misc, valid-type]
+class KernelBuildHook(BuildHookInterface):  # type: ignore[misc]
     """For wheels and editable installs."""
 
     PLUGIN_NAME = "custom"

@@ -1,6 +1,7 @@
 """A consumer against a broker, and against brokers that lose connections, leadership and records."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
@@ -10,14 +11,16 @@ from tests.client.test_producer import ADDRESS, virtual_clock
 from tests.server.harness import World, batch_of
 from tidelog.client.admin import Admin
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, END, AtTime, ConsumedRecord, Consumer, ConsumerSettings
+from tidelog.client.consumer import BEGINNING, END, MAX_POLL_RECORDS, AtTime, ConsumedRecord, Consumer, ConsumerSettings
 from tidelog.client.consumer_settings import READ_COMMITTED
 from tidelog.client.fetched_records import FetchedBatches
 from tidelog.client.producer import Producer
 from tidelog.client.retries import GaveUp
 from tidelog.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
+from tidelog.protocol.compression import Codec, compress
 from tidelog.protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest
 from tidelog.protocol.messages.metadata import MetadataRequest
+from tidelog.protocol.record_batch import assemble, read_header
 from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker
 from tidelog.protocol.structs import Request
 from tidelog.runtime.randomness import SeededRandomness
@@ -330,6 +333,51 @@ def test_batch_that_fails_its_checksum_is_not_handed_out() -> None:
     broken[-2] ^= 1
     with pytest.raises(CorruptMessage, match="batch at offset 0 fails its CRC"):
         read([bytes(broken)])
+
+
+def unreadable(offset: int, codec: Codec = Codec.NONE) -> bytes:
+    """A batch with a right CRC, of an earlier version of Tidelog that did not look at records."""
+    batch = bytes(build_batch([Record(offset, EPOCH_MS, b"", b"lost")], compression=codec))
+    return bytes(assemble(read_header(batch), batch[61:-3]))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_batch_that_cannot_be_read_is_passed_over_with_one_line(codec: Codec, caplog: pytest.LogCaptureFixture) -> None:
+    after = bytes(build_batch([Record(2, EPOCH_MS, None, b"after")]))
+    assert read([batch_of(b"before"), unreadable(1, codec), after]) == [b"before", b"after"]
+    (line,) = caplog.messages
+    assert "skipped a batch that cannot be read" in line
+    assert "offset=1" in line
+
+
+def test_one_record_of_a_batch_of_millions_costs_little() -> None:
+    bomb = batch_of_empty_records(5_000_000)
+    tracemalloc.start()
+    try:
+        first = next(FetchedBatches.of(FIRST, 0, bomb, ()).records())
+        assert first.offset == 0
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def batch_of_empty_records(count: int) -> bytes:
+    """All of them claim to be the first, which nobody looks at here."""
+    header = read_header(batch_of(b""))._replace(record_count=count, last_offset_delta=count - 1, attributes=Codec.ZSTD)
+    return bytes(assemble(header, compress(Codec.ZSTD, b"\x0c\0\0\0\1\1\0" * count)))
+
+
+def test_poll_gives_a_large_batch_in_parts_and_positions_follow() -> None:
+    async def scenario(fakes: FakeCluster, producer: Producer, consumer: Consumer) -> None:
+        records = [Record(n, EPOCH_MS, None, b"") for n in range(MAX_POLL_RECORDS + 5)]
+        fakes.partitions[0].append(bytes(build_batch(records, compression=Codec.GZIP)))
+        await consumer.assign({FIRST: BEGINNING})
+        assert len(await consumer.poll(10.0)) == MAX_POLL_RECORDS
+        assert consumer.positions == {FIRST: MAX_POLL_RECORDS}
+        assert len(await consumer.poll(10.0)) == 5
+        assert consumer.positions == {FIRST: MAX_POLL_RECORDS + 5}
+
+    with_fakes(scenario)
 
 
 def test_isolation_level_is_asked_for() -> None:

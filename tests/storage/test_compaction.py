@@ -21,6 +21,7 @@ from tidelog.storage.compaction import (
     cleanable_range,
     group_segments,
     map_batch,
+    readable_payload,
 )
 from tidelog.storage.transaction_index import AbortedTransaction
 
@@ -159,12 +160,25 @@ def test_a_damaged_batch_is_not_rewritten_as_a_sound_one() -> None:
         clean([batch])
 
 
-def test_a_malformed_batch_is_reported() -> None:
-    batch = build_batch([record(0, "a")])
-    batch[61] = 0x7F
+@pytest.mark.parametrize("position", [61, 64, 65, 67])
+def test_a_batch_that_cannot_be_read_stays_as_it_is_and_hides_no_other(position: int) -> None:
+    batch = build_batch([record(1, "a"), record(2, "b")])
+    batch[position] = 0x7F
     seal(batch)
+    earlier, later = build_batch([record(0, "a")]), build_batch([record(3, "b")])
+    assert clean([earlier, batch, later]) == [earlier, batch, later]
+
+
+def test_what_the_crc_finds_damaged_is_reported() -> None:
+    batch = build_batch([record(0, "a")])
+    batch[-1] ^= 1
     with pytest.raises(CorruptMessage):
         clean([batch])
+
+
+def test_records_that_claim_offsets_of_others_cannot_be_read() -> None:
+    batch = build_batch([record(0, "a"), record(9, "b"), record(2, "c")])
+    assert readable_payload(batch, read_header(batch)) is None
 
 
 # ---- producers
@@ -291,14 +305,14 @@ def test_the_last_marker_of_a_producer_stays_for_its_epoch() -> None:
 # ---- the offset map
 
 
-def test_the_offset_map_is_bounded_and_takes_at_least_one_batch() -> None:
-    offset_map = OffsetMap(2 * BYTES_PER_KEY)
+def test_the_offset_map_is_bounded_and_may_end_inside_a_batch() -> None:
+    offset_map = OffsetMap(4 * BYTES_PER_KEY)
     tracker = TransactionTracker([])
     batches = [build_batch([record(3 * n + i, f"{n}-{i}") for i in range(3)]) for n in range(2)]
     assert map_batch(offset_map, tracker, read_header(batches[0]), batches[0], 0)
     assert not map_batch(offset_map, tracker, read_header(batches[1]), batches[1], 0)
-    assert len(offset_map) == 3
-    assert offset_map.end_offset == 3
+    assert len(offset_map) == 4
+    assert offset_map.end_offset == 4
 
 
 @given(st.lists(st.binary(max_size=40), unique=True))

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from tidelog.client.broker_fetcher import BrokerFetcher, Position
 from tidelog.client.cluster import Cluster
@@ -23,6 +25,9 @@ log = logging.getLogger(__name__)
 MAX_WAITING_ANSWERS = 4
 """Partitions' worth of batches that were fetched and not read yet; then fetching pauses."""
 
+MAX_POLL_RECORDS = 10_000
+"""A batch of a few kilobytes may hold millions of records."""
+
 CALM_S = 5.0
 """Leaders that were found so long ago were the right ones; when they are lost sooner, looking again takes a pause."""
 
@@ -38,10 +43,15 @@ class Consumer:
         self._unplaced: dict[TopicPartition, Position] = {}
         self._has_unplaced = asyncio.Event()
         self._fetched: asyncio.Queue[FetchedBatches | Exception] = asyncio.Queue(MAX_WAITING_ANSWERS)
-        self._current: Iterator[ConsumedRecord] = iter(())
+        self._current: FetchedBatches | None = None
+        self._slices: Iterator[list[ConsumedRecord]] = iter(())
+        self._buffer: deque[ConsumedRecord] = deque()
+        """Of the current batches, decoded and not given yet."""
+        self._reached: tuple[TopicPartition, int] | None = None
+        """Where that partition stands when the buffer has been given."""
         self.positions: dict[TopicPartition, int] = {}
-        """The ends of what was given, and of what was passed over because it is never shown; moved when all that came
-        together has been given."""
+        """The ends of what was given, and of what was passed over because it is never shown; moved when all that was
+        decoded together has been given."""
 
     async def __aenter__(self) -> "Consumer":
         await self._tasks.open()
@@ -92,27 +102,47 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumedRecord:
-        while True:
-            for record in self._current:
-                return record
-            self._current = self._records_of(await self._fetched.get())
-
-    def _records_of(self, fetched: FetchedBatches | Exception) -> Iterator[ConsumedRecord]:
-        if isinstance(fetched, Exception):
-            raise fetched
-        yield from fetched.records()
-        self.positions[fetched.topic_partition] = fetched.next_offset
+        while not self._buffer:
+            await self._fill_buffer()
+        return self._buffer.popleft()
 
     async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
-        """All records that came together next; none if nothing comes in time."""
-        records = list(self._current)
-        try:
+        """The records that came together next, or the first MAX_POLL_RECORDS of them; none if nothing comes in time."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while not records:
-                    records = list(self._records_of(await self._fetched.get()))
-        except TimeoutError:
-            return []
+                while not self._buffer or (self._current is not None and len(self._buffer) < MAX_POLL_RECORDS):
+                    await self._fill_buffer()
+        records = list(self._buffer)
+        self._buffer.clear()
+        self._note_given()
         return records
+
+    async def _fill_buffer(self) -> None:
+        """Decode one slice more of what came together; if there is nothing to show in it, others have their turn.
+
+        Whoever is cancelled here finds what was decoded in the buffer, and the positions before it.
+        """
+        if not self._buffer:
+            self._note_given()
+        if self._current is None:
+            fetched = await self._fetched.get()
+            if isinstance(fetched, Exception):
+                raise fetched
+            self._current, self._slices = fetched, fetched.slices()
+        found = next(self._slices, None)
+        if found is None:
+            self._reached = self._current.topic_partition, self._current.next_offset
+            self._current = None
+        elif found:
+            self._buffer += found
+            self._reached = self._current.topic_partition, found[-1].offset + 1
+        else:
+            await asyncio.sleep(0)
+
+    def _note_given(self) -> None:
+        if self._reached is not None:
+            key, offset = self._reached
+            self.positions[key], self._reached = offset, None
 
     # -- finding leaders
 

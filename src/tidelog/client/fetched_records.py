@@ -1,13 +1,16 @@
 """From the bytes of a Fetch answer to the records that a consumer is to see."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.messages.fetch import AbortedTransaction
 from tidelog.protocol.record_batch import BatchHeader, crc_matches, split_batches
-from tidelog.protocol.records import ControlType, Headers, read_end_marker, records_of
+from tidelog.protocol.records import ControlType, Headers, read_end_marker, slices_of
 from tidelog.types import Buffer, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 class ConsumedRecord(NamedTuple):
@@ -18,6 +21,10 @@ class ConsumedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+
+class _Unreadable(Exception):
+    """What a batch says of its records is not true."""
 
 
 class FetchedBatches(NamedTuple):
@@ -44,17 +51,38 @@ class FetchedBatches(NamedTuple):
         return self.batches[-1][0].last_offset + 1 if self.batches else self.start_offset
 
     def records(self) -> Iterator[ConsumedRecord]:
-        """A batch may begin before the offset asked for; control records and aborted ones are left out."""
-        topic, partition = self.topic_partition
+        for found in self.slices():
+            yield from found
+
+    def slices(self) -> Iterator[list[ConsumedRecord]]:
+        """A batch may begin before the offset asked for; control records and aborted ones are left out.
+
+        A slice may be empty: a reader can do something else in between. A batch whose CRC is right and whose records
+        cannot be read was written so; reading goes on after it.
+        """
         transactions = TransactionFilter(self.aborted)
         for header, batch in self.batches:
-            if not transactions.shows(header, batch):
-                continue
-            if not crc_matches(batch, header):
-                raise CorruptMessage(f"{self.topic_partition}: the batch at offset {header.base_offset} fails its CRC")
-            for record in records_of(batch):
-                if record.offset >= self.start_offset:
-                    yield ConsumedRecord(topic, partition, *record)
+            try:
+                if transactions.shows(header, batch):
+                    yield from self._slices_of(header, batch)
+            except _Unreadable as error:
+                logger.warning(
+                    "skipped a batch that cannot be read: partition=%s offset=%d records=%d reason=%s",
+                    self.topic_partition,
+                    header.base_offset,
+                    header.record_count,
+                    error,
+                )
+
+    def _slices_of(self, header: BatchHeader, batch: memoryview) -> Iterator[list[ConsumedRecord]]:
+        topic, partition = self.topic_partition
+        if not crc_matches(batch, header):
+            raise CorruptMessage(f"{self.topic_partition}: the batch at offset {header.base_offset} fails its CRC")
+        try:
+            for found in slices_of(batch):
+                yield [ConsumedRecord(topic, partition, *each) for each in found if each.offset >= self.start_offset]
+        except CorruptMessage as error:
+            raise _Unreadable(str(error)) from error
 
 
 class TransactionFilter:
@@ -81,6 +109,9 @@ class TransactionFilter:
     def _end_transaction(self, header: BatchHeader, batch: Buffer) -> None:
         if header.producer_id not in self._open_producers:
             return
-        marker = read_end_marker(batch)
+        try:
+            marker = read_end_marker(batch)
+        except CorruptMessage:
+            return  # nobody but a broker writes these; the transaction goes on, as far as can be told
         if marker is not None and marker.control_type == ControlType.ABORT:
             self._open_producers.discard(header.producer_id)

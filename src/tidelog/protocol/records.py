@@ -186,6 +186,12 @@ def records_of(batch: Buffer) -> Iterator[Record]:
 
     A batch of a few kilobytes may hold millions of them: who takes one pays for a slice.
     """
+    for found in slices_of(batch):
+        yield from found
+
+
+def slices_of(batch: Buffer) -> Iterator[list[Record]]:
+    """The same, in slices between which a reader may do something else."""
     if len(batch) < HEADER_BYTES:
         raise CorruptMessage(f"{len(batch)} bytes are less than the header of a batch")
     header = read_header(batch)
@@ -208,8 +214,7 @@ def records_of(batch: Buffer) -> Iterator[Record]:
             room *= ROOM_FACTOR
             payload, is_whole = decompress_start(codec, view, min(room, DECOMPRESSED_LIMIT_BYTES))
             continue
-        for _, offset_delta, timestamp, key, value, headers in found:
-            yield _record(header, offset_delta, timestamp, key, value, headers)
+        yield [_record(header, *fields) for _, *fields in found]
         position = found[-1][0]
         left -= len(found)
     if is_whole and position != len(payload):

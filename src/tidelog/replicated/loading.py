@@ -52,6 +52,7 @@ class Loader:
         self._records_in_turn = 0
         self.records = 0
         """All that were ever loaded."""
+        self.skipped_batches = 0
         self.loads = 0
         self.last_load_s = 0.0
 
@@ -158,6 +159,7 @@ class Loader:
                     if shard.state is not ShardState.LOADING:
                         return
         except CorruptMessage as error:
+            self.skipped_batches += 1
             logger.error(
                 "skipped a batch that cannot be read partition=%s offset=%d reason=%s",
                 shard.partition.topic_partition,

@@ -129,6 +129,11 @@ class ReplicatedTopic(Generic[M]):
         return self._loader.last_load_s
 
     @property
+    def skipped_batches(self) -> int:
+        """Batches that could not be read when records were loaded."""
+        return self._loader.skipped_batches
+
+    @property
     def progress(self) -> LoadProgress | None:
         """None while nothing is being loaded."""
         return self._loader.progress

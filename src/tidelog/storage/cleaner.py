@@ -103,6 +103,8 @@ class CleaningStatistics(NamedTuple):
     bytes_read: int = 0
     bytes_written: int = 0
     uncleanable_partitions: int = 0
+    unreadable_batches: int = 0
+    """Met and left as they are, each time a log is cleaned that has one."""
 
 
 class Cleaner:
@@ -209,7 +211,15 @@ class Cleaner:
             self._swap(snapshot, numbers, old, cleaned)
             await self._context.workers.run(self._context.disk.sync_directory, log.path)
         log.cleaned_until = round_.end_offset
-        self._count(cleanings=1, bytes_read=bytes_read, bytes_written=bytes_written)
+        unreadable = round_.batch_filter.unreadable
+        if unreadable:
+            logger.warning(
+                "left batches as they are that cannot be read partition=%s batches=%d first_offset=%d",
+                log.topic_partition,
+                len(unreadable),
+                unreadable[0],
+            )
+        self._count(cleanings=1, bytes_read=bytes_read, bytes_written=bytes_written, unreadable=len(unreadable))
         logger.info(
             "cleaned log partition=%s until=%d bytes_before=%d bytes_after=%d",
             log.topic_partition,
@@ -236,13 +246,21 @@ class Cleaner:
             raise CleaningGivenUp
         snapshot.log.replace_segments(old, [cleaned])
 
-    def _count(self, cleanings: int = 0, bytes_read: int = 0, bytes_written: int = 0, uncleanable: int = 0) -> None:
+    def _count(
+        self,
+        cleanings: int = 0,
+        bytes_read: int = 0,
+        bytes_written: int = 0,
+        uncleanable: int = 0,
+        unreadable: int = 0,
+    ) -> None:
         before = self._statistics
         self._statistics = CleaningStatistics(
             before.cleanings + cleanings,
             before.bytes_read + bytes_read,
             before.bytes_written + bytes_written,
             before.uncleanable_partitions + uncleanable,
+            before.unreadable_batches + unreadable,
         )
 
     # ---- checkpoints

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import CorruptMessage
+from tidelog.kernels import kernels
 from tidelog.protocol.compression import compress
 from tidelog.protocol.record_batch import DELETE_HORIZON_BIT, BatchHeader, assemble, crc_matches
 from tidelog.protocol.records import (
@@ -23,7 +24,6 @@ from tidelog.protocol.records import (
     payload_of,
     raw_records,
     read_end_marker,
-    timestamp_of,
     with_base_timestamp,
 )
 from tidelog.storage.transaction_index import AbortedTransaction
@@ -36,6 +36,9 @@ BYTES_PER_KEY: Final = 200
 """What a key costs in the offset map: a hash of 16 bytes, an offset and their share of the table, as Python has it."""
 
 _HASH_BYTES: Final = 16
+_CHECKED_AT_A_TIME: Final = 10_000
+"""Records between which a worker lets the event loop have the interpreter."""
+_FIRST_INT64, _LAST_INT64 = -(2**63), 2**63 - 1
 
 
 class SegmentFacts(NamedTuple):
@@ -251,12 +254,45 @@ def map_batch(
         transactions.is_marker_of_nothing(header, batch)
     elif not transactions.is_aborted(header):
         check_crc(batch, header)
-        for record in raw_records(payload_of(batch, header), header.record_count):
-            offset = header.base_offset + record.offset_delta
-            if record.key is not None and offset >= first_offset:
-                offset_map.put(record.key, offset)
+        payload = readable_payload(batch, header)
+        if payload is not None and not _map_records(offset_map, header, payload, first_offset):
+            return False
     offset_map.covers_up_to(header.end_offset)
     return True
+
+
+def _map_records(offset_map: OffsetMap, header: BatchHeader, payload: bytes, first_offset: int) -> bool:
+    for record in raw_records(payload, header.record_count):
+        offset = header.base_offset + record.offset_delta
+        if record.key is not None and offset >= first_offset:
+            if offset_map.is_full:  # one batch may hold more keys than the map: it then tells of a part of it
+                offset_map.covers_up_to(offset)
+                return False
+            offset_map.put(record.key, offset)
+    return True
+
+
+def readable_payload(batch: Buffer, header: BatchHeader) -> bytes | None:
+    """The records of a batch; None if it holds anything that readers cannot read, and so cannot be rewritten either.
+
+    Brokers that did not look at records have accepted such batches.
+    """
+    try:
+        payload = payload_of(batch, header)
+    except CorruptMessage:
+        return None
+    base_timestamp = 0 if header.has_log_append_time else header.base_timestamp
+    check = kernels.RecordCheck(
+        payload, 0, header.record_count, base_timestamp, _FIRST_INT64, _LAST_INT64, False, True, 1
+    )
+    while not check.advance(_CHECKED_AT_A_TIME):
+        pass
+    if header.record_count < 0 or check.problem or check.listed:
+        return None
+    in_range = all(
+        0 <= raw.offset_delta <= header.last_offset_delta for raw in raw_records(payload, header.record_count)
+    )
+    return payload if check.is_consecutive or in_range else None
 
 
 def check_crc(batch: Buffer, header: BatchHeader) -> None:
@@ -292,6 +328,8 @@ class BatchFilter:
         self._round_end_offset = round_end_offset
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
+        self.unreadable: list[int] = []
+        """Base offsets of batches that cannot be read, and stay as they are."""
 
     def retained(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
         """The batch to write in place of `batch`; None if nothing of it stays."""
@@ -303,14 +341,18 @@ class BatchFilter:
         )
         if is_needless and (not header.is_control or self._is_past_horizon(header)):
             return self._without_records(header)
-        payload = payload_of(batch, header)
-        records = list(raw_records(payload, header.record_count))
-        kept = records if header.is_control else [r for r in records if self._stays(header, payload, r)]
-        if not kept:
+        payload = readable_payload(batch, header)
+        if payload is None:
+            self.unreadable.append(header.base_offset)
+            return batch
+        kept = _Kept()
+        for record in raw_records(payload, header.record_count):
+            if header.is_control or self._stays(header, payload, record):
+                kept.add(payload, record)
+        if not kept.count:
             return self._without_records(header)
-        has_tombstones = any(is_tombstone(payload, record) for record in kept)
-        needs_horizon = (is_needless or has_tombstones) and header.delete_horizon_ms is None
-        if len(kept) == len(records) and not needs_horizon:
+        needs_horizon = (is_needless or kept.has_tombstones) and header.delete_horizon_ms is None
+        if kept.count == header.record_count and not needs_horizon:
             return batch
         return self._rewritten(header, payload, kept, needs_horizon)
 
@@ -340,16 +382,33 @@ class BatchFilter:
             return False
         return not (self._is_past_horizon(header) and is_tombstone(payload, record))
 
-    def _rewritten(
-        self, header: BatchHeader, payload: bytes, kept: Sequence[RawRecord], needs_horizon: bool
-    ) -> bytearray:
+    def _rewritten(self, header: BatchHeader, payload: bytes, kept: "_Kept", needs_horizon: bool) -> bytearray:
         """Base and last offset stay as they were, and with them the producer's sequence."""
         if not header.has_log_append_time:
-            header = header._replace(max_timestamp=max(timestamp_of(record, header) for record in kept))
+            header = header._replace(max_timestamp=header.base_timestamp + kept.largest_delta)
+        written: Buffer = bytearray().join(payload[start:end] for start, end in kept.ranges)
         if needs_horizon:
             horizon_ms = self._now_ms + self._delete_retention_ms
-            written = with_base_timestamp(payload, kept, header.base_timestamp, horizon_ms)
+            records = raw_records(bytes(written), kept.count)
+            written = with_base_timestamp(bytes(written), records, header.base_timestamp, horizon_ms)
             header = header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
-        else:
-            written = bytearray().join(payload[record.start : record.end] for record in kept)
-        return assemble(header._replace(record_count=len(kept)), compress(codec_of(header), written))
+        return assemble(header._replace(record_count=kept.count), compress(codec_of(header), written))
+
+
+class _Kept:
+    """The records of a batch that stay, as ranges of its payload: a batch may hold millions of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ranges: list[tuple[int, int]] = []
+        self.largest_delta = 0
+        self.has_tombstones = False
+
+    def add(self, payload: bytes, record: RawRecord) -> None:
+        start = record.start
+        if self.ranges and self.ranges[-1][1] == start:
+            start = self.ranges.pop()[0]
+        self.ranges.append((start, record.end))
+        self.largest_delta = max(self.largest_delta, record.timestamp_delta) if self.count else record.timestamp_delta
+        self.count += 1
+        self.has_tombstones = self.has_tombstones or is_tombstone(payload, record)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from tidelog.errors import CorruptMessage
 from tidelog.protocol.record_batch import LENGTH_OVERHEAD_BYTES, read_header
 from tidelog.protocol.records import records_of
 from tidelog.storage.segment import BatchPlace, Segment
@@ -57,7 +58,10 @@ def _first_record(segment: Segment, place: BatchPlace, timestamp: int, start_off
     header = read_header(batch)
     if len(batch) < header.length + LENGTH_OVERHEAD_BYTES:
         return None
-    for record in records_of(batch):
-        if record.timestamp >= timestamp and record.offset >= start_offset:
-            return TimestampAndOffset(record.timestamp, record.offset, header.leader_epoch)
+    try:
+        for record in records_of(batch):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return TimestampAndOffset(record.timestamp, record.offset, header.leader_epoch)
+    except CorruptMessage:
+        return None  # readers pass over such a batch as well
     return None
