@@ -7,6 +7,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as Aiokafk
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernels.both import both_kernels  # noqa: F401 - a fixture
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import HEADER, HEADER_BYTES, crc_matches, read_header, seal, split_batches
@@ -26,6 +27,8 @@ from tidelog.protocol.records import (
     with_base_timestamp,
     write_varint,
 )
+
+pytestmark = pytest.mark.usefixtures("both_kernels")
 
 SAMPLE = [
     Record(0, 1000, b"key", b"value", (("header", b"1"), ("empty", b""), ("null", None))),

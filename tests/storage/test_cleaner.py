@@ -19,7 +19,7 @@ from tests.storage.compacted_log import (
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.topic import TopicSettings
 from tidelog.protocol.compression import Codec
-from tidelog.protocol.record_batch import read_header
+from tidelog.protocol.record_batch import read_header, seal
 from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
@@ -52,6 +52,23 @@ def test_the_latest_value_of_every_key_stays_at_its_offset(stage: Stage) -> None
     assert {record.offset: record.value for record in records_in(log)} == kept
     assert all(record in before for record in records_in(log))
     assert log.log_end_offset == 15
+
+
+def test_a_batch_that_cannot_be_read_does_not_stop_the_cleaning(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    log = stage.create()
+    append(log, ("a", "1"), ("b", "1"))
+    poisoned = build_batch([Record(0, 0, b"a", b"poison")])
+    poisoned[-1] = 7
+    seal(poisoned)
+    append_batch(log, poisoned, AppendOrigin.COORDINATOR)  # whose records are not looked at
+    append(log, ("a", "3"), ("c", "1"))
+    log.roll()
+    with caplog.at_level("WARNING"):
+        assert stage.clean()
+    assert [read_header(batch).base_offset for batch in batches_of(log)] == [0, 2, 3]
+    assert "first_offset=2" in caplog.text
+    statistics = stage.cleaner.statistics()
+    assert (statistics.unreadable_batches, statistics.uncleanable_partitions) == (1, 0)
 
 
 def test_the_active_segment_is_never_cleaned(stage: Stage) -> None:

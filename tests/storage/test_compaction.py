@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernels.both import both_kernels  # noqa: F401 - a fixture
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.compression import Codec
@@ -24,6 +25,8 @@ from tidelog.storage.compaction import (
     readable_payload,
 )
 from tidelog.storage.transaction_index import AbortedTransaction
+
+pytestmark = pytest.mark.usefixtures("both_kernels")
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

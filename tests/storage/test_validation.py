@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.kernels.both import both_kernels  # noqa: F401 - a fixture
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
     CorruptMessage,
@@ -24,6 +25,8 @@ from tidelog.storage.validation import (
     prepare,
     stamped,
 )
+
+pytestmark = pytest.mark.usefixtures("both_kernels")
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -20,6 +20,8 @@ from tidelog.config.loading import SettingsError, load_broker_settings
 if TYPE_CHECKING:
     from tidelog.server.broker import Broker
 
+log = logging.getLogger(__name__)
+
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
@@ -49,8 +51,11 @@ def run_broker(config: str | None, overrides: Sequence[str], log_level: str, log
 
 
 async def _serve(settings: BrokerSettings) -> int:
+    from tidelog.kernels import INTERPRETED_WARNING, is_compiled
     from tidelog.server.broker import Broker, CannotStart
 
+    if not is_compiled:
+        log.warning(INTERPRETED_WARNING)
     _collect_garbage_from_now_on()
     _allow_many_files()
     stop = asyncio.Event()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from tidelog import __version__
+from tidelog.kernels import is_compiled
 from tidelog.replication.fetcher import FetcherStatistics
 from tidelog.replication.partition import Partition
 from tidelog.replication.remote_replica import OutOfSync
@@ -98,6 +99,13 @@ def shortages(reading: Reading) -> Iterator[Sample]:
 def elections(reading: Reading) -> Iterator[Sample]:
     yield (), reading.controller.election_rounds
     yield (), reading.controller.election_time_ms
+
+
+def _unreadable_batches(reading: Reading) -> Iterator[Sample]:
+    services = reading.services
+    yield ("cleaner",), services.logs.cleaner.statistics().unreadable_batches
+    yield ("groups",), services.groups.topic.skipped_batches
+    yield ("transactions",), services.transactions.topic.skipped_batches
 
 
 TOPIC = ("topic",)
@@ -467,6 +475,26 @@ METRICS: tuple[Metric, ...] = (
         one(lambda now: now.fetch_sessions.evictions),
     ),
     # -- the broker itself
+    Metric(
+        Kind.COUNTER,
+        "tidelog_unreadable_batches_total",
+        "Batches that cannot be read and were passed over: by the cleaner, which leaves them as they are, each time it"
+        " meets them, and when the state of groups or transactions was loaded.",
+        _unreadable_batches,
+        ("by",),
+    ),
+    Metric(
+        Kind.COUNTER,
+        "tidelog_long_batches_total",
+        "Batches of producers that were checked in slices, since they hold too many records for one turn.",
+        one(lambda now: now.services.long_checks.batches),
+    ),
+    Metric(
+        Kind.GAUGE,
+        "tidelog_kernels_compiled",
+        "Whether the record kernels are compiled; 0 means that they run interpreted, about 100 times slower.",
+        one(lambda now: int(is_compiled)),
+    ),
     Metric(
         Kind.GAUGE,
         "tidelog_broker_fenced",
