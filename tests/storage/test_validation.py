@@ -12,8 +12,8 @@ from tidelog.errors import (
     KafkaError,
     MessageTooLarge,
 )
-from tidelog.protocol.compression import Codec
-from tidelog.protocol.record_batch import HEADER, BatchHeader, crc_matches, read_header, seal
+from tidelog.protocol.compression import Codec, compress
+from tidelog.protocol.record_batch import HEADER, BatchHeader, assemble, crc_matches, read_header, seal
 from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker, records_of
 from tidelog.storage.record_checks import INLINE_STEPS, SLICE_STEPS, UndecodableBatch
 from tidelog.storage.validation import (
@@ -417,3 +417,14 @@ def test_decompression_stops_at_the_bound(codec: Codec) -> None:
         prepared(bomb, settings)
     with pytest.raises(MessageTooLarge, match=r"max\.decompressed\.message\.bytes"):
         prepared_in_slices(bomb, settings)
+
+
+def test_the_same_record_again_and_again_is_refused_after_one_slice() -> None:
+    count = 3 * SLICE_STEPS
+    header = read_header(long_batch(Codec.ZSTD))._replace(record_count=count, last_offset_delta=count - 1)
+    batch = assemble(header, compress(Codec.ZSTD, b"\x0c\0\0\0\1\1\0" * count))
+    steps = long_preparation(memoryview(batch), TopicSettings(), NOW_MS)
+    work = next(steps)
+    assert work is not None
+    with pytest.raises(UndecodableBatch):
+        steps.send(work())

@@ -194,6 +194,8 @@ def long_preparation(batch: memoryview, settings: TopicSettings, now_ms: int) ->
     assert isinstance(payload, bytes)
     check = begin_check(payload, 0 if header.compression else HEADER_BYTES, header, settings, now_ms)
     while not check.advance(SLICE_STEPS):
+        if header.compression and not check.is_consecutive:
+            break  # refused anyway; and what is compressed the most, the same record again and again, ends here
         yield None
     raise_problems(check, header, settings, now_ms)
     rewritten = None
