@@ -1,6 +1,6 @@
 """Record batches of format v2, on the wire and on disk: the 61-byte header, and what can be told from it alone.
 
-What is inside a batch is the matter of `records`: the produce and fetch paths never look there (R1).
+What is inside a batch is the matter of `records`. Fetches never look there; a leader does once, when it is produced.
 """
 
 import struct
