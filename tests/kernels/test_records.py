@@ -39,7 +39,7 @@ def record(content: bytes) -> bytes:
 def outcome(
     kernel: ModuleType, payload: bytes, count: int, base: int = NOW_MS, budget: int = 2**40
 ) -> tuple[object, ...]:
-    found = kernel.RecordCheck(payload, 0, count, base, FIRST_INT64, LAST_INT64, True, True, 10)
+    found = kernel.RecordCheck(payload, 0, count, base, FIRST_INT64, LAST_INT64, True, 10)
     while not found.advance(budget):
         pass
     sound = found.problem == interpreted.SOUND
@@ -49,7 +49,7 @@ def outcome(
 @pytest.mark.parametrize("kernel", BOTH)
 def test_sound_records_pass(kernel: ModuleType) -> None:
     batch = bytes(build_batch([Record(i, NOW_MS + i, b"k", b"v" * i, (("h", None),) * (i % 3)) for i in range(300)]))
-    found = kernel.RecordCheck(batch, 61, 300, NOW_MS, NOW_MS, NOW_MS + 299, True, True, 10)
+    found = kernel.RecordCheck(batch, 61, 300, NOW_MS, NOW_MS, NOW_MS + 299, True, 10)
     assert found.advance(10_000)
     assert (found.problem, found.index, found.max_timestamp) == (interpreted.SOUND, 300, NOW_MS + 299)
     assert found.is_clean
@@ -86,7 +86,7 @@ def test_malformed_records_are_found_out(kernel: ModuleType, payload: bytes, cou
 def test_a_check_stops_where_its_budget_ends_and_goes_on_there(kernel: ModuleType) -> None:
     headers = number(4) + (number(1) + b"h" + number(-1)) * 4
     payload = record(body(0)) + record(body(1, headers=headers)) + record(body(2))
-    found = kernel.RecordCheck(payload, 0, 3, NOW_MS, FIRST_INT64, LAST_INT64, False, True, 10)
+    found = kernel.RecordCheck(payload, 0, 3, NOW_MS, FIRST_INT64, LAST_INT64, False, 10)
     slices = [found.advance(2) for _ in range(4)]
     assert slices == [False, False, False, True]
     assert found.is_clean
@@ -109,7 +109,7 @@ def test_a_check_stops_where_its_budget_ends_and_goes_on_there(kernel: ModuleTyp
     ],
 )
 def test_timestamps_are_compared_without_overflow(kernel: ModuleType, base: int, delta: int, is_refused: bool) -> None:
-    found = kernel.RecordCheck(record(body(0, delta)), 0, 1, base, NOW_MS - 1000, NOW_MS + 1000, False, True, 10)
+    found = kernel.RecordCheck(record(body(0, delta)), 0, 1, base, NOW_MS - 1000, NOW_MS + 1000, False, 10)
     assert found.advance(10)
     assert found.listed == ([interpreted.BAD_TIMESTAMP] if is_refused else [])
 
@@ -117,7 +117,7 @@ def test_timestamps_are_compared_without_overflow(kernel: ModuleType, base: int,
 @pytest.mark.parametrize("kernel", BOTH)
 def test_records_without_keys_are_counted_and_the_first_listed(kernel: ModuleType) -> None:
     payload = b"".join(record(body(i)) for i in range(20))
-    found = kernel.RecordCheck(payload, 0, 20, NOW_MS, FIRST_INT64, LAST_INT64, True, True, 3)
+    found = kernel.RecordCheck(payload, 0, 20, NOW_MS, FIRST_INT64, LAST_INT64, True, 3)
     assert found.advance(100)
     assert (found.keyless, found.mistimed, found.listed) == (20, 0, [0, 2, 4])
 

@@ -99,6 +99,24 @@ def read_int64(data: bytes, position: i64, size: i64) -> i64:
     return half if low & 1 == 0 else -half - 1
 
 
+def add(number: i64, other: i64) -> i64:
+    """The sum, or the end of 64 bits that it would pass."""
+    if other > 0 and number > _LAST_INT64 - other:
+        return _LAST_INT64
+    if other < 0 and number < _FIRST_INT64 - other:
+        return _FIRST_INT64
+    return number + other
+
+
+def subtract(number: i64, other: i64) -> i64:
+    """The difference, or the end of 64 bits that it would pass."""
+    if other < 0 and number > _LAST_INT64 + other:
+        return _LAST_INT64
+    if other > 0 and number < _FIRST_INT64 + other:
+        return _FIRST_INT64
+    return number - other
+
+
 class RecordCheck:
     """The check of all records of one batch: their structure, keys and timestamps, and that there are so many.
 
@@ -115,7 +133,6 @@ class RecordCheck:
         earliest: i64,
         latest: i64,
         needs_keys: bool,
-        checks_timestamps: bool,
         most_listed: i64,
     ) -> None:
         self.data = data
@@ -126,10 +143,8 @@ class RecordCheck:
         """Timestamps from here to `latest` are allowed, and NO_TIMESTAMP."""
         self.latest = latest
         self.needs_keys = needs_keys
-        self.checks_timestamps = checks_timestamps
         self.most_listed = most_listed
         self.index: i64 = 0
-        self.max_timestamp: i64 = NO_TIMESTAMP
         self.is_consecutive = True
         """Whether every record has the offset that its place in the batch gives it."""
         self.problem: i64 = SOUND
@@ -139,6 +154,21 @@ class RecordCheck:
         """Twice the index of a refused record, plus why: NO_KEY or BAD_TIMESTAMP."""
         self._record_end: i64 = 0
         self._headers_left: i64 = 0
+        # What is asked of a timestamp, asked of its distance from the base: that takes two comparisons, and cannot
+        # overflow.
+        self._max_delta: i64 = _FIRST_INT64
+        self._unset_delta: i64 = subtract(NO_TIMESTAMP, base_timestamp)
+        self._lowest_delta: i64 = subtract(earliest, base_timestamp)
+        self._highest_delta: i64 = subtract(latest, base_timestamp)
+        if base_timestamp < 0 and earliest > _LAST_INT64 + base_timestamp:
+            self._highest_delta = _FIRST_INT64  # no distance is large enough
+        if base_timestamp > 0 and latest < _FIRST_INT64 + base_timestamp:
+            self._lowest_delta = _LAST_INT64  # nor small enough
+
+    @property
+    def max_timestamp(self) -> i64:
+        """Of records that are not refused; NO_TIMESTAMP if all are earlier than that."""
+        return max(add(self.base_timestamp, self._max_delta), NO_TIMESTAMP)
 
     @property
     def is_clean(self) -> bool:
@@ -152,20 +182,17 @@ class RecordCheck:
         position: i64 = self.position
         index: i64 = self.index
         count: i64 = self.count
-        base_timestamp: i64 = self.base_timestamp
-        earliest: i64 = self.earliest
-        latest: i64 = self.latest
+        lowest_delta: i64 = self._lowest_delta
+        highest_delta: i64 = self._highest_delta
+        unset_delta: i64 = self._unset_delta
+        max_delta: i64 = self._max_delta
         needs_keys = self.needs_keys
-        checks_timestamps = self.checks_timestamps
-        max_timestamp: i64 = self.max_timestamp
         problem: i64 = SOUND
         number: i64 = 0
         second: i64 = 0
         record_end: i64 = 0
         delta: i64 = 0
-        timestamp: i64 = 0
         is_keyless = False
-        is_mistimed = False
         if self._headers_left > 0:
             budget = self._advance_headers(budget)
             if self._headers_left > 0 or self.problem != SOUND:
@@ -276,18 +303,12 @@ class RecordCheck:
                     if position >= record_end:
                         problem = BAD_FIELD
                         break
-                if checks_timestamps:
-                    if (delta > 0 and base_timestamp > _LAST_INT64 - delta) or (
-                        delta < 0 and base_timestamp < _FIRST_INT64 - delta
-                    ):
-                        is_mistimed = True
-                    else:
-                        timestamp = base_timestamp + delta
-                        is_mistimed = (timestamp < earliest or timestamp > latest) and timestamp != NO_TIMESTAMP
-                        if timestamp > max_timestamp:
-                            max_timestamp = timestamp
-                if is_mistimed or (is_keyless and needs_keys):
+                if delta > max_delta:
+                    max_delta = delta
+                if (delta < lowest_delta or delta > highest_delta) and delta != unset_delta:
                     self._refuse(index, NO_KEY if is_keyless and needs_keys else BAD_TIMESTAMP)
+                elif is_keyless and needs_keys:
+                    self._refuse(index, NO_KEY)
                 number = data[position]
                 if number == 0:
                     position += 1
@@ -311,7 +332,7 @@ class RecordCheck:
             problem = BYTES_LEFT
         self.position = position
         self.index = index
-        self.max_timestamp = max_timestamp
+        self._max_delta = max_delta
         self.problem = problem
         return problem != SOUND or index == count
 

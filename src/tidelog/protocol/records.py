@@ -214,7 +214,10 @@ def slices_of(batch: Buffer) -> Iterator[list[Record]]:
             room *= ROOM_FACTOR
             payload, is_whole = decompress_start(codec, view, min(room, DECOMPRESSED_LIMIT_BYTES))
             continue
-        yield [_record(header, *fields) for _, *fields in found]
+        yield [
+            _record(header, offset_delta, timestamp, key, value, headers)
+            for _, offset_delta, timestamp, key, value, headers in found
+        ]
         position = found[-1][0]
         left -= len(found)
     if is_whole and position != len(payload):

@@ -282,9 +282,7 @@ def readable_payload(batch: Buffer, header: BatchHeader) -> bytes | None:
     except CorruptMessage:
         return None
     base_timestamp = 0 if header.has_log_append_time else header.base_timestamp
-    check = kernels.RecordCheck(
-        payload, 0, header.record_count, base_timestamp, _FIRST_INT64, _LAST_INT64, False, True, 1
-    )
+    check = kernels.RecordCheck(payload, 0, header.record_count, base_timestamp, _FIRST_INT64, _LAST_INT64, False, 1)
     while not check.advance(_CHECKED_AT_A_TIME):
         pass
     if header.record_count < 0 or check.problem or check.listed:

@@ -30,15 +30,15 @@ class UndecodableBatch(UnknownServerError):
 
 def begin_check(payload: bytes, start: int, header: BatchHeader, settings: TopicSettings, now_ms: int) -> RecordCheck:
     """`payload` ends with the records, which begin at `start`."""
+    has_create_time = settings.message_timestamp_type == "CreateTime"
     return kernels.RecordCheck(
         payload,
         start,
         header.record_count,
-        header.base_timestamp,
-        max(now_ms - settings.message_timestamp_before_max_ms, _FIRST_INT64),
-        min(now_ms + settings.message_timestamp_after_max_ms, _LAST_INT64),
+        header.base_timestamp if has_create_time else 0,  # or they count for nothing, however large they are
+        max(now_ms - settings.message_timestamp_before_max_ms, _FIRST_INT64) if has_create_time else _FIRST_INT64,
+        min(now_ms + settings.message_timestamp_after_max_ms, _LAST_INT64) if has_create_time else _LAST_INT64,
         "compact" in settings.cleanup_policy,
-        settings.message_timestamp_type == "CreateTime",
         MOST_RECORD_ERRORS,
     )
 
