@@ -92,6 +92,28 @@ def test_a_check_stops_where_its_budget_ends_and_goes_on_there(kernel: ModuleTyp
     assert found.is_clean
 
 
+def outcome_in_pieces(kernel: ModuleType, payload: bytes, count: int, room: int) -> tuple[object, ...]:
+    found = kernel.RecordCheck(payload[:room], 0, count, NOW_MS, FIRST_INT64, LAST_INT64, True, 10)
+    found.is_last_piece = room >= len(payload)
+    start = 0
+    while not found.advance(2):
+        if found.needs_more:
+            start, size = start + found.position, room if found.position else 4 * len(found.data)
+            found.feed(payload[start : start + size], start + size >= len(payload))
+    sound = found.problem == interpreted.SOUND
+    return (found.problem, *((found.index, found.max_timestamp, found.is_consecutive, found.listed) if sound else ()))
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize("room", [1, 7, 20, 64])
+def test_records_are_checked_in_pieces_as_they_are_whole(kernel: ModuleType, room: int) -> None:
+    written = [Record(i, NOW_MS + i, b"k", b"v" * (i * 9 % 50), (("h", None),) * (i % 4)) for i in range(30)]
+    payload = bytes(build_batch(written))[61:]
+    assert outcome_in_pieces(kernel, payload, 30, room) == outcome(kernel, payload, 30)
+    for wrong in (payload[:-1], payload + b"\0", payload[:-20], payload + payload):
+        assert outcome_in_pieces(kernel, wrong, 30, room)[0] == outcome(kernel, wrong, 30)[0] != interpreted.SOUND
+
+
 @pytest.mark.parametrize("kernel", BOTH)
 @pytest.mark.parametrize(
     ("base", "delta", "is_refused"),

@@ -15,7 +15,7 @@ from tidelog.errors import (
 from tidelog.protocol.compression import Codec, compress
 from tidelog.protocol.record_batch import HEADER, BatchHeader, assemble, crc_matches, read_header, seal
 from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker, records_of
-from tidelog.storage.record_checks import INLINE_STEPS, SLICE_STEPS, UndecodableBatch
+from tidelog.storage.record_checks import INLINE_STEPS, PIECE_BYTES, SLICE_STEPS, UndecodableBatch
 from tidelog.storage.validation import (
     AppendOrigin,
     NeedsSlices,
@@ -329,6 +329,22 @@ def test_uncompressed_records_get_the_offsets_of_their_places() -> None:
     assert [record.value for record in records_of(result.data)] == [record.value for record in moved]
     assert crc_matches(result.data, result.header)
     assert type(refusal(build_batch(moved, base_offset=0, compression=Codec.ZSTD))) is UndecodableBatch
+
+
+@pytest.mark.parametrize("size", [400, 2000, 70_000, 300_000])
+def test_large_batches_are_checked_in_pieces(size: int) -> None:
+    written = [Record(i, NOW_MS, b"key", bytes(size)) for i in range(90_000 // size + 2)]
+    batch = build_batch(written)
+    assert len(batch) > PIECE_BYTES
+    assert bytes(prepared(batch).data) == bytes(batch)
+    late = batch.copy()
+    late[-1] = 2  # the last record claims a header
+    seal(late)
+    assert type(refusal(late)) is InvalidRecord
+    assert type(refusal(changed(batch, record_count=len(written) + 1, last_offset_delta=len(written)))) is InvalidRecord
+    gap = [*written[:-1], written[-1]._replace(offset=len(written) + 5)]
+    mended = prepared(changed(build_batch(gap), last_offset_delta=len(written) - 1))
+    assert [record.offset for record in records_of(mended.data)] == list(range(len(written)))
 
 
 def test_no_more_than_a_thousand_refused_records_are_named() -> None:

@@ -120,8 +120,9 @@ def subtract(number: i64, other: i64) -> i64:
 class RecordCheck:
     """The check of all records of one batch: their structure, keys and timestamps, and that there are so many.
 
-    `data` ends with the last record. Records that are well-formed but refused are counted by kind, and the first of
-    them listed.
+    `data` ends with the last record, or is the first piece of what does: then `needs_more` tells that a record is not
+    whole, and `feed` gives the next piece, from that record on. Records that are well-formed but refused are counted by
+    kind, and the first of them listed.
     """
 
     def __init__(
@@ -137,6 +138,8 @@ class RecordCheck:
     ) -> None:
         self.data = data
         self.position = start
+        self.is_last_piece = True
+        self.needs_more = False
         self.count = count
         self.base_timestamp = base_timestamp
         self.earliest = earliest
@@ -170,6 +173,13 @@ class RecordCheck:
         """Of records that are not refused; NO_TIMESTAMP if all are earlier than that."""
         return max(add(self.base_timestamp, self._max_delta), NO_TIMESTAMP)
 
+    def feed(self, data: bytes, is_last_piece: bool) -> None:
+        """Go on with the piece that begins at `position` of the one before."""
+        self.data = data
+        self.position = 0
+        self.is_last_piece = is_last_piece
+        self.needs_more = False
+
     @property
     def is_clean(self) -> bool:
         """Of a check that is done: nothing was found that must be refused or mended."""
@@ -178,6 +188,8 @@ class RecordCheck:
     def advance(self, budget: i64) -> bool:  # noqa: C901 - one loop without calls is what makes it fast
         """Look at so many records and headers; whether that was all, or as much as can be read."""
         data = self.data
+        is_last_piece = self.is_last_piece
+        start: i64 = 0
         end: i64 = len(data)
         position: i64 = self.position
         index: i64 = self.index
@@ -202,6 +214,7 @@ class RecordCheck:
         try:
             while index < count and budget > 0:
                 budget -= 1
+                start = position
                 number = data[position]
                 if number < 0x80:
                     number = (number >> 1) ^ -(number & 1)
@@ -220,8 +233,11 @@ class RecordCheck:
                         position += number & 15
                         number >>= 4
                 record_end = position + number
-                if number < SMALLEST_BODY_BYTES or record_end > end:
-                    problem = PAST_THE_END if record_end > end else BAD_LENGTH
+                if number < SMALLEST_BODY_BYTES:
+                    problem = BAD_LENGTH
+                    break
+                if record_end > end:
+                    problem = PAST_THE_END
                     break
                 position += 1
                 number = data[position]
@@ -328,7 +344,11 @@ class RecordCheck:
                     break
         except IndexError:
             problem = PAST_THE_END
-        if problem == SOUND and index == count and position != end:
+        if problem == PAST_THE_END and not is_last_piece:
+            problem = SOUND
+            position = start
+            self.needs_more = True
+        elif problem == SOUND and index == count and (position != end or not is_last_piece):
             problem = BYTES_LEFT
         self.position = position
         self.index = index
@@ -389,7 +409,7 @@ class RecordCheck:
                     break
                 left -= 1
         except IndexError:
-            self.problem = PAST_THE_END
+            self.problem = BAD_FIELD  # the record is all there
         self.position = position
         self._headers_left = left
         if left == 0 and self.problem == SOUND:

@@ -93,22 +93,21 @@ class Connection:
         self._in_wake_up = False
         self._flushes_soon = False
         self._last_held: asyncio.Future[None] | None = None
+        self.is_held = False
+        """Requests that must be begun in order wait for one that could not be begun at once."""
 
     def hold(self) -> "Held":
-        """Requests that must be begun in order, and cannot be yet, stand in this line; reading pauses meanwhile."""
+        """A place at the end of the line of those that wait; reading pauses meanwhile."""
+        self.is_held = True
         ahead = self._last_held
         done = self._last_held = asyncio.get_running_loop().create_future()
         self._pause_if_congested()
         return Held(self, ahead, done)
 
-    @property
-    def is_held(self) -> bool:
-        return self._last_held is not None
-
     def release(self, done: "asyncio.Future[None]") -> None:
         """The request that `done` stands for has been begun: the one behind it may go on."""
         if self._last_held is done:
-            self._last_held = None
+            self._last_held, self.is_held = None, False
             self._resume_if_possible()
         if not done.done():
             done.set_result(None)

@@ -7,7 +7,7 @@ from tidelog.config.topic import TopicSettings
 from tidelog.errors import InvalidRecord, InvalidTimestamp, RecordError, UnknownServerError
 from tidelog.kernels import is_compiled, kernels
 from tidelog.kernels.records import RecordCheck
-from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader
+from tidelog.protocol.record_batch import BatchHeader
 from tidelog.protocol.records import raw_records, read_varint, write_varint
 from tidelog.types import NO_TIMESTAMP
 
@@ -16,6 +16,9 @@ INLINE_STEPS: Final = 30_000 if is_compiled else 500
 
 SLICE_STEPS: Final = 100_000 if is_compiled else 1_000
 """Of a long batch, so many at a time: about two milliseconds."""
+
+PIECE_BYTES: Final = 64 * 1024
+"""What is copied for the kernel at a time."""
 
 MOST_RECORD_ERRORS: Final = 1_000
 """Refused records that an answer names. Kafka names all; the first are enough to find the mistake."""
@@ -30,17 +33,39 @@ class UndecodableBatch(UnknownServerError):
 
 def begin_check(payload: bytes, start: int, header: BatchHeader, settings: TopicSettings, now_ms: int) -> RecordCheck:
     """`payload` ends with the records, which begin at `start`."""
-    has_create_time = settings.message_timestamp_type == "CreateTime"
+    needs_keys = "compact" in settings.cleanup_policy
+    if settings.message_timestamp_type != "CreateTime":  # those of the producer count for nothing
+        return kernels.RecordCheck(
+            payload, start, header.record_count, 0, _FIRST_INT64, _LAST_INT64, needs_keys, MOST_RECORD_ERRORS
+        )
+    earliest = now_ms - settings.message_timestamp_before_max_ms
+    latest = now_ms + settings.message_timestamp_after_max_ms
     return kernels.RecordCheck(
         payload,
         start,
         header.record_count,
-        header.base_timestamp if has_create_time else 0,  # or they count for nothing, however large they are
-        max(now_ms - settings.message_timestamp_before_max_ms, _FIRST_INT64) if has_create_time else _FIRST_INT64,
-        min(now_ms + settings.message_timestamp_after_max_ms, _LAST_INT64) if has_create_time else _LAST_INT64,
-        "compact" in settings.cleanup_policy,
+        header.base_timestamp,
+        max(_FIRST_INT64, earliest),
+        min(_LAST_INT64, latest),
+        needs_keys,
         MOST_RECORD_ERRORS,
     )
+
+
+def check_in_pieces(check: RecordCheck, batch: memoryview) -> bool:
+    """Check an uncompressed batch of which `check` has the first piece; False if that takes too long.
+
+    The kernel needs bytes, not a view: small copies, again and again to the same memory, cost half of a large one.
+    """
+    position, room = 0, PIECE_BYTES
+    check.is_last_piece = False
+    while not check.advance(INLINE_STEPS - check.index):
+        if not check.needs_more:
+            return False
+        room = PIECE_BYTES if check.position else 4 * room  # a record may be larger than a piece
+        position += check.position
+        check.feed(bytes(batch[position : position + room]), position + room >= len(batch))
+    return True
 
 
 def raise_problems(check: RecordCheck, header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
@@ -112,8 +137,3 @@ def renumbering(payload: bytes, header: BatchHeader) -> Generator[None, None, by
         if index % _SLICE_RECORDS == _SLICE_RECORDS - 1:
             yield
     return bytes(output)
-
-
-def records_alone(payload: bytes, header: BatchHeader) -> bytes:
-    """The records alone, of what `begin_check` was given."""
-    return payload if header.compression else payload[HEADER_BYTES:]

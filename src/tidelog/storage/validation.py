@@ -31,11 +31,12 @@ from tidelog.protocol.record_batch import (
 from tidelog.protocol.records import payload_of
 from tidelog.storage.record_checks import (
     INLINE_STEPS,
+    PIECE_BYTES,
     SLICE_STEPS,
     UndecodableBatch,
     begin_check,
+    check_in_pieces,
     raise_problems,
-    records_alone,
     renumbering,
 )
 from tidelog.types import NO_TIMESTAMP
@@ -129,8 +130,12 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
         and settings.message_timestamp_type == "CreateTime"
         and crc32c(batch[CRC_START:]) == crc
     ):
-        check = begin_check(bytes(batch), HEADER_BYTES, header, settings, now_ms)
-        if not check.advance(INLINE_STEPS):
+        check = begin_check(bytes(batch[:PIECE_BYTES]), HEADER_BYTES, header, settings, now_ms)
+        if len(batch) <= PIECE_BYTES:
+            is_done = check.advance(INLINE_STEPS)
+        else:
+            is_done = check_in_pieces(check, batch)
+        if not is_done:
             raise NeedsSlices
         if check.is_clean and check.max_timestamp == latest:
             return _new_prepared_batch(PreparedBatch, (header, batch, NO_TIMESTAMP))
@@ -167,7 +172,7 @@ def _concluded(
     raise_problems(check, header, settings, now_ms)
     payload = None
     if not check.is_consecutive:
-        payload = _run_through(renumbering(records_alone(check.data, header), header))
+        payload = _run_through(renumbering(_records_alone(batch, header, check), header))
     return stamped(_in_the_form_of_the_topic(batch, header, check, payload, settings), settings, now_ms)
 
 
@@ -200,10 +205,14 @@ def long_preparation(batch: memoryview, settings: TopicSettings, now_ms: int) ->
     raise_problems(check, header, settings, now_ms)
     rewritten = None
     if not check.is_consecutive:
-        rewritten = yield from renumbering(records_alone(payload, header), header)
+        rewritten = yield from renumbering(_records_alone(batch, header, check), header)
     formed = yield lambda: _in_the_form_of_the_topic(batch, header, check, rewritten, settings)
     assert isinstance(formed, PreparedBatch)
     return formed
+
+
+def _records_alone(batch: memoryview, header: BatchHeader, check: RecordCheck) -> bytes:
+    return check.data if header.compression else bytes(batch[HEADER_BYTES:])
 
 
 def _payload(batch: memoryview, header: BatchHeader, limit_bytes: int) -> bytes:
@@ -285,7 +294,7 @@ def _in_the_form_of_the_topic(
     latest = check.max_timestamp if has_create_time else header.max_timestamp
     codec = Codec(_target_codec(header, settings))
     if rewritten is not None or codec != header.compression:
-        payload = records_alone(check.data, header) if rewritten is None else rewritten
+        payload = _records_alone(batch, header, check) if rewritten is None else rewritten
         attributes = header.attributes & ~(COMPRESSION_MASK | TIMESTAMP_TYPE_BIT) | codec
         changed = header._replace(attributes=attributes, max_timestamp=latest)
         data: memoryview | bytearray = _assembled(changed, codec, payload, settings)

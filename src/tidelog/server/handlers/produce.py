@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import struct
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, TypeAlias
 
@@ -39,7 +40,6 @@ from tidelog.protocol.record_batch import (
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    batch_length_at,
     read_header,
 )
 from tidelog.replication.partition import ACKS_ALL, Partition
@@ -62,6 +62,7 @@ ZSTD_FROM_VERSION = 7
 ABORTABLE_FROM_VERSION = 11
 ADDS_TO_TRANSACTION_FROM_VERSION = 12
 ACKS_ALLOWED = (0, 1, ACKS_ALL)
+LENGTH = struct.Struct(">8xi")
 MAGIC_POSITION = 16
 LOW_ATTRIBUTES_BYTE = 22
 
@@ -229,19 +230,22 @@ def _append(
         raise InvalidRequiredAcks(f"acks={appends.acks}; allowed are 0, 1 and -1")
     if batch is None:
         raise InvalidRecord("a produce request carries exactly one record batch per partition")
-    if len(batch) < HEADER_BYTES or len(batch) != batch_length_at(batch, 0) + LENGTH_OVERHEAD_BYTES:
+    if (
+        len(batch) < HEADER_BYTES
+        or LENGTH.unpack_from(batch)[0] != len(batch) - LENGTH_OVERHEAD_BYTES
+        or batch[MAGIC_POSITION] != MAGIC
+    ):
         batch = only_batch(batch)
-    if batch[MAGIC_POSITION] != MAGIC:
-        batch = only_batch(batch)  # which tells what is wrong
     if is_internal(name):
         raise InvalidTopic(f"{name} is internal: only brokers write to it")
     if call.version < ZSTD_FROM_VERSION and batch[LOW_ATTRIBUTES_BYTE] & COMPRESSION_MASK == Codec.ZSTD:
         raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {call.version}")
-    place = _Place(TopicPartition(name, data.index), answers, len(answers))
     try:
-        return _begin_append(place, batch, appends)
+        if batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
+            return _begin_append(_Place.of(name, data.index, answers), batch, appends)
+        return _append_to(name, data.index, batch, appends)
     except NeedsSlices:
-        appends.long_batches.append(_LongBatch(place, batch, appends))
+        appends.long_batches.append(_LongBatch(_Place.of(name, data.index, answers), batch, appends))
         return _failed(data.index, RequestTimedOut("the batch was not checked in time"))
 
 
@@ -285,6 +289,10 @@ class _Place(NamedTuple):
     topic_partition: TopicPartition
     answers: list[PartitionProduceResponse]
     position: int
+
+    @classmethod
+    def of(cls, name: str, index: int, answers: list[PartitionProduceResponse]) -> "_Place":
+        return cls(TopicPartition(name, index), answers, len(answers))
 
 
 class _LongBatch:
