@@ -52,7 +52,7 @@ def test_sound_records_pass(kernel: ModuleType) -> None:
     found = kernel.RecordCheck(batch, 61, 300, NOW_MS, NOW_MS, NOW_MS + 299, True, 10)
     assert found.advance(10_000)
     assert (found.problem, found.index, found.max_timestamp) == (interpreted.SOUND, 300, NOW_MS + 299)
-    assert found.is_clean
+    assert found.confirms(found.max_timestamp)
 
 
 @pytest.mark.parametrize("kernel", BOTH)
@@ -89,7 +89,7 @@ def test_a_check_stops_where_its_budget_ends_and_goes_on_there(kernel: ModuleTyp
     found = kernel.RecordCheck(payload, 0, 3, NOW_MS, FIRST_INT64, LAST_INT64, False, 10)
     slices = [found.advance(2) for _ in range(4)]
     assert slices == [False, False, False, True]
-    assert found.is_clean
+    assert found.confirms(found.max_timestamp)
 
 
 def outcome_in_pieces(kernel: ModuleType, payload: bytes, count: int, room: int) -> tuple[object, ...]:

@@ -180,10 +180,15 @@ class RecordCheck:
         self.is_last_piece = is_last_piece
         self.needs_more = False
 
-    @property
-    def is_clean(self) -> bool:
-        """Of a check that is done: nothing was found that must be refused or mended."""
-        return self.problem == SOUND and self.is_consecutive and self.keyless == 0 and self.mistimed == 0
+    def confirms(self, max_timestamp: i64) -> bool:
+        """Of a check that is done: there is nothing to refuse or to mend, and this is the latest timestamp."""
+        return (
+            self.problem == SOUND
+            and self.is_consecutive
+            and self.keyless == 0
+            and self.mistimed == 0
+            and self.max_timestamp == max_timestamp
+        )
 
     def advance(self, budget: i64) -> bool:  # noqa: C901 - one loop without calls is what makes it fast
         """Look at so many records and headers; whether that was all, or as much as can be read."""

@@ -25,6 +25,8 @@ MOST_RECORD_ERRORS: Final = 1_000
 
 _SLICE_RECORDS: Final = 1_000
 _FIRST_INT64, _LAST_INT64 = -(2**63), 2**63 - 1
+_NO_LIMIT_MS: Final = 2**62
+_DELETE_ONLY: Final = ("delete",)
 
 
 class UndecodableBatch(UnknownServerError):
@@ -33,20 +35,19 @@ class UndecodableBatch(UnknownServerError):
 
 def begin_check(payload: bytes, start: int, header: BatchHeader, settings: TopicSettings, now_ms: int) -> RecordCheck:
     """`payload` ends with the records, which begin at `start`."""
-    needs_keys = "compact" in settings.cleanup_policy
+    needs_keys = settings.cleanup_policy != _DELETE_ONLY and "compact" in settings.cleanup_policy
     if settings.message_timestamp_type != "CreateTime":  # those of the producer count for nothing
         return kernels.RecordCheck(
             payload, start, header.record_count, 0, _FIRST_INT64, _LAST_INT64, needs_keys, MOST_RECORD_ERRORS
         )
-    earliest = now_ms - settings.message_timestamp_before_max_ms
-    latest = now_ms + settings.message_timestamp_after_max_ms
+    after_max_ms = settings.message_timestamp_after_max_ms
     return kernels.RecordCheck(
         payload,
         start,
-        header.record_count,
-        header.base_timestamp,
-        max(_FIRST_INT64, earliest),
-        min(_LAST_INT64, latest),
+        header[12],
+        header[7],
+        now_ms - settings.message_timestamp_before_max_ms,
+        now_ms + after_max_ms if after_max_ms < _NO_LIMIT_MS else _LAST_INT64,
         needs_keys,
         MOST_RECORD_ERRORS,
     )

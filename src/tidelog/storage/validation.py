@@ -130,14 +130,15 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
         and settings.message_timestamp_type == "CreateTime"
         and crc32c(batch[CRC_START:]) == crc
     ):
-        check = begin_check(bytes(batch[:PIECE_BYTES]), HEADER_BYTES, header, settings, now_ms)
         if len(batch) <= PIECE_BYTES:
+            check = begin_check(bytes(batch), HEADER_BYTES, header, settings, now_ms)
             is_done = check.advance(INLINE_STEPS)
         else:
+            check = begin_check(bytes(batch[:PIECE_BYTES]), HEADER_BYTES, header, settings, now_ms)
             is_done = check_in_pieces(check, batch)
         if not is_done:
             raise NeedsSlices
-        if check.is_clean and check.max_timestamp == latest:
+        if check.confirms(latest):
             return _new_prepared_batch(PreparedBatch, (header, batch, NO_TIMESTAMP))
         return _concluded(batch, header, check, settings, now_ms)
     return _prepare_with_care(batch, header, settings, now_ms, origin)
