@@ -29,7 +29,14 @@ DELIBERATE_DIFFERENCES = {
 }
 """Stricter than Kafka, or another default; everything else must be Kafka's."""
 
-OWN_SETTINGS = {"coordination.store", "metrics.listener", "takeover.wait.ms", "unclean.takeover.enable"}
+OWN_SETTINGS = {
+    "coordination.store",
+    "message.max.decompressed.bytes",
+    "metrics.listener",
+    "takeover.wait.ms",
+    "unclean.takeover.enable",
+}
+OWN_TOPIC_SETTINGS = {"max.decompressed.message.bytes"}
 KAFKA_3_9_SETTINGS = {
     "controlled.shutdown.max.retries",
     "controlled.shutdown.retry.backoff.ms",
@@ -88,4 +95,5 @@ def test_a_setting_has_the_type_default_bounds_and_update_mode_of_kafka(definiti
 def test_every_declared_setting_was_compared() -> None:
     compared = {(found.level, found.name) for found in kafka_definitions()}
     declared = {(level, name) for level, declaring in LEVELS.items() for name in settings_of(declaring)}
-    assert declared - compared == {("broker", name) for name in OWN_SETTINGS | KAFKA_3_9_SETTINGS}
+    own = {("broker", name) for name in OWN_SETTINGS | KAFKA_3_9_SETTINGS}
+    assert declared - compared == own | {("topic", name) for name in OWN_TOPIC_SETTINGS}
