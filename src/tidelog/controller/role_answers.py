@@ -21,7 +21,7 @@ async def on_leader_and_isr_answered(office: Office, event: LeaderAndIsrAnswered
     recovered = event.healthy & context.failed_replicas
     context.failed_replicas |= failed
     context.failed_replicas -= recovered
-    affected = [each for each in failed | recovered if not context.is_being_deleted(each.topic_partition)]
+    affected = [each for each in sorted(failed | recovered) if not context.is_being_deleted(each.topic_partition)]
     if not affected:
         return None
     changes = await repair(office, [each.topic_partition for each in affected])
@@ -44,7 +44,7 @@ async def on_tell_again(office: Office, event: TellAgain) -> str | None:
     """What stands now is told: what was decided meanwhile has overtaken what was refused."""
     if not _is_registered(office, event.broker_id, event.broker_epoch):
         return None
-    told = [each for each in event.replicas if _is_due(office, each)]
+    told = [each for each in sorted(event.replicas) if _is_due(office, each)]
     for replica, is_new in told:
         office.tell_replicas(replica.topic_partition, (replica.broker_id,), is_new=is_new)
     return f"telling roles again broker_id={event.broker_id} partitions={len(told)}" if told else None

@@ -44,7 +44,7 @@ async def on_replicas_deleted(office: Office, event: ReplicasDeleted) -> None:
     def answered(replicas: Iterable[Replica]) -> list[Replica]:
         return [
             each
-            for each in replicas
+            for each in sorted(replicas)
             if context.replica_states.get(each) is ReplicaState.DELETION_STARTED
             and context.deletion_attempts.get(each) == event.attempt
         ]

@@ -319,9 +319,9 @@ class ReplicaManager:
 
     def take_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """R5: their log directory failed."""
-        failed = set(topic_partitions)
+        failed = dict.fromkeys(topic_partitions)
         self._fetchers.forget(failed)
-        self._offline |= failed
+        self._offline.update(failed)
         left = [self._online.pop(each) for each in failed if each in self._online]
         for partition in left:
             partition.resign()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Never, ParamSpec
 
 from tidelog.config.broker import BrokerSettings
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-OfflineCallback = Callable[[LogDirectory, set[TopicPartition]], None]
+OfflineCallback = Callable[[LogDirectory, Sequence[TopicPartition]], None]
 
 DELETION_INTERVAL_MS = 5_000
 
@@ -69,7 +69,7 @@ class LogManager:
         self._doomed: list[_DoomedDirectory] = []
         self.stray_paths: list[str] = []
         """Logs that were set aside, now or in an earlier run: nothing here removes them."""
-        self._rolled: set[Log] = set()
+        self._rolled: dict[Log, None] = {}
         self._has_rolled = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         for directory in directories:
@@ -226,7 +226,7 @@ class LogManager:
         directory = log.directory
         del self._logs[log.topic_partition]
         directory.logs.pop(log.topic_partition, None)
-        self._rolled.discard(log)
+        self._rolled.pop(log, None)
         log.is_deleted = True
         log.let_go()
         if not directory.is_online:
@@ -248,7 +248,7 @@ class LogManager:
         self._loop.call_soon_threadsafe(self._tell_offline, directory)
 
     def _tell_offline(self, directory: LogDirectory) -> None:
-        partitions = set(directory.logs)
+        partitions = tuple(directory.logs)
         for callback in self.on_directory_offline:
             callback(directory, partitions)
 
@@ -279,7 +279,7 @@ class LogManager:
         raise AssertionError("the background jobs never end by themselves")
 
     def _note_roll(self, log: Log) -> None:
-        self._rolled.add(log)
+        self._rolled[log] = None
         self._has_rolled.set()
 
     async def _flush_rolled_logs(self) -> Never:
@@ -287,9 +287,9 @@ class LogManager:
             await self._has_rolled.wait()
             self._has_rolled.clear()
             while self._rolled:
-                log = self._rolled.pop()
+                log, _ = self._rolled.popitem()
                 if not await _flush_quietly(log) and log.directory.is_online and not log.is_deleted:
-                    self._rolled.add(log)
+                    self._rolled[log] = None
                     await asyncio.sleep(FLUSH_AGAIN_S)
 
     async def flush_due_logs(self) -> None:
