@@ -135,6 +135,18 @@ def test_a_clean_stop_is_told_with_its_broker_epoch_where_all_log_dirs_agree(
     asyncio.run(run())
 
 
+def test_a_stop_was_not_clean_for_who_comes_back_without_one_of_its_log_dirs() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        await (await manager_on(disk, "/one", "/two")).close(broker_epoch=7)
+        fewer = await manager_on(disk, "/one")
+        assert fewer.previous_broker_epoch == -1
+        await fewer.close(broker_epoch=8)
+        assert (await manager_on(disk, "/one")).previous_broker_epoch == 8
+
+    asyncio.run(run())
+
+
 def test_what_kafka_wrote_into_meta_properties_stays() -> None:
     async def run() -> None:
         disk = MemoryDisk()

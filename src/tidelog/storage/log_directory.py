@@ -84,6 +84,7 @@ class LogDirectory:
         "_written",
         "cluster_id",
         "context",
+        "directories_before",
         "directory_id",
         "error",
         "is_online",
@@ -111,6 +112,8 @@ class LogDirectory:
         """Whether the last stop before this one was clean."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
         """In which incarnation of its broker that was, where the marker tells."""
+        self.directories_before: frozenset[str] = frozenset()
+        """The ids of all log dirs that the broker had then, where the marker tells."""
         self.shortages = 0
         """How often descriptors or memory were missing here."""
         self._shortage_told_s = -inf
@@ -202,15 +205,21 @@ class LogDirectory:
         disk, path = self.context.disk, self.file(CLEAN_SHUTDOWN_MARKER)
         if not disk.exists(path):
             return False
-        self.previous_broker_epoch = _broker_epoch_in(disk.read_file(path))
+        self.previous_broker_epoch, self.directories_before = _read_marker(disk.read_file(path))
         disk.remove(path)
         disk.sync_directory(self.path)
         self.was_clean = True
         return True
 
-    def write_clean_shutdown_marker(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-        self.context.disk.write_file_atomically(self.file(CLEAN_SHUTDOWN_MARKER), marker.encode())
+    def write_clean_shutdown_marker(
+        self, broker_epoch: int = NO_BROKER_EPOCH, directory_ids: Iterable[str] = ()
+    ) -> None:
+        """`directory_ids`: of all log dirs of the broker. A stop was clean only for who comes back with all of them."""
+        marker: dict[str, object] = {"version": 0, "brokerEpoch": broker_epoch}
+        if found := sorted(directory_ids):
+            marker["directoryIds"] = found  # Kafka then takes the epoch for unknown, and the stop for clean
+        data = json.dumps(marker, separators=(",", ":")).encode()
+        self.context.disk.write_file_atomically(self.file(CLEAN_SHUTDOWN_MARKER), data)
 
     # ---- checkpoints
 
@@ -324,13 +333,14 @@ def _read_properties(disk: Disk, directory: str) -> dict[str, str]:
     return {entry.key: entry.value for entry in parse_properties(text)}
 
 
-def _broker_epoch_in(marker: bytes) -> int:
-    """Kafka before 3.7 left the marker empty."""
+def _read_marker(marker: bytes) -> tuple[int, frozenset[str]]:
+    """Broker epoch and directory ids. Kafka before 3.7 left the marker empty; a later one does not tell directories."""
     try:
-        epoch = json.loads(marker)["brokerEpoch"]
-    except (ValueError, LookupError, TypeError):
-        return NO_BROKER_EPOCH
-    return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
+        content = json.loads(marker)
+        epoch, directory_ids = content["brokerEpoch"], frozenset(content.get("directoryIds", ()))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return NO_BROKER_EPOCH, frozenset()
+    return (epoch if isinstance(epoch, int) else NO_BROKER_EPOCH), directory_ids
 
 
 def _log_start_offset(log: "Log") -> int | None:

@@ -158,14 +158,23 @@ class LogManager:
 
     @property
     def previous_broker_epoch(self) -> int:
-        """Which incarnation stopped cleanly before this one. As in Kafka: only if all log dirs are there and agree."""
+        """Which incarnation stopped cleanly before this one. As in Kafka: only if all log dirs are there and agree.
+
+        All that it had then: what was in one that is no longer in log.dirs is lost here, and nobody may rely on it.
+        """
         epochs = {each.previous_broker_epoch if each.is_online else NO_BROKER_EPOCH for each in self.directories}
-        return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
+        had = frozenset[str]().union(*(each.directories_before for each in self.directories))
+        return epochs.pop() if len(epochs) == 1 and had.issubset(self.directory_ids) else NO_BROKER_EPOCH
 
     @property
     def directory_ids(self) -> tuple[str, ...]:
         """Of the log dirs that are online."""
         return tuple(each.directory_id for each in self.directories if each.is_online and each.directory_id)
+
+    @property
+    def _companion_ids(self) -> list[str]:
+        """Of all log dirs, also of those that are offline. One alone cannot be left out: the marker is in it."""
+        return [each.directory_id for each in self.directories if each.directory_id] if self.directories[1:] else []
 
     # ---- the logs
 
@@ -414,7 +423,12 @@ class LogManager:
         if (
             not unclosed
             and all(is_written)
-            and await self._in_directory(directory, directory.write_clean_shutdown_marker, broker_epoch)
+            and await self._in_directory(
+                directory,
+                directory.write_clean_shutdown_marker,
+                broker_epoch,
+                self._companion_ids,
+            )
         ):
             logger.info("closed log dir path=%s partitions=%d", directory.path, len(directory.logs))
         else:
