@@ -7,6 +7,8 @@ from collections.abc import Callable
 from tidelog.cluster import znodes
 from tidelog.cluster.inventory import FoundLog, Inventory
 from tidelog.cluster.znodes import TakeoverState
+from tidelog.controller.elections import NO_STATE_VERSION
+from tidelog.controller.loading import load_topics
 from tidelog.controller.registration import find_cluster_id
 from tidelog.controller.takeover import (
     forget_inventory,
@@ -20,7 +22,7 @@ from tidelog.runtime.randomness import Randomness
 from tidelog.server.cluster_backup import ClusterBackup
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store, StoreError
-from tidelog.types import NO_PRODUCER_ID, BrokerId
+from tidelog.types import NO_PRODUCER_ID, BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -85,15 +87,36 @@ class StoreEntry:
 
     async def _refuse_older_store(self, store: Store) -> None:
         deadline = self._clock.monotonic() + PATIENCE_WITH_STALE_READS_S
-        while (stored := await _controller_epoch(store)) < self._known_controller_epoch:
+        while sign := await self._sign_of_age(store):
             if self._clock.monotonic() < deadline:
                 await asyncio.sleep(POLL_S)
                 continue
             raise self._refused(
-                f"the coordination store is older than the log directories (controller epoch {stored}, they have seen"
-                f" {self._known_controller_epoch}): it may name leaders that lack records. Restore a newer copy, or"
-                " stop all brokers, move it away, and start them again: they rebuild it from the log directories"
+                f"the coordination store is older than the log directories ({sign}): it may name leaders that lack"
+                " records. Restore a newer copy, or stop all brokers, move it away, and start them again: they rebuild"
+                " it from the log directories"
             )
+
+    async def _sign_of_age(self, store: Store) -> str:
+        """What the log directories have seen and the store has not; empty if there is nothing.
+
+        A leader epoch is in the store before anybody writes in it. A copy made since is not found out if all leaders
+        are as they were then.
+        """
+        known_epoch = self._known_controller_epoch
+        if (stored := await _controller_epoch(store)) < known_epoch:
+            return f"controller epoch {stored}, they have seen {known_epoch}"
+        logs = self._logs.logs
+        for topic in await load_topics(store, sorted({each.topic for each in logs})):
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.index)
+                log = logs.get(topic_partition)
+                if log is None or log.topic_id != topic.topic_id or self._broker_id not in partition.replicas:
+                    continue
+                latest_epoch = log.leader_epochs.latest_epoch
+                if partition.version != NO_STATE_VERSION and latest_epoch > partition.leader_epoch:
+                    return f"{topic_partition} is in leader epoch {partition.leader_epoch}, its log in {latest_epoch}"
+        return ""
 
     @property
     def _known_controller_epoch(self) -> int:
