@@ -16,6 +16,7 @@ from tidelog.errors import (
     NotLeaderOrFollower,
     StaleBrokerEpoch,
     StaleControllerEpoch,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from tidelog.replication.assignment import EPOCH_DURING_DELETE, NO_EPOCH_CHECK, ReplicaStop
@@ -226,6 +227,36 @@ def test_the_deletion_of_a_topic_sets_aside_the_log_of_another_one_of_its_name()
         replicas.manager.stop_replicas(1, [ReplicaStop(ORDERS, EPOCH_DURING_DELETE, True, ORDERS_ID)])
         assert len(replicas.logs.stray_paths) == 1
         assert [entry.name for entry in disk.list_directory("/data") if entry.name.endswith("-delete")]
+
+    asyncio.run(run())
+
+
+def test_a_late_deletion_of_an_earlier_topic_leaves_alone_the_present_one_of_its_name() -> None:
+    """The network held it up: its repetition was answered long ago, and the topic was made again."""
+
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1, epoch=0, topic_id=SECOND_ID))
+        append(replicas.orders().log, b"of the present topic", leader_epoch=0)
+        late = ReplicaStop(ORDERS, EPOCH_DURING_DELETE, True, ORDERS_ID)
+        assert replicas.manager.stop_replicas(1, [late]) == {ORDERS: None}
+        assert replicas.orders().is_leader
+        assert (replicas.orders().log.log_end_offset, replicas.logs.stray_paths) == (1, [])
+
+    with_replicas(scenario)
+
+
+def test_a_deletion_that_lacks_descriptors_is_refused_and_can_be_done_later() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        replicas = await Replicas.on(disk)
+        replicas.take(assignment_of(1, epoch=0))
+        deletion = ReplicaStop(ORDERS, EPOCH_DURING_DELETE, True, ORDERS_ID)
+        disk.inject(errno.ENOMEM, "/data", ("rename",))
+        assert isinstance(replicas.manager.stop_replicas(1, [deletion])[ORDERS], UnknownServerError)
+        disk.faults.clear()
+        assert replicas.manager.stop_replicas(1, [deletion]) == {ORDERS: None}
+        assert replicas.logs.get(ORDERS) is None
+        assert not replicas.manager.offline_partitions
 
     asyncio.run(run())
 

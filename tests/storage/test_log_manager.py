@@ -630,3 +630,19 @@ def test_a_failure_is_announced_once() -> None:
     directory.fail(OSError(errno.EIO, "broken"))
     directory.fail(OSError(errno.EIO, "broken"))
     assert told == [directory]
+
+
+def test_a_new_log_does_not_empty_a_directory_that_somebody_put_in_its_place() -> None:
+    """An operator moved back what was set aside, under a broker that runs."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"old")
+        manager.set_aside(ORDERS)
+        disk.rename(manager.stray_paths.pop(), "/data/orders-0")
+        assert manager.create(ORDERS, TOPIC_ID, SETTINGS).log_end_offset == 0
+        (path,) = manager.stray_paths
+        assert disk.read_file(f"{path}/00000000000000000000.log")
+
+    asyncio.run(run())

@@ -483,3 +483,21 @@ def test_what_could_not_be_deleted_for_a_shortage_is_deleted_later() -> None:
         assert not any(entry.is_directory for entry in disk.list_directory("/data"))
 
     run(scenario)
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE])
+def test_a_log_that_could_not_be_set_aside_is_still_there_and_is_set_aside_later(number: int) -> None:
+    async def scenario(disk: MemoryDisk) -> None:
+        manager = await manager_on(disk)
+        log = manager.create(ORDERS, None, TopicSettings())
+        append(log, b"kept")
+        disk.inject(number, "/data", ("rename",))
+        with pytest.raises(StorageShortage):
+            manager.set_aside(ORDERS)
+        disk.faults.clear()
+        assert manager.create(ORDERS, None, TopicSettings()) is log
+        manager.set_aside(ORDERS)
+        (path,) = manager.stray_paths
+        assert disk.read_file(f"{path}/00000000000000000000.log")
+
+    run(scenario)

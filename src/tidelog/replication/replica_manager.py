@@ -244,7 +244,7 @@ class ReplicaManager:
         """R11. Raises StaleControllerEpoch, and nothing has changed then."""
         self._take_controller_epoch(controller_epoch)
         outcomes: Outcomes = {stop.topic_partition: self._stop_refusal(stop) for stop in stops}
-        accepted = [stop for stop in stops if outcomes[stop.topic_partition] is None]
+        accepted = [stop for stop in stops if outcomes[stop.topic_partition] is None and not self._is_overtaken(stop)]
         self._fetchers.forget([stop.topic_partition for stop in accepted])
         left = []
         for stop in accepted:
@@ -270,6 +270,13 @@ class ReplicaManager:
             return None
         return FencedLeaderEpoch(f"{stop.topic_partition} is in leader epoch {known.leader_epoch} here")
 
+    def _is_overtaken(self, stop: ReplicaStop) -> bool:
+        """The topic that it names is gone: another one of its name has a role here since."""
+        known = self._online.get(stop.topic_partition)
+        return (
+            known is not None and known.leader_epoch >= 0 and ZERO_UUID != stop.topic_id != known.topic_id != ZERO_UUID
+        )
+
     def _delete(self, stop: ReplicaStop) -> KafkaError | None:
         """Also a log that nobody hosts: the topic was deleted while this broker was away.
 
@@ -283,6 +290,8 @@ class ReplicaManager:
                 self._clear_name(log)
             else:
                 self._logs.delete(topic_partition)
+        except StorageShortage as shortage:
+            return UnknownServerError(str(shortage))  # the controller asks again (R43)
         except KafkaStorageError as error:
             self._offline.add(topic_partition)
             return error

@@ -9,7 +9,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError
 from tidelog.runtime.clock import Clock
-from tidelog.runtime.disk import Disk
+from tidelog.runtime.disk import DirectoryEntry, Disk
 from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.workers import Workers
 from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
@@ -26,6 +26,7 @@ from tidelog.storage.log_directory import (
 )
 from tidelog.storage.partition_names import deletion_name, partition_name, stray_name
 from tidelog.storage.retention import load_timestamps
+from tidelog.storage.segment import LOG_SUFFIX
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.storage.thrifty_disk import ThriftyDisk
 from tidelog.types import TopicPartition, Uuid, uuid_text
@@ -196,6 +197,7 @@ class LogManager:
         directory = min(online, key=lambda candidate: len(candidate.logs))
         path = directory.file(partition_name(topic_partition))
         try:
+            self._keep_what_stands_in(path, directory, topic_partition)
             log = create_log(directory, path, topic_partition, topic_id, settings)
         except OSError as error:
             raise directory.fail(error) from error
@@ -232,20 +234,32 @@ class LogManager:
 
     def _rename_away(self, log: Log, name: str) -> str | None:
         """No longer a log of this broker; the path that its directory has now, or None if its disk is offline."""
-        directory = log.directory
+        directory, path = log.directory, log.directory.file(name)
+        is_renamed = directory.is_online
+        if is_renamed:
+            try:
+                self._context.disk.rename(log.path, path)
+            except OSError as error:
+                raise directory.fail(error) from error
+        # Not before: a log that nobody knows of would be in the way of the next one of its name.
         del self._logs[log.topic_partition]
         directory.logs.pop(log.topic_partition, None)
         self._rolled.pop(log, None)
         log.is_deleted = True
         log.let_go()
-        if not directory.is_online:
-            return None
-        path = directory.file(name)
-        try:
-            self._context.disk.rename(log.path, path)
-        except OSError as error:
-            raise directory.fail(error) from error
-        return path
+        return path if is_renamed else None
+
+    def _keep_what_stands_in(self, path: str, directory: LogDirectory, topic_partition: TopicPartition) -> None:
+        """Somebody put a directory in the place of a new log while this broker runs: its records are kept (R44)."""
+        disk = self._context.disk
+        if not disk.exists(path) or not any(map(_holds_records, disk.list_directory(path))):
+            return
+        kept = directory.file(stray_name(topic_partition, self._context.randomness.bytes(16).hex()))
+        disk.rename(path, kept)
+        self.stray_paths.append(kept)
+        logger.warning(
+            "set aside a log that stood in the place of a new one; it is kept until you remove it path=%s", kept
+        )
 
     def _online_logs(self) -> list[Log]:
         return [log for log in self._logs.values() if log.directory.is_online]
@@ -470,6 +484,10 @@ async def _close_logs(logs: list[Log]) -> dict[Log, BaseException]:
                 if not isinstance(error, KafkaStorageError):
                     logger.error("closing a log failed partition=%s", log.topic_partition, exc_info=error)
     return unclosed
+
+
+def _holds_records(entry: DirectoryEntry) -> bool:
+    return entry.name.endswith(LOG_SUFFIX) and entry.size > 0
 
 
 def _remove_files(disk: Disk, paths: list[str]) -> None:
