@@ -261,6 +261,19 @@ def test_a_deletion_that_lacks_descriptors_is_refused_and_can_be_done_later() ->
     asyncio.run(run())
 
 
+def test_a_topic_made_again_while_its_broker_was_away_is_taken_without_a_restart() -> None:
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(1, epoch=3))
+        append(replicas.orders().log, b"of the earlier topic", leader_epoch=3)
+        replicas.manager.resign_all()
+        replicas.take(assignment_of(1, epoch=0, topic_id=SECOND_ID))
+        log = replicas.orders().log
+        assert (log.log_end_offset, log.topic_id, replicas.orders().is_leader) == (0, SECOND_ID, True)
+        assert replicas.logs.stray_paths == [f"/data/orders-0.{uuid_text(ORDERS_ID)}-stray"]
+
+    with_replicas(scenario)
+
+
 def test_no_empty_log_takes_the_place_of_one_in_a_failed_directory() -> None:
     async def run() -> None:
         replicas = await Replicas.on(MemoryDisk(), log_dirs=("/a", "/b"))

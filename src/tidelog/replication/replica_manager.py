@@ -34,7 +34,7 @@ from tidelog.storage.disk_errors import StorageShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
-from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, ids_text
+from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid, ids_text
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ class ReplicaManager:
         if topic_partition in self._offline:
             return self._absence(topic_partition)
         known = self._online.get(topic_partition)
-        if known is not None and ZERO_UUID != assignment.topic_id != known.topic_id != ZERO_UUID:
+        if known is not None and known.leader_epoch >= 0 and _are_different(assignment.topic_id, known.topic_id):
             return InconsistentTopicId(f"{topic_partition} is of another topic of this name here")
         if known is not None and assignment.leader_epoch <= known.leader_epoch:
             # As Kafka answers, for want of a better code.
@@ -189,6 +189,8 @@ class ReplicaManager:
         """The partition, with a new log if it has none: also without a leader, so that its high watermark survives."""
         topic_partition, topic_id = assignment.topic_partition, assignment.topic_id
         partition = self._online.get(topic_partition)
+        if partition is not None and _are_different(topic_id, partition.topic_id):
+            partition = None  # it has no role since this broker joined anew: its topic was made again meanwhile
         if partition is None:
             log = self._log_of(assignment) or self._create_log(assignment)
             partition = Partition(topic_partition, topic_id, log, self._host)
@@ -417,6 +419,11 @@ class ReplicaManager:
     @property
     def failed_isr_updates(self) -> int:
         return self._writer.failed_updates
+
+
+def _are_different(one: Uuid, other: Uuid) -> bool:
+    """ZERO_UUID is not known."""
+    return ZERO_UUID != one != other != ZERO_UUID
 
 
 def _tell(leading: list[Partition], following: list[Partition], controller_epoch: int) -> None:
