@@ -14,6 +14,8 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
+UNKNOWN_SPACE = (-1, -1)
+
 
 async def handle_describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
     wanted = None
@@ -29,13 +31,12 @@ async def handle_describe_log_dirs(request: DescribeLogDirsRequest, call: Call) 
 
 
 async def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None, call: Call) -> DescribeLogDirsResult:
-    offline = DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=directory.path)
+    total_bytes, usable_bytes = await _space(directory, call)
     if not directory.is_online:
-        return offline
-    try:
-        total_bytes, usable_bytes = await call.services.workers.run(directory.space)
-    except OSError:
-        return offline
+        # With its id: a controller that asks where logs end must not take this for a broker that cannot tell (R42).
+        return DescribeLogDirsResult(
+            error_code=KafkaStorageError.code, log_dir=directory.path, directory_id=directory.directory_id or ""
+        )
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     topic_ids: dict[str, Uuid] = {}
     for topic_partition, log in call.services.logs.logs.items():
@@ -63,6 +64,16 @@ async def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None,
         usable_bytes=usable_bytes,
         directory_id=directory.directory_id or "",
     )
+
+
+async def _space(directory: LogDirectory, call: Call) -> tuple[int, int]:
+    """As Kafka where it is not known. A shortage says nothing about the logs."""
+    if directory.is_online:
+        try:
+            return await call.services.workers.run(directory.space)
+        except OSError as error:
+            directory.fail(error)
+    return UNKNOWN_SPACE
 
 
 def _last_epoch(log: Log) -> int:
