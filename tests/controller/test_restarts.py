@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from tidelog.cluster.image import NO_INCARNATION, Broker, Partition, Topic
-from tidelog.controller.context import Answer, Asked, ControllerContext
+from tidelog.controller.context import Answer, Asked, ControllerContext, with_incarnations
 from tidelog.controller.elections import NO_LOG, Health, LogEnd
 from tidelog.types import TopicPartition
 
@@ -69,9 +69,12 @@ def test_a_restart_is_judged_by_what_is_known_of_it(context: ControllerContext, 
     assert judged(context.health(ORDERS)) == expected
 
 
-def test_where_no_incarnation_is_recorded_it_counts_who_came_back() -> None:
-    assert judged(context_of(recorded=None).health(ORDERS, {2})) == "unclean"
-    assert judged(context_of(epoch=20).health(ORDERS, {2})) == "steady", "its leader has seen it in sync since"
+@pytest.mark.parametrize(("registered", "assumed"), [(20, 20), (25, 25), (30, 25), (None, 25)])
+def test_where_no_incarnation_is_recorded_it_counts_who_registered_since(registered: int | None, assumed: int) -> None:
+    """The state was written by transaction 25."""
+    brokers = {} if registered is None else {2: Broker(2, (), epoch=registered)}
+    state = Partition(0, (1, 2, 3), -1, 7, (1, 2), version=3, in_sync_epochs={1: 10})
+    assert with_incarnations(state, 25, brokers).in_sync_epochs == {1: 10, 2: assumed}
 
 
 @pytest.mark.parametrize("asked", [Asked(6, 30), Asked(7, 29)])

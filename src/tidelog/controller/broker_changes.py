@@ -60,7 +60,7 @@ async def on_broker_change(office: Office, event: BrokerChange) -> str | None:
     office.batch.add_metadata(found.started, ())
     office.send()
     affected = office.context.partitions_on(found.started | found.stopped)
-    changes = await repair(office, [*affected, *office.context.without_leader()], lambda _: found.started)
+    changes = await repair(office, [*affected, *office.context.without_leader()])
     _move_replicas_on(office, found)
     office.batch.add_metadata(current, ())
     # Who came back uncleanly is told as eligible no more (KIP-966).

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tidelog.cluster.image import NO_INCARNATION, Broker, Partition, Topic
-from tidelog.controller.elections import NO_STATE_VERSION, NOBODY, Health, LogEnd
+from tidelog.controller.elections import NO_STATE_VERSION, Health, LogEnd
 from tidelog.controller.states import PartitionState, Replica, ReplicaState
 from tidelog.types import BrokerId, TopicPartition, Uuid
 
@@ -26,6 +26,21 @@ class Answer(NamedTuple):
     end: LogEnd
     directory_id: str | None
     """Where the log is; None if there is none, or the broker cannot tell."""
+
+
+def with_incarnations(partition: Partition, modified_id: int, brokers: Mapping[BrokerId, Broker]) -> Partition:
+    """The partition, with incarnations where its state does not tell them: Kafka wrote it, or an earlier version (R39).
+
+    Whoever registered before the state was written is meant; of the others some incarnation that registered before,
+    for which the write itself stands: no registration has its id. It may be wrong: a write that was under way for long
+    may be about an earlier incarnation than the one that registered before it arrived.
+    """
+    unknown = [each for each in partition.in_sync_replicas if each not in partition.in_sync_epochs]
+    if not unknown or partition.version == NO_STATE_VERSION:
+        return partition
+    present = {each: brokers[each].epoch for each in unknown if each in brokers}
+    assumed = {each: min(present.get(each, modified_id), modified_id) for each in unknown}
+    return replace(partition, in_sync_epochs={**partition.in_sync_epochs, **assumed})
 
 
 @dataclass(slots=True)
@@ -121,15 +136,12 @@ class ControllerContext:
     def is_online(self, replica: Replica) -> bool:
         return replica.broker_id in self.brokers and replica not in self.failed_replicas
 
-    def health(self, topic_partition: TopicPartition, restarted: AbstractSet[BrokerId] = NOBODY) -> Health:
-        """`restarted`: where the state does not tell the incarnation of a replica, these came back since (R39)."""
+    def health(self, topic_partition: TopicPartition) -> Health:
         topic, brokers, failed = self.topics[topic_partition.topic], self.brokers, self.failed_replicas
         partition = topic.partitions[topic_partition.partition]
         alive = [each for each in partition.replicas if each in brokers]
         online = [each for each in alive if Replica(topic_partition, each) not in failed] if failed else alive
         came_back = self._replaced(partition)
-        if restarted:
-            came_back |= {each for each in restarted if partition.recorded_epoch(each) is None}
         known = Health(
             frozenset(online),
             came_back,

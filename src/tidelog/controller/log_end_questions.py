@@ -1,17 +1,15 @@
 """Log ends of replicas that restarted uncleanly, asked of their brokers before one of them is elected (R42)."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from tidelog.controller.elections import Health, to_be_asked
+from tidelog.controller.elections import to_be_asked
 from tidelog.controller.events import LogEndsAnswered
 from tidelog.controller.office import Office
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition
 
 
-def ask_for_log_ends(
-    office: Office, partitions: Iterable[TopicPartition], health_of: Callable[[TopicPartition], Health]
-) -> dict[BrokerId, list[TopicPartition]]:
+def ask_for_log_ends(office: Office, partitions: Iterable[TopicPartition]) -> dict[BrokerId, list[TopicPartition]]:
     """Who is asked for what now. Each broker is asked once per incarnation and time without leader.
 
     Its channel repeats the question until it is answered or the broker is gone.
@@ -22,7 +20,7 @@ def ask_for_log_ends(
         partition = context.find(topic_partition)
         if partition is None or partition.leader != NO_BROKER:
             continue
-        for broker_id in to_be_asked(partition, health_of(topic_partition)):
+        for broker_id in to_be_asked(partition, context.health(topic_partition)):
             question = context.question(partition, broker_id)
             if question is None or context.asked.get(topic_partition, {}).get(broker_id) == question:
                 continue

@@ -3,7 +3,6 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -11,11 +10,10 @@ from typing import TypeAlias
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
 from tidelog.config.resolution import topic_defaults, topic_settings
+from tidelog.controller.context import with_incarnations
 from tidelog.controller.elections import (
     NO_STATE_VERSION,
-    NOBODY,
     Decision,
-    Health,
     missing_members,
     repaired,
     to_be_asked,
@@ -36,7 +34,6 @@ RESTARTED_UNCLEANLY = "the replicas that are alive restarted uncleanly and may l
 ALL_LOST = "the replicas that are alive came back without their log directories"
 
 Decide: TypeAlias = Callable[[TopicPartition, Partition], Decision | None]
-Restarted: TypeAlias = Callable[[TopicPartition], AbstractSet[BrokerId]]
 
 
 @dataclass(slots=True)
@@ -61,21 +58,12 @@ class Changes:
         return f"elected={self.elected}" + "".join(f" {name}={count}" for name, count in told.items() if count)
 
 
-async def repair(
-    office: Office,
-    partitions: Iterable[TopicPartition],
-    restarted: Restarted = lambda _: NOBODY,
-    *,
-    are_fresh: bool = False,
-) -> Changes:
+async def repair(office: Office, partitions: Iterable[TopicPartition], *, are_fresh: bool = False) -> Changes:
     """Elect leaders where they are missing, and take out of the in-sync replicas who is gone or came back."""
     context = office.context
 
-    def health_of(topic_partition: TopicPartition) -> Health:
-        return context.health(topic_partition, restarted(topic_partition))
-
     def decide(topic_partition: TopicPartition, partition: Partition, unclean_allowed: bool = False) -> Decision | None:
-        return repaired(partition, health_of(topic_partition), unclean_allowed=unclean_allowed)
+        return repaired(partition, context.health(topic_partition), unclean_allowed=unclean_allowed)
 
     wanted = [each for each in dict.fromkeys(partitions) if not context.is_being_deleted(each)]
     changes = Changes()
@@ -85,8 +73,8 @@ async def repair(
         await change(office, last_resort, partial(decide, unclean_allowed=True), changes, are_fresh=True)
     _settle_states(office, wanted)
     waiting = _without_leader(office, wanted)
-    _log_asked(ask_for_log_ends(office, waiting, health_of))
-    _log_without_leader(office, waiting, health_of, changes)
+    _log_asked(ask_for_log_ends(office, waiting))
+    _log_without_leader(office, waiting, changes)
     return changes
 
 
@@ -135,7 +123,7 @@ async def reload(office: Office, partitions: Sequence[TopicPartition]) -> list[T
         except znodes.MalformedNode:
             logger.exception("partition passed over: its state in the store is malformed partition=%s", topic_partition)
             continue
-        office.context.put(topic_partition, found)
+        office.context.put(topic_partition, with_incarnations(found, node.modified_id, office.context.brokers))
         changed.append(topic_partition)
     return changed
 
@@ -273,12 +261,7 @@ def _log_asked(asked: Mapping[BrokerId, Sequence[TopicPartition]]) -> None:
         )
 
 
-def _log_without_leader(
-    office: Office,
-    partitions: Iterable[TopicPartition],
-    health_of: Callable[[TopicPartition], Health],
-    changes: Changes,
-) -> None:
+def _log_without_leader(office: Office, partitions: Iterable[TopicPartition], changes: Changes) -> None:
     """One line for all that wait for the same brokers; those that waited for them before were logged then."""
     context = office.context
     waiting: dict[tuple[str, tuple[BrokerId, ...]], list[TopicPartition]] = defaultdict(list)
@@ -288,7 +271,7 @@ def _log_without_leader(
             changes.left_without_leader += 1
         elif topic_partition not in context.answers:
             continue
-        health = health_of(topic_partition)
+        health = context.health(topic_partition)
         if not to_be_asked(partition, health):
             missing = tuple(missing_members(partition, health)) or partition.replicas
             reason = RESTARTED_UNCLEANLY if health.answers else ALL_LOST if health.lost else NOBODY_IS_ALIVE

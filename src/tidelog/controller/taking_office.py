@@ -1,10 +1,11 @@
 """What a new controller does first, in the order of R33."""
 
-from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
+from dataclasses import replace
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import Broker, Partition, Topic
+from tidelog.controller.context import with_incarnations
 from tidelog.controller.elections import NO_STATE_VERSION
 from tidelog.controller.events import (
     BrokerChange,
@@ -21,7 +22,7 @@ from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import repair
 from tidelog.controller.states import PartitionState, Replica, ReplicaState
 from tidelog.controller.topic_changes import on_topic_deletion, watch_topics
-from tidelog.types import BrokerId, TopicPartition
+from tidelog.types import BrokerId
 
 
 async def take_office(office: Office) -> str:
@@ -36,7 +37,7 @@ async def take_office(office: Office) -> str:
     context.brokers = brokers
     context.directories = dict(await load_log_directories(store, brokers.values()))
     for each in stored:
-        context.add_topic(each.topic)
+        context.add_topic(_identified(each, brokers))
     if office.settings().delete_topic_enable:
         context.topics_to_delete.update(context.topics.keys() & set(deletions))
     for broker in brokers.values():
@@ -46,7 +47,7 @@ async def take_office(office: Office) -> str:
     _set_first_states(office)
     tell_replicas_anew(office, set(brokers))
     partitions = [each for each, _ in context.partitions()]
-    changes = await repair(office, partitions, _restarted_since(office, stored), are_fresh=True)
+    changes = await repair(office, partitions, are_fresh=True)
     office.tell_everything(brokers)
     await _resume(office)
     return f"took office brokers={len(brokers)} topics={len(stored)} partitions={len(partitions)} {changes}"
@@ -87,19 +88,6 @@ def _partition_state(partition: Partition) -> PartitionState:
     return PartitionState.NEW if partition.version == NO_STATE_VERSION else PartitionState.OFFLINE
 
 
-def _restarted_since(
-    office: Office, stored: Iterable[StoredTopic]
-) -> Callable[[TopicPartition], AbstractSet[BrokerId]]:
-    """Where a state does not tell incarnations: who registered after it was written is not whom it speaks of (R39).
-
-    Such states were written by Kafka, or by an earlier version. It may be wrong: a write that was under way for long
-    may be about an earlier incarnation than the one that registered before it arrived.
-    """
-    modified_ids = {each.topic.name: each.modified_ids for each in stored}
-    epochs = {broker.id: broker.epoch for broker in office.context.brokers.values()}
-
-    def restarted(topic_partition: TopicPartition) -> AbstractSet[BrokerId]:
-        modified_id = modified_ids[topic_partition.topic][topic_partition.partition]
-        return {broker_id for broker_id, epoch in epochs.items() if epoch > modified_id}
-
-    return restarted
+def _identified(stored: StoredTopic, brokers: Mapping[BrokerId, Broker]) -> Topic:
+    partitions = zip(stored.topic.partitions, stored.modified_ids, strict=True)
+    return replace(stored.topic, partitions=tuple(with_incarnations(*each, brokers) for each in partitions))
