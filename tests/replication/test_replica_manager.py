@@ -274,6 +274,21 @@ def test_a_topic_made_again_while_its_broker_was_away_is_taken_without_a_restart
     with_replicas(scenario)
 
 
+def test_a_log_that_was_opened_before_its_topic_was_known_has_the_settings_of_the_topic() -> None:
+    """Else its leader would commit with fewer replicas than min.insync.replicas asks for."""
+
+    async def scenario(replicas: Replicas) -> None:
+        replicas.logs.create(ORDERS, ORDERS_ID, TopicSettings())
+        replicas.manager._topic_settings = lambda _: TopicSettings(min_insync_replicas=2)
+        replicas.take(assignment_of(1, epoch=0))
+        assert replicas.orders().log.settings.min_insync_replicas == 2
+        leader = replicas.orders().leader
+        assert leader is not None
+        assert leader.min_in_sync_replicas == 2
+
+    with_replicas(scenario)
+
+
 def test_no_empty_log_takes_the_place_of_one_in_a_failed_directory() -> None:
     async def run() -> None:
         replicas = await Replicas.on(MemoryDisk(), log_dirs=("/a", "/b"))

@@ -193,6 +193,7 @@ class ReplicaManager:
             partition = None  # it has no role since this broker joined anew: its topic was made again meanwhile
         if partition is None:
             log = self._log_of(assignment) or self._create_log(assignment)
+            log.settings = self._topic_settings(topic_partition.topic)  # it may have been opened before they were known
             partition = Partition(topic_partition, topic_id, log, self._host)
             if self._is_suspended:
                 partition.suspend()

@@ -306,7 +306,7 @@ class Broker:
         seams = self._seams
         return await LogManager.open(
             cluster.settings,
-            cluster.topic_settings,
+            cluster.settings_of_found_log,
             seams.disk,
             seams.clock,
             seams.workers,

@@ -61,6 +61,13 @@ class ClusterState:
     def topic_settings(self, topic: str) -> TopicSettings:
         return topic_settings(self._topic_defaults, self.topic_configs(topic))
 
+    def settings_of_found_log(self, topic: str) -> TopicSettings:
+        """For a log that is found at the start. Of a topic that the store does not know everything is kept (R44)."""
+        settings = self.topic_settings(topic)
+        if topic in self.image.topics:
+            return settings
+        return replace(settings, cleanup_policy=("delete",), retention_ms=-1, retention_bytes=-1)
+
     @property
     def topics_with_configs(self) -> list[str]:
         return [*self.image.topics, *self._early_configs]
