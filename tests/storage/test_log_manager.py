@@ -646,3 +646,17 @@ def test_a_new_log_does_not_empty_a_directory_that_somebody_put_in_its_place() -
         assert disk.read_file(f"{path}/00000000000000000000.log")
 
     asyncio.run(run())
+
+
+def test_two_log_dirs_with_one_id_are_refused() -> None:
+    """Somebody copied meta.properties: an empty disk would pass for the one that was there."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        await (await manager_on(disk, "/one")).close()
+        disk.make_directory("/two")
+        disk.write_file_atomically("/two/meta.properties", disk.read_file("/one/meta.properties"))
+        with pytest.raises(StorageSetupError, match=r"the log dirs /one and /two have the same directory\.id"):
+            await manager_on(disk, "/one", "/two")
+
+    asyncio.run(run())

@@ -179,6 +179,7 @@ class LogDirectory:
         properties = self._read_properties()
         _check_properties(self.path, properties, Identity(cluster_id, broker_id))
         self.cluster_id = properties.get("cluster.id", cluster_id)
+        self.directory_id = properties.get("directory.id")
 
     def write_identity(self, cluster_id: str | None, broker_id: int) -> None:
         """Complete meta.properties; what it says already stays, also what only Kafka knows."""

@@ -14,6 +14,7 @@ from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.workers import Workers
 from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from tidelog.storage.cleaner import Cleaner
+from tidelog.storage.directory_checks import check_different_ids, check_one_cluster, check_one_is_online
 from tidelog.storage.directory_loader import LoadedDirectory, check_for_duplicates, load_directory
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
@@ -22,7 +23,6 @@ from tidelog.storage.log_directory import (
     NO_BROKER_EPOCH,
     LogDirectory,
     StorageContext,
-    StorageSetupError,
 )
 from tidelog.storage.partition_names import deletion_name, partition_name, stray_name
 from tidelog.storage.retention import load_timestamps
@@ -112,10 +112,11 @@ class LogManager:
                 _guarded(directory, directory.acquire)
             for directory in directories:
                 _guarded(directory, directory.check_identity, cluster_id, broker_id)
-            _check_one_cluster(directories)
+            check_one_cluster(directories)
             if len(directories) > 1:
                 await workers.run(check_for_duplicates, directories)
-            _check_one_is_online(directories)
+            check_different_ids(directories)
+            check_one_is_online(directories)
             for directory in directories:
                 _guarded(directory, directory.write_identity, cluster_id, broker_id)
             loaded = [
@@ -126,7 +127,7 @@ class LogManager:
             manager = cls(settings, context, directories)
             manager._take_over(loaded)
             await manager.cleaner.load()
-            _check_one_is_online(directories)
+            check_one_is_online(directories)
         except BaseException:
             for directory in directories:
                 directory.release()
@@ -502,16 +503,3 @@ def _guarded(directory: LogDirectory, step: Callable[P, None], *args: P.args, **
             step(*args, **kwargs)
         except OSError as error:
             directory.fail_while_opening(error)
-
-
-def _check_one_cluster(directories: list[LogDirectory]) -> None:
-    known = {directory.cluster_id: directory.path for directory in directories if directory.cluster_id}
-    if len(known) > 1:
-        listed = ", ".join(f"{path} of {cluster_id}" for cluster_id, path in known.items())
-        raise StorageSetupError(f"the log dirs belong to different clusters: {listed}")
-
-
-def _check_one_is_online(directories: list[LogDirectory]) -> None:
-    if not any(directory.is_online for directory in directories):
-        reasons = "; ".join(f"{directory.path}: {directory.error}" for directory in directories)
-        raise StorageSetupError(f"no log dir can be used: {reasons}")
