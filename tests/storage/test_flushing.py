@@ -4,17 +4,24 @@ import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from tests.storage.logs import NOW_MS, append_many, new_log
+import pytest
+
+from tests.storage.logs import NOW_MS, ORDERS, append_many, new_log
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.topic import TopicSettings
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.storage.checkpoints import write_epochs
+from tidelog.runtime.workers import InlineWorkers
+from tidelog.storage.flushing import write_epochs_of
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory, StorageContext
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition_metadata import read_topic_id
 
 P = ParamSpec("P")
 T = TypeVar("T")
+SETTINGS = TopicSettings()
 EPOCHS = "/data/orders-0/leader-epoch-checkpoint"
 
 
@@ -26,13 +33,26 @@ class SlowEpochs:
         self.writes = 0
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if work is write_epochs:
+        if work is write_epochs_of:
             self.writes += 1
             if self.writes == 1:
                 await self.may_pass
         return work(*args, **kwargs)
 
     def close(self) -> None: ...
+
+
+class SlowWork(InlineWorkers):
+    """The work of this name takes until somebody lets it pass; nothing else does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.may_pass: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if work.__name__ == self.name:
+            await self.may_pass
+        return work(*args, **kwargs)
 
 
 def log_with(workers: SlowEpochs, disk: MemoryDisk) -> Log:
@@ -144,5 +164,29 @@ def test_a_flush_across_a_truncation_does_not_vouch_for_what_was_written_after_i
         assert log.recovery_point <= 5
         await log.flush()
         assert log.recovery_point == 10
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("slow", ["_sync", "write_epochs_of"])
+def test_a_flush_does_not_give_its_epochs_to_the_next_log_of_the_name(slow: str) -> None:
+    """The topic is deleted and made again while the disk is slow."""
+
+    async def scenario() -> None:
+        disk, workers = MemoryDisk(), SlowWork(slow)
+        clock = ManualClock(NOW_MS)
+        manager = await LogManager.open(
+            BrokerSettings(log_dirs=("/data",)), lambda _: SETTINGS, disk, clock, workers, "c", 1
+        )
+        append_many(manager.create(ORDERS, b"1" * 16, SETTINGS), 1)
+        flush = asyncio.ensure_future(manager.logs[ORDERS].flush())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        manager.delete(ORDERS)
+        manager.create(ORDERS, b"2" * 16, SETTINGS)
+        workers.may_pass.set_result(None)
+        await asyncio.gather(flush, return_exceptions=True)
+        assert not disk.exists(EPOCHS)
+        assert manager.directories[0].is_online
 
     asyncio.run(scenario())

@@ -2,11 +2,13 @@
 
 import asyncio
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.runtime.disk import Disk
 from tidelog.storage.checkpoints import LEADER_EPOCHS, write_epochs
+from tidelog.storage.leader_epochs import EpochStart
 from tidelog.storage.partition_metadata import sync_topic_id
 from tidelog.storage.reading import BASE_OFFSET
 from tidelog.storage.segment import Segment
@@ -69,12 +71,16 @@ async def _write_leader_epochs(log: "Log") -> None:
         await asyncio.wait([log.epochs_write])
     if log.leader_epochs.is_changed:
         log.leader_epochs.is_changed = False
-        context = log.directory.context
-        path, starts = f"{log.path}/{LEADER_EPOCHS}", log.leader_epochs.starts
-        work = context.workers.run(write_epochs, context.disk, path, starts)
+        work = log.directory.context.workers.run(write_epochs_of, log, log.leader_epochs.starts)
         log.epochs_write = asyncio.get_running_loop().create_task(work)
         log.epochs_write.add_done_callback(partial(_on_epochs_written, log))
         await asyncio.shield(log.epochs_write)
+
+
+def write_epochs_of(log: "Log", starts: Sequence[EpochStart]) -> None:
+    """Unless the log was deleted while this waited for a worker: the next one of its name may be in its place."""
+    if not log.is_deleted:
+        write_epochs(log.directory.context.disk, f"{log.path}/{LEADER_EPOCHS}", starts)
 
 
 def _on_epochs_written(log: "Log", task: asyncio.Task[None]) -> None:
