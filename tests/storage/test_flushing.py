@@ -190,3 +190,30 @@ def test_a_flush_does_not_give_its_epochs_to_the_next_log_of_the_name(slow: str)
         assert manager.directories[0].is_online
 
     asyncio.run(scenario())
+
+
+def test_retention_of_a_deleted_log_leaves_alone_the_next_one_of_its_name() -> None:
+    """The topic is deleted and made again while a worker looks at the timestamps of its old log."""
+
+    async def scenario() -> None:
+        disk, workers, clock = MemoryDisk(), SlowWork("load_timestamps"), ManualClock(NOW_MS)
+        settings = TopicSettings(retention_ms=1000)
+        manager = await LogManager.open(
+            BrokerSettings(log_dirs=("/data",)), lambda _: settings, disk, clock, workers, "c", 1
+        )
+        old = manager.create(ORDERS, b"1" * 16, settings)
+        append_many(old, 1)
+        old.raise_high_watermark(1)
+        clock.advance(10_000)
+        retention = asyncio.ensure_future(manager.enforce_retention())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        manager.delete(ORDERS)
+        log = manager.create(ORDERS, b"2" * 16, TopicSettings())
+        append_many(log, 1)
+        before = sorted(disk.list_directory("/data/orders-0"))
+        workers.may_pass.set_result(None)
+        await retention
+        assert sorted(disk.list_directory("/data/orders-0")) == before
+
+    asyncio.run(scenario())

@@ -196,15 +196,19 @@ class Log:
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def _check_online(self) -> None:
+        """Before every access. Where a log was deleted, or set aside, the next one of its name may have its files."""
         if not self.directory.is_online:
             raise self.directory.offline_error()
+        if self.is_deleted:
+            raise self._deleted_error()
+
+    def _deleted_error(self) -> KafkaStorageError:
+        return KafkaStorageError(f"the log of {self.topic_partition} was deleted")
 
     def failed(self, error: OSError) -> KafkaStorageError:
         """What to raise after an I/O error: the directory goes offline (R5), unless the log was deleted meanwhile, or
         the error passes: then nothing has changed, and the same may succeed later."""
-        if self.is_deleted:
-            return KafkaStorageError(f"the log of {self.topic_partition} was deleted")
-        return self.directory.fail(error)
+        return self._deleted_error() if self.is_deleted else self.directory.fail(error)
 
     # ---- appending as leader
 
