@@ -660,3 +660,33 @@ def test_two_log_dirs_with_one_id_are_refused() -> None:
             await manager_on(disk, "/one", "/two")
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("take_away", [LogManager.delete, LogManager.set_aside])
+def test_a_new_log_does_not_inherit_the_checkpoints_of_an_earlier_one_of_its_name(
+    take_away: Callable[[LogManager, TopicPartition], None], is_restarted: bool
+) -> None:
+    """All brokers are killed soon after the topic was made again. Its log start would be that of the earlier one."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        old = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        append_many(old, 10)
+        await old.flush()
+        old.raise_high_watermark(10)
+        old.advance_log_start_offset(8)
+        await manager.checkpoint_high_watermarks()
+        await manager.checkpoint_recovery_points()
+        await manager.checkpoint_log_start_offsets()
+        take_away(manager, ORDERS)
+        if is_restarted:
+            disk.crash(lambda path, unsynced_bytes: unsynced_bytes)
+            manager = await manager_on(disk)
+        append_many(manager.create(ORDERS, TOPIC_ID[::-1], SETTINGS), 5)
+        disk.crash(lambda path, unsynced_bytes: unsynced_bytes)
+        log = (await manager_on(disk)).logs[ORDERS]
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.recovery_point) == (0, 5, 0, 0)
+
+    asyncio.run(run())

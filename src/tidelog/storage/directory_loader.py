@@ -17,7 +17,7 @@ from tidelog.storage.checkpoints import (
 )
 from tidelog.storage.loader import Checkpointed, load_log
 from tidelog.storage.log import Log
-from tidelog.storage.log_directory import DuplicateLog, LogDirectory
+from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, DuplicateLog, LogDirectory
 from tidelog.storage.partition_names import (
     CLUSTER_METADATA_NAME,
     DELETION_SUFFIX,
@@ -116,10 +116,13 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
 
 def _offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
     try:
-        return read_offsets(directory.context.disk, directory.file(name))
+        offsets = read_offsets(directory.context.disk, directory.file(name))
     except DamagedCheckpoint as error:
         logger.warning("damaged checkpoint is rebuilt from the logs error=%s", error)
         return {}
+    if offsets and name in CHECKPOINTED_OFFSETS:
+        directory.note_found_checkpoint(name, offsets)
+    return offsets
 
 
 def _sort_out(

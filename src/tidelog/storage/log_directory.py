@@ -246,6 +246,18 @@ class LogDirectory:
                 write_offsets(self.context.disk, self.file(name), offsets)
                 self._written[name] = Checkpoint(name, number, offsets)
 
+    def note_found_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        """What an earlier run has left on the disk."""
+        self._written[name] = Checkpoint(name, self._collected, offsets)
+
+    def forget_checkpoints(self, topic_partition: TopicPartition) -> None:
+        """A log is about to be made: what the checkpoints say of an earlier one of its name must not be taken for its.
+
+        Waits for the disk, on the event loop; once for all logs that were deleted, since none of them is named then.
+        """
+        for name in [name for name, written in self._written.items() if topic_partition in written.offsets]:
+            self.write_checkpoint(*self.collect_checkpoint(name))
+
     def checkpoint_truncation(
         self, topic_partition: TopicPartition, *, recovery_point: int, log_start_offset: int | None
     ) -> None:

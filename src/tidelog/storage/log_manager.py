@@ -199,6 +199,7 @@ class LogManager:
         path = directory.file(partition_name(topic_partition))
         try:
             self._keep_what_stands_in(path, directory, topic_partition)
+            directory.forget_checkpoints(topic_partition)
             log = create_log(directory, path, topic_partition, topic_id, settings)
         except OSError as error:
             raise directory.fail(error) from error
