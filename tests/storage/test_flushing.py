@@ -217,3 +217,23 @@ def test_retention_of_a_deleted_log_leaves_alone_the_next_one_of_its_name() -> N
         assert sorted(disk.list_directory("/data/orders-0")) == before
 
     asyncio.run(scenario())
+
+
+def test_a_late_checkpoint_says_nothing_of_a_log_that_was_made_since() -> None:
+    async def scenario() -> None:
+        disk, workers, clock = MemoryDisk(), SlowWork("write_checkpoint"), ManualClock(NOW_MS)
+        manager = await LogManager.open(
+            BrokerSettings(log_dirs=("/data",)), lambda _: SETTINGS, disk, clock, workers, "c", 1
+        )
+        old = manager.create(ORDERS, b"1" * 16, SETTINGS)
+        append_many(old, 3)
+        old.raise_high_watermark(3)
+        checkpoint = asyncio.ensure_future(manager.checkpoint_high_watermarks())
+        await asyncio.sleep(0)
+        manager.delete(ORDERS)
+        manager.create(ORDERS, b"2" * 16, SETTINGS)
+        workers.may_pass.set_result(None)
+        await checkpoint
+        assert disk.read_file("/data/replication-offset-checkpoint") == b"0\n0\n"
+
+    asyncio.run(scenario())

@@ -80,6 +80,7 @@ class LogDirectory:
         "_checkpoint_lock",
         "_collected",
         "_lock",
+        "_made_after",
         "_shortage_told_s",
         "_written",
         "cluster_id",
@@ -121,6 +122,8 @@ class LogDirectory:
         self._checkpoint_lock = threading.Lock()
         self._collected = 0
         self._written: dict[str, Checkpoint] = {}
+        self._made_after: dict[TopicPartition, int] = {}
+        """Which checkpoint was the last one collected before the log was made, of those made by this process."""
 
     def __repr__(self) -> str:
         return f"LogDirectory({self.path!r}, {'online' if self.is_online else 'offline'})"
@@ -243,6 +246,8 @@ class LogDirectory:
         with self._checkpoint_lock:
             written = self._written.get(name)
             if written is None or written.number < number:
+                # What was collected before a log was made is about an earlier one of its name.
+                offsets = {each: offset for each, offset in offsets.items() if number > self._made_after.get(each, -1)}
                 write_offsets(self.context.disk, self.file(name), offsets)
                 self._written[name] = Checkpoint(name, number, offsets)
 
@@ -255,6 +260,7 @@ class LogDirectory:
 
         Waits for the disk, on the event loop; once for all logs that were deleted, since none of them is named then.
         """
+        self._made_after[topic_partition] = self._collected
         for name in [name for name, written in self._written.items() if topic_partition in written.offsets]:
             self.write_checkpoint(*self.collect_checkpoint(name))
 
