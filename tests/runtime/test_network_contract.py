@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from tidelog.runtime import receive_buffers
+from tidelog.runtime import turns as turns_module
 from tidelog.runtime.disk import FileSlice, SystemDisk
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.network import Channel, FrameReceiver, Network
 from tidelog.runtime.socket_network import SocketNetwork
+from tidelog.runtime.turns import Turns, Work
 
 MAX_FRAME_BYTES = 10_000_000
 
@@ -499,6 +501,59 @@ def test_a_client_that_sent_much_does_not_keep_others_waiting() -> None:
         greedy.close("done")
         modest.close("done")
         listener.close()
+
+    run(scenario())
+
+
+class CrowdedTurns(Turns):
+    """Everybody has to queue up."""
+
+    def __init__(self) -> None:
+        super().__init__(time.monotonic)
+        self.queued: list[bool] = []
+
+    def begin(self) -> bool:
+        return False
+
+    def queue(self, work: Work, *, is_continued: bool = False) -> None:
+        self.queued.append(is_continued)
+        super().queue(work, is_continued=is_continued)
+
+
+def test_whoever_is_in_the_middle_of_a_frame_queues_up_behind_whole_requests() -> None:
+    async def scenario() -> None:
+        turns = CrowdedTurns()
+        pair = await Pair().connect(SocketNetwork(MAX_FRAME_BYTES, turns=turns))
+        connection = pair.client.channel._socket  # type: ignore[attr-defined]
+        for count, piece in enumerate([b"\0\0\0\2", b"a", b"b"]):
+            connection.send(piece)
+            await pair.server.until(lambda server: server.wake_ups > count)  # noqa: B023
+        assert pair.server.frames == [b"ab"]
+        assert turns.queued == [False, True, True]
+        pair.close()
+
+    run(scenario())
+
+
+def test_a_connection_that_has_its_turn_soon_is_watched_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change costs a system call, and would come with each slice."""
+
+    async def scenario() -> None:
+        pair = await Pair().connect(SocketNetwork(MAX_FRAME_BYTES))
+        loop = asyncio.get_running_loop()
+        changes: list[int] = []
+        monkeypatch.setattr(loop, "add_reader", lambda fd, *_: changes.append(fd))
+        monkeypatch.setattr(loop, "remove_reader", changes.append)
+        monkeypatch.setattr(turns_module, "SLICE_S", 0.0)
+        monkeypatch.setattr(turns_module, "SHORTEST_SLICE_S", 0.0)
+        for _ in range(100):
+            pair.client.channel.send([b"x"])
+        pair.client.channel.flush()
+        await pair.server.until(lambda server: len(server.frames) == 100)
+        assert pair.server.wake_ups == 100
+        assert changes == []
+        monkeypatch.undo()
+        pair.close()
 
     run(scenario())
 

@@ -81,6 +81,8 @@ class SocketChannel:
         self._outgoing: deque[FramePart] = deque()
         self._is_reading = False  # wanted
         self._is_queued = False  # frames, or readable bytes, wait for a turn
+        self._was_told = False  # meanwhile, in vain, that more has arrived
+        self._is_ignored = False  # so the loop shall not tell
         self._is_starved = False  # no memory is left for unfinished frames
         self._has_reader = False
         self._is_writing = False  # what is left leaves when there is room
@@ -104,7 +106,7 @@ class SocketChannel:
 
     def _watch(self) -> None:
         """Let the loop tell of bytes that arrive, or not."""
-        is_wanted = self._is_reading and not self._is_queued and not self._is_starved
+        is_wanted = self._is_reading and not self._is_starved and not self._is_ignored
         if is_wanted == self._has_reader:
             return
         self._has_reader = is_wanted
@@ -117,19 +119,29 @@ class SocketChannel:
         if not self._has_reader:
             return
         turns = self._turns
-        if self.is_privileged:
+        if self._is_queued:
+            if self._was_told:
+                self._ignore()
+            self._was_told = True
+        elif self.is_privileged:
             turns.begin_privileged()
             self._receive()
         elif turns.begin():
             self._receive()
             turns.end()
         else:
-            self._queue_up()
+            # A thousand connections that send one byte at a time must not go before those that send whole requests.
+            self._queue_up(is_continued=self.held_bytes > 0)
+            self._ignore()
+
+    def _ignore(self) -> None:
+        """Until its turn. Where that is near, as after a slice when nobody else waits, two system calls are spared."""
+        self._is_ignored = True
+        self._watch()
 
     def _queue_up(self, *, is_continued: bool = False) -> None:
         if not self._is_queued:
             self._is_queued = True
-            self._watch()
             if self.is_privileged:
                 self._loop.call_soon(self._take_turn)
             else:
@@ -137,11 +149,13 @@ class SocketChannel:
 
     def _take_turn(self) -> None:
         self._is_queued = False
+        self._was_told = self._is_ignored = False
         if self._is_reading and not self._is_starved:
             if self.is_privileged:
                 self._turns.begin_privileged()
             self._receive()
-        self._watch()
+        if not self._is_queued:
+            self._watch()
 
     def _receive(self) -> None:
         try:
@@ -197,6 +211,8 @@ class SocketChannel:
         """Pass on every whole frame; make room for the rest of one that is not."""
         start, filled = self._start, self._filled
         view = memoryview(buffer)
+        turns, on_frame = self._turns, self.receiver.on_frame
+        now = turns.now
         while filled - start >= LENGTH_BYTES:
             length = LENGTH.unpack_from(buffer, start)[0]
             if not 0 <= length <= self._max_frame_bytes:
@@ -204,11 +220,11 @@ class SocketChannel:
             end = start + LENGTH_BYTES + length
             if end > filled:
                 break
-            self.receiver.on_frame(view[start + LENGTH_BYTES : end])
+            on_frame(view[start + LENGTH_BYTES : end])
             start = end
             if not self._is_reading:
                 break
-            if self._turns.is_slice_over():
+            if now() >= turns.slice_end:
                 self._queue_up(is_continued=True)
                 break
         if start == filled or self.is_closed:
@@ -310,9 +326,16 @@ class SocketChannel:
         if self.is_closed:
             return
         size = sum(map(len, parts))
-        self._outgoing.append(LENGTH.pack(size))
-        self._outgoing.extend(parts)
         self.backlog_bytes += LENGTH_BYTES + size
+        length = LENGTH.pack(size)
+        if size < JOIN_BELOW_BYTES:
+            try:
+                self._outgoing.append(length + b"".join(parts))  # type: ignore[arg-type]
+                return
+            except TypeError:
+                pass  # a part of it stays in its file
+        self._outgoing.append(length)
+        self._outgoing.extend(parts)
         for part in parts:
             if isinstance(part, FileSlice):
                 self._file_backlog_bytes += len(part)

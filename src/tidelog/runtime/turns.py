@@ -39,12 +39,13 @@ class Turns:
 
     def __init__(self, now: Callable[[], float]) -> None:
         """`now`: the time of the event loop."""
-        self._now = now
+        self.now = now
         self._new: deque[Work] = deque()
         self._continued: deque[Work] = deque()
         self._is_scheduled = False
         self._turn_end = 0.0
-        self._slice_end = 0.0
+        self.slice_end = 0.0
+        """For loops that compare it with `now` themselves, once for each request."""
         self._last_end = 0.0
 
     @property
@@ -56,23 +57,23 @@ class Turns:
         """Whether new work may run now: then `end` follows it. Otherwise it has to queue up."""
         if self._new:
             return False
-        now = self._now()
+        now = self.now()
         if now >= self._turn_end:
             if now - self._last_end < IDLE_GAP_S:
                 return False
             self._turn_end = now + CLIENT_WORK_PER_TURN_S
-        self._slice_end = now + SLICE_S
+        self.slice_end = now + SLICE_S
         return True
 
     def begin_privileged(self) -> None:
         """For work that never queues up."""
-        self._slice_end = self._now() + PRIVILEGED_SLICE_S
+        self.slice_end = self.now() + PRIVILEGED_SLICE_S
 
     def end(self) -> None:
-        self._last_end = self._now()
+        self._last_end = self.now()
 
     def is_slice_over(self) -> bool:
-        return self._now() >= self._slice_end
+        return self.now() >= self.slice_end
 
     def queue(self, work: Work, *, is_continued: bool = False) -> None:
         """Run it when its turn comes, in a slice of its own."""
@@ -86,15 +87,15 @@ class Turns:
 
     def _run(self) -> None:
         self._is_scheduled = False
-        now = self._now()
+        now = self.now()
         self._turn_end = now + CLIENT_WORK_PER_TURN_S
         try:
             is_blocked = self._run_queue(self._new, self._turn_end)
             if not is_blocked:
                 # At least one, however much new work there is; what queues up again waits for the next turn.
-                self._run_queue(self._continued, max(self._turn_end, self._now() + SLICE_S))
+                self._run_queue(self._continued, max(self._turn_end, self.now() + SLICE_S))
         finally:
-            self._last_end = self._now()
+            self._last_end = self.now()
             if self._new or self._continued:
                 self._schedule()
 
@@ -102,10 +103,10 @@ class Turns:
         """True if a coroutine goes on now: it runs before anything else of this queue does."""
         slice_s = max(SHORTEST_SLICE_S, min(SLICE_S, ROUND_S / (len(queue) or 1)))
         for _ in range(len(queue)):
-            now = self._now()
+            now = self.now()
             if now >= turn_end:
                 return False
-            self._slice_end = now + slice_s
+            self.slice_end = now + slice_s
             work = queue.popleft()
             if not isinstance(work, asyncio.Future):
                 _call(work)
@@ -119,7 +120,7 @@ class Turns:
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queue(begun, is_continued=is_continued)
         await begun
-        self._slice_end = self._now() + SLICE_S
+        self.slice_end = self.now() + SLICE_S
 
     async def breathe(self) -> None:
         """Within a coroutine that has much to do: let others have their turn if its slice is over."""
