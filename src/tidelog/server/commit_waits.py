@@ -15,6 +15,10 @@ class CommitWait:
         self.leading_since_epoch = partition.require_leader().leading_since_epoch
         self.end_offset = end_offset
 
+    @property
+    def is_committed(self) -> bool:
+        return self.partition.log.high_watermark >= self.end_offset
+
     def is_over(self) -> bool:
         if self.partition.log.high_watermark >= self.end_offset:
             return True

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from tidelog.server.services import Services
 
 
-MAX_ELEMENTS_ON_LOOP = 4096
+MAX_ELEMENTS_ON_LOOP = 1024
 """Decoding so many takes a few milliseconds, which nothing divides."""
+
+PRODUCE = 0
+MAX_PRODUCED_ELEMENTS = 4096
+"""Decoded on the loop, since requests of one connection are appended in order."""
 
 MAX_CLIENT_ELEMENTS = 2**14
 """Topics, partitions, groups and the like that one request of a client may name; it is closed if it names more."""
@@ -29,15 +33,14 @@ MAX_TRUSTED_ELEMENTS = 2**22
 """A controller may tell a broker of all partitions at once."""
 
 MAX_ELEMENTS = {
-    0: MAX_ELEMENTS_ON_LOOP,
+    PRODUCE: MAX_PRODUCED_ELEMENTS,
     1: 2**16,
     4: MAX_TRUSTED_ELEMENTS,
     5: MAX_TRUSTED_ELEMENTS,
     6: MAX_TRUSTED_ELEMENTS,
     27: 2**16,
 }
-"""By API. Brokers ask too, and may not be known as such yet: Fetch, what controllers say, WriteTxnMarkers. Produce
-changes state, in one step."""
+"""By API. Brokers ask too, and may not be known as such yet: Fetch, what controllers say, WriteTxnMarkers."""
 
 
 class UnsupportedRequest(Exception):
@@ -73,7 +76,7 @@ class Call:
 class Route:
     """One version of one API, with its compiled codec. Made when first asked for."""
 
-    __slots__ = ("_decode", "_encode", "_handle", "api_key", "name", "version")
+    __slots__ = ("_decode", "_encode", "_handle", "_max_elements", "api_key", "name", "version")
 
     def __init__(self, api_key: int, version: int) -> None:
         api = API_KEYS[api_key]
@@ -81,6 +84,7 @@ class Route:
         self.version = version
         self.name = api.name
         self._decode = decoder(api.request, version)
+        self._max_elements = MAX_PRODUCED_ELEMENTS if api_key == PRODUCE else MAX_ELEMENTS_ON_LOOP
         self._encode = encoder(api.response, version)
         name = api.request.__module__.rpartition(".")[2]  # one file per API, named alike in messages and handlers
         self._handle = getattr(import_module(f"tidelog.server.handlers.{name}"), f"handle_{name}")
@@ -89,7 +93,7 @@ class Route:
         """Requests with very many elements, from clients, are decoded by a worker first."""
         try:
             is_trusted = call.connection.channel.is_privileged
-            request, _ = self._decode(frame, position, MAX_TRUSTED_ELEMENTS if is_trusted else MAX_ELEMENTS_ON_LOOP)
+            request, _ = self._decode(frame, position, MAX_TRUSTED_ELEMENTS if is_trusted else self._max_elements)
         except TooManyElements:
             return self._start_large(bytes(frame), position, call)
         outcome: Outcome = self._handle(request, call)

@@ -7,7 +7,7 @@ which one moves cost what one costs.
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from tidelog.errors import (
@@ -221,6 +221,30 @@ class SessionFetch(Fetch):
     def count(self, now_ms: int) -> None:
         for entry in self._looked_at:
             self.reader.count(entry, now_ms)
+
+    @property
+    def size(self) -> int:
+        return len(self._session.entries if self._is_full else self._session.dirty)
+
+    def steps(self, counted_at_ms: int | None) -> Iterator[None]:
+        session = self._session
+        self._looked_at = list(session.entries.values() if self._is_full else session.dirty)
+        session.dirty.clear()
+        self._clear()
+        self._read = []
+        for entry in self._looked_at:
+            if session.is_closed or session.epoch != self._epoch:
+                return  # `response` tells. An entry that was removed meanwhile must not be found again.
+            entry.find(self.reader)
+            if counted_at_ms is not None:
+                self.reader.count(entry, counted_at_ms)
+            yield
+        for entry in self._looked_at:
+            self._read.append((entry, self.read_one(entry, may_block=False)))
+            yield
+
+    def finds_something(self) -> bool:
+        return any(self.reader.finds_something(entry) for entry in self._looked_at)
 
     def read(self, *, may_block: bool = False) -> None:
         self._clear()

@@ -1,7 +1,7 @@
 """What a Fetch reads, before it is an answer (R15): consumers up to what is committed, followers up to the end."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tidelog.errors import NO_ERROR, InconsistentTopicId, KafkaError, NotLeaderOrFollower, OffsetOutOfRange
 from tidelog.protocol.messages.fetch import (
@@ -11,6 +11,7 @@ from tidelog.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
 )
 from tidelog.replication.partition import READ_COMMITTED, Partition
@@ -191,6 +192,22 @@ class Fetch(ABC):
     def read(self, *, may_block: bool = False) -> None:
         """Raises NotCached where it would have to wait for a disk and may not."""
 
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many partitions `prepare` and `read` look at."""
+
+    @abstractmethod
+    def steps(self, counted_at_ms: int | None) -> Iterator[None]:
+        """`prepare`, `count` if there is a time, and `read`; others may have their turn between any two steps.
+
+        Where it raises NotCached all is prepared.
+        """
+
+    @abstractmethod
+    def finds_something(self) -> bool:
+        """Whether there is anything to read by now."""
+
     @abstractmethod
     def response(self) -> FetchResponse:
         """What was read."""
@@ -248,27 +265,52 @@ class Fetch(ABC):
 class SessionlessFetch(Fetch):
     """Names all it wants, and is told of all of it."""
 
-    __slots__ = ("_answers", "_by_watchers", "_topics")
+    __slots__ = ("_answers", "_by_watchers", "_is_found", "_topics")
 
     def __init__(self, request: FetchRequest, reader: Reader) -> None:
         super().__init__(request, reader)
-        self._topics = [
-            (topic, [self._find(topic.topic, topic.topic_id, wanted) for wanted in topic.partitions])
-            for topic in request.topics
-        ]
+        self._topics = [(topic, [Wanted(wanted) for wanted in topic.partitions]) for topic in request.topics]
+        self._is_found = False
         self._answers: list[FetchableTopicResponse] = []
         self._by_watchers: dict[Watchers, Wanted] = {}
 
-    def _find(self, topic: str, topic_id: Uuid, request: FetchPartition) -> Wanted:
-        wanted = Wanted(request)
+    def _find(self, topic: FetchTopic, wanted: Wanted) -> None:
         try:
-            wanted.partition = self.reader.find(topic, topic_id, request.partition)
+            wanted.partition = self.reader.find(topic.topic, topic.topic_id, wanted.request.partition)
         except KafkaError as error:
             wanted.error_code = error.code
-        return wanted
 
     def prepare(self) -> None:
-        """All of it was found when the request came."""
+        if not self._is_found:
+            self._is_found = True
+            for topic, partitions in self._topics:
+                for wanted in partitions:
+                    self._find(topic, wanted)
+
+    @property
+    def size(self) -> int:
+        return sum(len(partitions) for _, partitions in self._topics)
+
+    def steps(self, counted_at_ms: int | None) -> Iterator[None]:
+        is_found, self._is_found = self._is_found, True
+        for topic, partitions in self._topics:
+            for wanted in partitions:
+                if not is_found:
+                    self._find(topic, wanted)
+                if counted_at_ms is not None:
+                    self.reader.count(wanted, counted_at_ms)
+                yield
+        self._clear()
+        self._answers = []
+        for topic, partitions in self._topics:
+            answers: list[PartitionData] = []
+            self._answers.append(FetchableTopicResponse(topic.topic, topic.topic_id, answers))
+            for wanted in partitions:
+                answers.append(self.read_one(wanted, may_block=False))
+                yield
+
+    def finds_something(self) -> bool:
+        return any(self.reader.finds_something(wanted) for _, partitions in self._topics for wanted in partitions)
 
     def count(self, now_ms: int) -> None:
         for _, partitions in self._topics:

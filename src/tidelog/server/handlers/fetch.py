@@ -13,6 +13,7 @@ from tidelog.server.dispatch import Call
 from tidelog.server.fetch_sessions import FINAL_EPOCH
 from tidelog.server.fetching import NO_SESSION, Fetch, Reader, SessionlessFetch, failed
 from tidelog.server.leader_hints import add_leaders_to_fetch
+from tidelog.server.many_parts import MANY
 from tidelog.server.outcome import Deferred
 from tidelog.server.services import Services
 from tidelog.storage.segment import NotCached
@@ -35,10 +36,12 @@ def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
         fetch = _begin(request, reader, call.services)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
+    if reader.is_follower and not call.connection.is_privileged:
+        call.trust_follower(reader.replica_id, reader.replica_epoch)
+    if _is_divided(fetch):
+        return _fetch_in_slices(request, fetch)
     fetch.prepare()
     if reader.is_follower:
-        if not call.connection.is_privileged:
-            call.trust_follower(reader.replica_id, reader.replica_epoch)
         _count(fetch, call.services)
     try:
         fetch.read()
@@ -47,6 +50,52 @@ def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
     if _is_answerable(request, fetch):
         return _answer(fetch)
     return _wait(request, fetch)
+
+
+def _is_divided(fetch: Fetch) -> bool:
+    return not fetch.reader.call.connection.is_privileged and fetch.size > MANY
+
+
+async def _fetch_in_slices(request: FetchRequest, fetch: Fetch) -> FetchResponse:
+    services = fetch.reader.services
+    counted_at_ms = None
+    if fetch.reader.is_follower and not services.is_fenced:
+        counted_at_ms = services.clock.now_ms()
+        services.replicas.on_follower_request(fetch.reader.replica_id, counted_at_ms)
+    response = await _read_in_slices(fetch, counted_at_ms)
+    if response is None and not _is_answerable(request, fetch) and request.min_bytes <= 1 and fetch.finds_something():
+        fetch.put_back()  # it came between two slices, and would wake nobody
+        response = await _read_in_slices(fetch)
+    if response is not None:
+        return response
+    if _is_answerable(request, fetch):
+        return await _awaited(_answer(fetch))
+    return await _wait(request, fetch, is_divided=True).wait()
+
+
+async def _read_in_slices(fetch: Fetch, counted_at_ms: int | None = None) -> FetchResponse | None:
+    """None, unless a worker had to read it, and it is answered with what there is."""
+    turns = fetch.reader.services.turns
+    try:
+        for _ in fetch.steps(counted_at_ms):
+            if turns.is_slice_over():
+                await turns.wait(is_continued=True)
+    except NotCached:
+        return await _read_in_worker(fetch)
+    except BaseException:
+        fetch.put_back()
+        raise
+    return None
+
+
+async def _answer_in_slices(fetch: Fetch) -> FetchResponse:
+    await fetch.reader.services.turns.wait()
+    response = await _read_in_slices(fetch)
+    return await _awaited(_answer(fetch)) if response is None else response
+
+
+async def _awaited(outcome: FetchResponse | Coroutine[Any, Any, FetchResponse]) -> FetchResponse:
+    return outcome if isinstance(outcome, FetchResponse) else await outcome
 
 
 def _refused(request: FetchRequest, reader: Reader, error_code: int) -> FetchResponse:
@@ -83,9 +132,9 @@ def _is_answerable(request: FetchRequest, fetch: Fetch) -> bool:
     )
 
 
-def _wait(request: FetchRequest, fetch: Fetch) -> Deferred[FetchResponse]:
+def _wait(request: FetchRequest, fetch: Fetch, *, is_divided: bool = False) -> Deferred[FetchResponse]:
     deferred: Deferred[FetchResponse] = Deferred()
-    operation = DelayedFetch(fetch, request.min_bytes, deferred)
+    operation = DelayedFetch(fetch, request.min_bytes, deferred, is_divided=is_divided)
     deferred.on_abandoned = operation.abandon
     fetch.reader.services.purgatory.wait(operation, fetch.watched(), request.max_wait_ms / 1000)
     return deferred
@@ -94,12 +143,13 @@ def _wait(request: FetchRequest, fetch: Fetch) -> Deferred[FetchResponse]:
 class DelayedFetch(DelayedOperation):
     """Waits until `min_bytes` can be read, something happens to a partition, or time is up."""
 
-    __slots__ = ("_available", "_deferred", "_fetch", "_min_bytes", "_seen")
+    __slots__ = ("_available", "_deferred", "_fetch", "_is_divided", "_min_bytes", "_seen")
 
     kind = "Fetch"
 
-    def __init__(self, fetch: Fetch, min_bytes: int, deferred: Deferred[FetchResponse]) -> None:
+    def __init__(self, fetch: Fetch, min_bytes: int, deferred: Deferred[FetchResponse], *, is_divided: bool) -> None:
         super().__init__()
+        self._is_divided = is_divided
         self._fetch = fetch
         self._min_bytes = min_bytes
         self._deferred = deferred
@@ -121,8 +171,11 @@ class DelayedFetch(DelayedOperation):
 
     def on_completed(self) -> None:
         fetch = self._fetch
-        fetch.prepare()
         outcome: FetchResponse | Coroutine[Any, Any, FetchResponse]
+        if self._is_divided:
+            fetch.reader.services.spawn(self._resolve_later(_answer_in_slices(fetch)))
+            return
+        fetch.prepare()
         try:
             fetch.read()
             outcome = _answer(fetch)

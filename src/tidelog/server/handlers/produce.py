@@ -48,6 +48,7 @@ from tidelog.server.commit_waits import CommitWait
 from tidelog.server.connection import Held
 from tidelog.server.dispatch import Call
 from tidelog.server.leader_hints import add_leaders_to_produce
+from tidelog.server.many_parts import MANY
 from tidelog.server.outcome import Deferred
 from tidelog.server.verification import Asked, told_to_producer
 from tidelog.storage.record_checks import UndecodableBatch
@@ -81,15 +82,38 @@ ProduceOutcome: TypeAlias = (
 
 
 def handle_produce(request: ProduceRequest, call: Call) -> ProduceOutcome:
-    if call.connection.is_held:
-        return _append_in_turn(_with_own_memory(request), call, call.connection.hold())
+    if call.connection.is_held or _is_divided(request, call):
+        outcome = _append_in_turn(_with_own_memory(request), call, call.connection.hold())
+        return _done_in_any_case(outcome, call) if request.acks == 0 else outcome
     appends = _Appends(request, call)
     response = appends.begin(request)
     if appends.long_batches:
-        return _check_first(request, response, appends, call, call.connection.hold())
+        outcome = _check_first(request, response, appends, call, call.connection.hold())
+        return _done_in_any_case(outcome, call) if request.acks == 0 else outcome
     if appends.unverified:
         return _verify_first(request, response, appends, call)
     return _after_appends(request, response, appends, call)
+
+
+def _is_divided(request: ProduceRequest, call: Call) -> bool:
+    """Whether its appends, each of which is one step, are too many for one turn of the loop."""
+    topics = request.topic_data
+    if len(topics) == 1:
+        return len(topics[0].partition_data) > MANY
+    return sum(len(topic.partition_data) for topic in topics) > MANY
+
+
+def _done_in_any_case(outcome: Coroutine[Any, Any, ProduceResponse | None], call: Call) -> None:
+    """A client that wants no answer may leave at once, and its records are appended all the same."""
+
+    async def finish() -> None:
+        try:
+            await outcome
+        except Exception:
+            call.connection.channel.close("the broker failed on a request")
+            raise
+
+    call.services.spawn(finish())
 
 
 def _with_own_memory(request: ProduceRequest) -> ProduceRequest:
@@ -102,11 +126,11 @@ def _with_own_memory(request: ProduceRequest) -> ProduceRequest:
 
 
 async def _append_in_turn(request: ProduceRequest, call: Call, held: Held) -> ProduceResponse | None:
-    """An earlier request of the connection is still being checked: batches are appended in the order they came."""
+    """Batches are appended in the order they came: an earlier request may still be checked, later ones wait for this."""
     try:
         await held.wait_for_those_ahead()
         appends = _Appends(request, call)
-        response = appends.begin(request)
+        response = await appends.begin_in_slices(request) if _is_divided(request, call) else appends.begin(request)
     except BaseException:
         held.release()
         raise
@@ -189,6 +213,19 @@ class _Appends:
         """Append what can be appended now; the answers to the others stand in for what will come."""
         return ProduceResponse([_append_to_topic(topic, self) for topic in request.topic_data])
 
+    async def begin_in_slices(self, request: ProduceRequest) -> ProduceResponse:
+        turns = self.call.services.turns
+        response = ProduceResponse([])
+        await turns.wait()
+        for topic in request.topic_data:
+            answers: list[PartitionProduceResponse] = []
+            response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
+            for data in topic.partition_data:
+                _append_or_fail(topic, data, answers, self)
+                if turns.is_slice_over():
+                    await turns.wait(is_continued=True)
+        return response
+
     async def wait_until_verified(self) -> None:
         if self.unverified:
             self.all_verified = asyncio.get_running_loop().create_future()
@@ -213,11 +250,17 @@ class _Wait(CommitWait):
 def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduceResponse:
     answers: list[PartitionProduceResponse] = []
     for data in topic.partition_data:
-        try:
-            answers.append(_append(topic, data, answers, appends))
-        except KafkaError as error:
-            answers.append(_failed(data.index, error))
+        _append_or_fail(topic, data, answers, appends)
     return TopicProduceResponse(topic.name, topic.topic_id, answers)
+
+
+def _append_or_fail(
+    topic: TopicProduceData, data: PartitionProduceData, answers: list[PartitionProduceResponse], appends: _Appends
+) -> None:
+    try:
+        answers.append(_append(topic, data, answers, appends))
+    except KafkaError as error:
+        answers.append(_failed(data.index, error))
 
 
 def _append(
@@ -445,7 +488,7 @@ def _finish(waits: list[_Wait]) -> None:
 class DelayedProduce(DelayedOperation):
     """Holds the answer back until every append in it is replicated, or cannot be any more."""
 
-    __slots__ = ("_call", "_deferred", "_response", "_waits")
+    __slots__ = ("_call", "_deferred", "_response", "_unreplicated", "_waits")
 
     kind = "Produce"
 
@@ -455,11 +498,15 @@ class DelayedProduce(DelayedOperation):
         super().__init__()
         self._call = call
         self._waits = waits
+        self._unreplicated = list(waits)
         self._response = response
         self._deferred = deferred
 
     def is_satisfied(self, changed: Watchers) -> bool:
-        return all(wait.is_over() for wait in self._waits)
+        waits = self._unreplicated
+        while waits and waits[-1].is_committed:
+            waits.pop()  # not asked again: each of thousands of partitions may be the one that changed
+        return all(wait.is_over() for wait in waits)
 
     def on_completed(self) -> None:
         _finish(self._waits)
