@@ -1,7 +1,7 @@
 """Kafka's errors as classes. An error becomes its number only where a response is built."""
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 MAX_MESSAGE_LENGTH = 4_000
 
@@ -23,6 +23,11 @@ class KafkaError(Exception):
         """Short enough to be sent, whatever it quotes."""
         text = str(self) or (type(self).__doc__ or "").strip()
         return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}..."
+
+    def as_value(self) -> Self:
+        """Without the frames it came through: whoever keeps thousands of errors would keep these, in cycles."""
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
 
 
 ERRORS_BY_CODE: dict[int, type[KafkaError]] = {}

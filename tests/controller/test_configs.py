@@ -117,6 +117,18 @@ def test_a_refused_change_changes_nothing(change: ConfigChange, error: type[Kafk
     asyncio.run(scenario())
 
 
+def test_a_refusal_does_not_keep_the_frames_it_came_through() -> None:
+    """Thousands of them in one answer, in cycles with it, took hundreds of megabytes."""
+
+    async def scenario() -> None:
+        cluster = await cluster_with_topic()
+        outcomes = await cluster.configs.alter([topic_change(("retention.ms", "7", SET), name="none")])
+        assert outcomes[0].error is not None
+        assert outcomes[0].error.__traceback__ is None
+
+    asyncio.run(scenario())
+
+
 def test_a_resource_that_is_named_twice_is_refused_and_others_are_changed() -> None:
     async def scenario() -> None:
         cluster = await cluster_with_topic()

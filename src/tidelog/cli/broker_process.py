@@ -29,8 +29,6 @@ GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
 
 
 TRIM_S = 5.0
-TRIM_ABOVE_BYTES = 16 * 1024 * 1024
-"""Growth since the last time after which free memory is given back to the system."""
 
 
 def run_broker(config: str | None, overrides: Sequence[str], log_level: str, log_file: str | None = None) -> int:
@@ -108,14 +106,16 @@ def _reach(broker: "Broker") -> str:
 
 async def _keep_memory_trim() -> None:
     """What one burst of large requests took is given back after it."""
+    from tidelog.runtime.memory_trim import TrimSchedule
     from tidelog.runtime.process_usage import give_back_free_memory, process_usage
 
-    least = process_usage().resident_bytes
+    trimming = TrimSchedule(process_usage().resident_bytes)
     while True:
         await asyncio.sleep(TRIM_S)
-        if process_usage().resident_bytes > least + TRIM_ABOVE_BYTES:
+        before_bytes = process_usage().resident_bytes
+        if trimming.is_due(before_bytes):
             await asyncio.to_thread(give_back_free_memory)
-            least = process_usage().resident_bytes
+            trimming.on_trimmed(before_bytes, process_usage().resident_bytes)
 
 
 def _greeting(broker: "Broker") -> str:

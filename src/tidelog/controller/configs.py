@@ -113,7 +113,7 @@ class ConfigAdministration:
                 with store_errors_for_clients():
                     configs = await self._alter(change, validate_only=validate_only)
             except KafkaError as error:
-                outcomes.append(ConfigOutcome(change.resource_type, change.resource_name, {}, error))
+                outcomes.append(ConfigOutcome(change.resource_type, change.resource_name, {}, error.as_value()))
             else:
                 outcomes.append(ConfigOutcome(change.resource_type, change.resource_name, configs))
         return outcomes

@@ -155,7 +155,7 @@ class TopicAdministration:
                 request, image, defaults, new_topic_id(self._randomness, image), self._randomness.below
             )
         except KafkaError as error:
-            return TopicOutcome(request.name, error=error)
+            return TopicOutcome(request.name, error=error.as_value())
         return TopicOutcome(request.name, topic, topic_id=topic.topic_id)
 
     async def _write_new_topics(self, topics: Sequence[Topic]) -> dict[str, TopicOutcome]:
@@ -228,7 +228,7 @@ class TopicAdministration:
             with store_errors_for_clients():
                 grown = await self._grow(request, validate_only=validate_only)
         except KafkaError as error:
-            return TopicOutcome(request.name, error=error)
+            return TopicOutcome(request.name, error=error.as_value())
         return TopicOutcome(request.name, grown, topic_id=grown.topic_id)
 
     async def _grow(self, request: MorePartitions, *, validate_only: bool) -> Topic:
@@ -308,5 +308,5 @@ def _new_topic_nodes(topic: Topic, stale_config: Node | None) -> list[Operation]
 
 def _refused(wanted: str | Uuid, error: KafkaError) -> TopicOutcome:
     if isinstance(wanted, str):
-        return TopicOutcome(wanted, error=error)
-    return TopicOutcome("", error=error, topic_id=wanted)
+        return TopicOutcome(wanted, error=error.as_value())
+    return TopicOutcome("", error=error.as_value(), topic_id=wanted)

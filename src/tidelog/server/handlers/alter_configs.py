@@ -3,6 +3,7 @@
 from tidelog.controller.configs import AlterOperation, ConfigChange
 from tidelog.protocol.messages.alter_configs import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
@@ -11,14 +12,17 @@ from tidelog.server.dispatch import Call
 
 
 async def handle_alter_configs(request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
-    changes = [
-        ConfigChange(
-            resource.resource_type,
-            resource.resource_name,
-            [(config.name, config.value, AlterOperation.SET) for config in resource.configs],
-            replacing=True,
-        )
-        for resource in request.resources
-    ]
+    each = call.services.turns.each
+    changes = await each(request.resources, _change)
     outcomes = await call.services.alter_configs(changes, validate_only=request.validate_only)
-    return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(**altered_fields(each)) for each in outcomes])
+    responses = await each(outcomes, lambda outcome: AlterConfigsResourceResponse(**altered_fields(outcome)))
+    return AlterConfigsResponse(responses=responses)
+
+
+def _change(resource: AlterConfigsResource) -> ConfigChange:
+    return ConfigChange(
+        resource.resource_type,
+        resource.resource_name,
+        [(config.name, config.value, AlterOperation.SET) for config in resource.configs],
+        replacing=True,
+    )

@@ -2,6 +2,7 @@
 
 from tidelog.controller.configs import ConfigChange
 from tidelog.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -13,15 +14,16 @@ from tidelog.server.dispatch import Call
 async def handle_incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, call: Call
 ) -> IncrementalAlterConfigsResponse:
-    changes = [
-        ConfigChange(
-            resource.resource_type,
-            resource.resource_name,
-            [(config.name, config.value, config.config_operation) for config in resource.configs],
-        )
-        for resource in request.resources
-    ]
+    each = call.services.turns.each
+    changes = await each(request.resources, _change)
     outcomes = await call.services.alter_configs(changes, validate_only=request.validate_only)
-    return IncrementalAlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(**altered_fields(outcome)) for outcome in outcomes]
+    responses = await each(outcomes, lambda outcome: AlterConfigsResourceResponse(**altered_fields(outcome)))
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _change(resource: AlterConfigsResource) -> ConfigChange:
+    return ConfigChange(
+        resource.resource_type,
+        resource.resource_name,
+        [(config.name, config.value, config.config_operation) for config in resource.configs],
     )

@@ -187,7 +187,7 @@ def _refusal_of_name(name: str) -> KafkaError | None:
     try:
         check_topic_name(name)
     except KafkaError as error:
-        return error
+        return error.as_value()
     return None
 
 

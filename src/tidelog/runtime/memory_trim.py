@@ -1,0 +1,32 @@
+"""Schedule of giving free memory back to the operating system."""
+
+GROWTH_BYTES = 16 * 1024 * 1024
+"""Growth since the last time after which it is worth another look."""
+
+WORTHWHILE_BYTES = 4 * 1024 * 1024
+MAX_PAUSE = 60
+
+
+class TrimSchedule:
+    """Asked at regular intervals.
+
+    In the middle of a burst of large requests there is nothing to give back, and after it memory does not grow any
+    more. So a process that is larger than it was at its smallest is looked at again, less and less often.
+    """
+
+    def __init__(self, resident_bytes: int) -> None:
+        self._least_bytes = self._last_bytes = resident_bytes
+        self._pause = 1
+        self._asked = 0
+
+    def is_due(self, resident_bytes: int) -> bool:
+        self._asked += 1
+        has_grown = resident_bytes > self._last_bytes + GROWTH_BYTES
+        return has_grown or (resident_bytes > self._least_bytes + GROWTH_BYTES and self._asked >= self._pause)
+
+    def on_trimmed(self, before_bytes: int, after_bytes: int) -> None:
+        self._asked = 0
+        self._last_bytes = after_bytes
+        self._least_bytes = min(self._least_bytes, after_bytes)
+        is_worthwhile = before_bytes - after_bytes >= WORTHWHILE_BYTES
+        self._pause = 1 if is_worthwhile else min(2 * self._pause, MAX_PAUSE)
