@@ -126,7 +126,7 @@ def _with_own_memory(request: ProduceRequest) -> ProduceRequest:
 
 
 async def _append_in_turn(request: ProduceRequest, call: Call, held: Held) -> ProduceResponse | None:
-    """Batches are appended in the order they came: an earlier request may still be checked, later ones wait for this."""
+    """In the order they came: an earlier request may still be checked, and later ones wait for this."""
     try:
         await held.wait_for_those_ahead()
         appends = _Appends(request, call)
