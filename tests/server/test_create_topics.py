@@ -25,6 +25,7 @@ from tidelog.protocol.messages.create_topics import (
 )
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.runtime.virtual_time import run_virtually
+from tidelog.server.handlers.create_topics import MAX_TOPICS_WITH_SETTINGS
 from tidelog.types import ZERO_UUID
 
 VERSIONS = range(2, 8)
@@ -232,5 +233,17 @@ def test_asking_for_an_internal_topic_that_nobody_needs_does_not_create_it() -> 
         for name in ("__share_group_state", "__cluster_metadata"):
             await client.create_internal_topic(name)
         assert await topic_names(client) == []
+
+    with_broker(scenario)
+
+
+def test_answers_about_very_many_topics_leave_their_settings_out() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        topics = [topic(f"t{number}") for number in range(MAX_TOPICS_WITH_SETTINGS + 1)]
+        for count, has_settings in [(MAX_TOPICS_WITH_SETTINGS, True), (MAX_TOPICS_WITH_SETTINGS + 1, False)]:
+            request = CreateTopicsRequest(topics=topics[:count], validate_only=True)
+            answer = await client.ask(request, 7, CreateTopicsResponse)
+            assert {bool(result.configs) for result in answer.topics} == {has_settings}
+            assert {result.error_code for result in answer.topics} == {0}
 
     with_broker(scenario)

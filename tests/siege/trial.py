@@ -23,7 +23,7 @@ SESSION_MS = 6000
 MOST_P99_S = 0.25
 MOST_WAIT_S = 1.0
 MOST_GROWTH_BYTES = 200_000_000
-MOST_KEPT_BYTES = 100_000_000
+MOST_KEPT_BYTES = 60_000_000
 """What may still be there afterwards: interpreters do not give back every page."""
 REST_S = 12.0
 SAMPLE_S = 0.05

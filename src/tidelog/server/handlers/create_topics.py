@@ -22,6 +22,9 @@ from tidelog.server.forwarding import (
 )
 from tidelog.server.services import Services
 
+MAX_TOPICS_WITH_SETTINGS = 500
+"""Each has dozens. Answers about more topics leave them out: who wants them asks by DescribeConfigs."""
+
 
 async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
     """Topics of coordinators are made by brokers, as the coordinators need them, and never by hand."""
@@ -75,7 +78,9 @@ async def _create_here(request: CreateTopicsRequest, services: Services) -> Crea
         )
         outcomes = [_unless_unseen(outcome, services, request.timeout_ms) for outcome in outcomes]
     # Each with all of its settings: that takes a while.
-    return CreateTopicsResponse(topics=await services.turns.each(outcomes, lambda each: _result(each, services)))
+    tells_settings = len(outcomes) <= MAX_TOPICS_WITH_SETTINGS
+    results = await services.turns.each(outcomes, lambda each: _result(each, services, tells_settings=tells_settings))
+    return CreateTopicsResponse(topics=results)
 
 
 def _unless_unseen(outcome: TopicOutcome, services: Services, timeout_ms: int) -> TopicOutcome:
@@ -91,7 +96,7 @@ def _refused(name: str, error: KafkaError | None) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, configs=[], **error_fields(error))
 
 
-def _result(outcome: TopicOutcome, services: Services) -> CreatableTopicResult:
+def _result(outcome: TopicOutcome, services: Services, *, tells_settings: bool) -> CreatableTopicResult:
     if outcome.topic is None:
         return _refused(outcome.name, outcome.error)
     topic, cluster = outcome.topic, services.cluster
@@ -110,5 +115,7 @@ def _result(outcome: TopicOutcome, services: Services) -> CreatableTopicResult:
                 is_sensitive=setting.is_sensitive,
             )
             for setting in describe_topic(cluster.static_settings, cluster.dynamic_configs, topic.configs)
-        ],
+        ]
+        if tells_settings
+        else [],
     )
