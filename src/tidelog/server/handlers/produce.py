@@ -84,12 +84,12 @@ ProduceOutcome: TypeAlias = (
 def handle_produce(request: ProduceRequest, call: Call) -> ProduceOutcome:
     if call.connection.is_held or _is_divided(request, call):
         outcome = _append_in_turn(_with_own_memory(request), call, call.connection.hold())
-        return _done_in_any_case(outcome, call) if request.acks == 0 else outcome
+        return _to_the_end(outcome, request, call)
     appends = _Appends(request, call)
     response = appends.begin(request)
     if appends.long_batches:
         outcome = _check_first(request, response, appends, call, call.connection.hold())
-        return _done_in_any_case(outcome, call) if request.acks == 0 else outcome
+        return _to_the_end(outcome, request, call)
     if appends.unverified:
         return _verify_first(request, response, appends, call)
     return _after_appends(request, response, appends, call)
@@ -103,8 +103,12 @@ def _is_divided(request: ProduceRequest, call: Call) -> bool:
     return sum(len(topic.partition_data) for topic in topics) > MANY
 
 
-def _done_in_any_case(outcome: Coroutine[Any, Any, ProduceResponse | None], call: Call) -> None:
+def _to_the_end(
+    outcome: Coroutine[Any, Any, ProduceResponse | None], request: ProduceRequest, call: Call
+) -> ProduceOutcome:
     """A client that wants no answer may leave at once, and its records are appended all the same."""
+    if request.acks != 0:
+        return outcome
 
     async def finish() -> None:
         try:
@@ -114,6 +118,7 @@ def _done_in_any_case(outcome: Coroutine[Any, Any, ProduceResponse | None], call
             raise
 
     call.services.spawn(finish())
+    return None
 
 
 def _with_own_memory(request: ProduceRequest) -> ProduceRequest:
