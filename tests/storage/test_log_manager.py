@@ -3,6 +3,7 @@ import errno
 import logging
 import shutil
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import pytest
@@ -479,14 +480,16 @@ def every_operation(log: Log) -> list[Callable[[], object]]:
     ]
 
 
-async def two_directories(disk: MemoryDisk) -> tuple[LogManager, Log, Log, list[tuple[str, set[TopicPartition]]]]:
+async def two_directories(
+    disk: MemoryDisk,
+) -> tuple[LogManager, Log, Log, list[tuple[str, AbstractSet[TopicPartition]]]]:
     manager = await manager_on(disk, "/bad", "/good")
     bad = manager.create(orders(0), TOPIC_ID, SETTINGS)
     good = manager.create(orders(1), TOPIC_ID, SETTINGS)
     assert (bad.directory.path, good.directory.path) == ("/bad", "/good")
     append(bad, b"before")
     append(good, b"before")
-    told: list[tuple[str, set[TopicPartition]]] = []
+    told: list[tuple[str, AbstractSet[TopicPartition]]] = []
     manager.on_directory_offline.append(lambda directory, partitions: told.append((directory.path, partitions)))
     return manager, bad, good, told
 

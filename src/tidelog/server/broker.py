@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from tidelog.client.broker_links import BrokerLinks
@@ -464,7 +464,7 @@ class Broker:
             await asyncio.sleep(UNREAD_CHECK_S)
             self._registry.close_unread(self._seams.clock.monotonic())
 
-    def _on_directory_offline(self, directory: LogDirectory, partitions: Sequence[TopicPartition]) -> None:
+    def _on_directory_offline(self, directory: LogDirectory, partitions: AbstractSet[TopicPartition]) -> None:
         assert self._logs is not None
         self._services.replicas.take_offline(partitions)
         if self._logs.are_all_directories_offline:

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Never, ParamSpec
 
 from tidelog.config.broker import BrokerSettings
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-OfflineCallback = Callable[[LogDirectory, Sequence[TopicPartition]], None]
+OfflineCallback = Callable[[LogDirectory, AbstractSet[TopicPartition]], None]
 
 DELETION_INTERVAL_MS = 5_000
 
@@ -273,7 +274,7 @@ class LogManager:
         self._loop.call_soon_threadsafe(self._tell_offline, directory)
 
     def _tell_offline(self, directory: LogDirectory) -> None:
-        partitions = tuple(directory.logs)
+        partitions = dict.fromkeys(directory.logs).keys()  # in one order, whatever strings hash to
         for callback in self.on_directory_offline:
             callback(directory, partitions)
 
