@@ -14,16 +14,15 @@ from tidelog.simulation.fault_schedule import draw_schedule
 from tidelog.simulation.shrinking import shrink
 from tidelog.simulation.swarm import ALWAYS_WORK, FAULTS, WORK, draw_config
 
-REPEATED_SEEDS = (4, 7)
+REPEATED_SEEDS = (4, 7, 58, 67)
 
 
-@pytest.mark.xfail(reason="seed 4 depends on the hash seed; the cause is not known yet", strict=False)
 @pytest.mark.parametrize("seed", REPEATED_SEEDS)
 def test_the_same_seed_gives_the_same_history(seed: int) -> None:
     """In any process, whatever else it did before, and however it hashes."""
     told = {
         subprocess.run(
-            [sys.executable, "-m", "tidelog.simulation", "--seed", str(seed)],
+            [sys.executable, "-m", "tidelog.simulation", "--seed", str(seed), "--duration", "15"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
@@ -31,7 +30,7 @@ def test_the_same_seed_gives_the_same_history(seed: int) -> None:
         ).stdout.splitlines()[-1]
         for hash_seed in ("7", "11")
     }
-    assert told == {run_seed(seed).summary}
+    assert told == {run_events(seed, duration_s=15.0).summary}
 
 
 def test_the_command_tells_the_story_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
