@@ -11,12 +11,12 @@ FAULTS_S = 8.0
 """A part of what the seeds draw, so that all of them take a few minutes; `tidelog simulate` runs them whole."""
 
 KNOWN_VIOLATIONS: dict[int, str] = {
-    78: "I2 totals-0: a committed batch is found again in the next leader epoch",
+    78: "I2 totals-0: a bit was flipped in the leader epoch of a batch, which the checksum does not cover",
     109: "I7 a patient writer still waits",
-    188: "I7 a replica of lossy-0 does not get back in sync",
+    188: "I7 broker 2 never hears that its session ended while it was cut off from the store, and does not join again",
     190: "I7 profiles is not read to its end",
 }
-"""Open: seeds whose violation is not explained yet. None of them may be forgotten here once it is mended."""
+"""Open: seeds whose violation is not mended yet, and what is known of it."""
 
 
 def check(seed: int) -> None:
