@@ -3,8 +3,8 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from tidelog.store.interface import NO_OWNER, Operation, Result, SessionExpired, StoreUnavailable, WatchEvent
 from tidelog.store.tree import ROOT, ROOT_NODE, StoredNode, parent_of, perform, remove_owned
@@ -206,7 +206,7 @@ class Database:
 def renew_session_apart(path: str, session_id: int, lease_end_ms: int) -> None:
     """Over a connection of its own, from any thread. A file that is missing is not made anew."""
     with _storage_errors(path):
-        uri = f"{Path(path).absolute().as_uri()}?mode=rw"
+        uri = f"file:{quote(path)}?mode=rw"
         connection = sqlite3.connect(uri, uri=True, timeout=LOCK_WAIT_SECONDS, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = NORMAL")
