@@ -10,19 +10,9 @@ from tidelog.simulation.chaos import run_events
 FAULTS_S = 8.0
 """A part of what the seeds draw, so that all of them take a few minutes; `tidelog simulate` runs them whole."""
 
-KNOWN_VIOLATIONS: dict[int, str] = {
-    78: "I2 totals-0: a bit was flipped in the leader epoch of a batch, which the checksum does not cover",
-    109: "I7 a patient writer still waits",
-    188: "I7 broker 2 never hears that its session ended while it was cut off from the store, and does not join again",
-    190: "I7 profiles is not read to its end",
-}
-"""Open: seeds whose violation is not mended yet, and what is known of it."""
-
 
 def check(seed: int) -> None:
     verdict = run_events(seed, duration_s=FAULTS_S)
-    if verdict.violations and seed in KNOWN_VIOLATIONS:
-        pytest.xfail(KNOWN_VIOLATIONS[seed])
     replay = f"tidelog simulate --seed {seed} --duration {FAULTS_S:g} --shrink"
     assert verdict.violations == [], "\n".join([replay, *verdict.story])
 

@@ -258,7 +258,8 @@ class FaultInjector:
             self._repair_later(event, lambda: self._reconnect(broker_id, session))
 
     def _reconnect(self, broker_id: BrokerId, session: int) -> None:
-        if self._cluster.machines[broker_id].is_running:  # a frozen one comes back when it goes on
+        process = self._cluster.machines[broker_id].process
+        if process is not None and process.state is ProcessState.RUNNING:  # a frozen one comes back when it goes on
             self._cluster.store_state.reconnect(session)
 
     def _end_session(self, event: FaultEvent) -> None:
