@@ -234,7 +234,8 @@ def test_whoever_does_not_poll_for_too_long_gives_its_partitions_up_until_it_doe
             await asyncio.gather(work(first, are_shared), work(second, are_shared))
             began = asyncio.get_running_loop().time()
             await work(second, lambda: len(second.partitions) == 4)
-            assert 19.9 < asyncio.get_running_loop().time() - began < 30.0  # its last poll ended shortly before
+            waited_s = round(asyncio.get_running_loop().time() - began, 6)  # virtual times add up with rounding errors
+            assert 20.0 <= waited_s < 30.0
             with pytest.raises(KafkaError):
                 await first.commit()
             await asyncio.gather(work(first, are_shared), work(second, are_shared))
