@@ -57,7 +57,7 @@ def test_faults_that_are_left_out_do_not_strike() -> None:
 
 
 def test_swarms_differ_and_every_fault_and_kind_of_work_is_in_some() -> None:
-    configs = [draw_config(seed, withstood_only=False) for seed in range(200)]
+    configs = [draw_config(seed) for seed in range(200)]
     assert {fault for config in configs for fault in config.faults} == set(FAULTS)
     assert {work for config in configs for work in config.work} == set(WORK) | ALWAYS_WORK
     assert {config.brokers for config in configs} == {3, 4, 5, 6, 7}

@@ -133,7 +133,7 @@ class SimulatedCluster:
             if machine.is_running:
                 await self.stop(machine.broker_id)
 
-    # -- accidents
+    # -- faults
 
     def kill(self, broker_id: BrokerId, *, noticed_after_s: float = DEATH_IS_NOTICED_AFTER_S) -> None:
         """kill -9: the page cache survives."""

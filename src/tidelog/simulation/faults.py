@@ -85,8 +85,6 @@ class FaultInjector:
         self.applied: list[int] = []
 
     def apply(self, event: FaultEvent) -> None:
-        if self._lost_disks.is_to_be_noticed:
-            return
         self._apply[event.kind](event)
 
     def repair_all(self) -> None:

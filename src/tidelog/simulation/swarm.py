@@ -20,9 +20,6 @@ DISK_FAULTS = ("power_cut", "lost_disk", "disk_error", "disk_full", "no_descript
 CLOCK_FAULTS = ("clock_jump",)
 FAULTS = PROCESS_FAULTS + LINK_FAULTS + STORE_FAULTS + DISK_FAULTS + CLOCK_FAULTS
 
-NOT_YET_WITHSTOOD: frozenset[str] = frozenset()
-"""Faults that find known mistakes. They are drawn, and then left out; empty once the mistakes are mended."""
-
 CONDITIONS = ("latency", "interleaved_workers", "clock_skew", "torn_writes", "lost_names", "flipped_bits")
 """What lasts for the whole run, or tells how a power cut ends."""
 
@@ -92,8 +89,6 @@ class SwarmConfig:
     flush_messages: int | None
     replication_factor: int = REPLICATION_FACTOR
     min_in_sync_replicas: int = MIN_IN_SYNC_REPLICAS
-    guards_lost_disks: bool = False
-    """Whether a disk is lost only where another in-sync replica lives, and nothing else happens until it is noticed."""
 
     @property
     def damage(self) -> CrashDamage:
@@ -115,7 +110,7 @@ class SwarmConfig:
         )
 
 
-def draw_config(seed: int, *, withstood_only: bool = True) -> SwarmConfig:
+def draw_config(seed: int) -> SwarmConfig:
     # Each aspect has its own source of chance, so that a new kind of work does not change the faults of a seed.
     draw, of_faults, of_work = (_Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 13))
     brokers = draw.one_of(BROKERS)
@@ -126,7 +121,7 @@ def draw_config(seed: int, *, withstood_only: bool = True) -> SwarmConfig:
         brokers=brokers,
         log_directories=draw.one_of((1, 1, 2)),
         troubled_s=float(draw.between(*TROUBLED_S)),
-        faults=_draw_faults(of_faults) - (NOT_YET_WITHSTOOD if withstood_only else frozenset()),
+        faults=_draw_faults(of_faults),
         conditions=conditions,
         work=of_work.some_of(WORK, 4) | ALWAYS_WORK,
         latency_s=draw.one_of(LATENCIES_S),
