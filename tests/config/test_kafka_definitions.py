@@ -40,6 +40,7 @@ OWN_TOPIC_SETTINGS = {"max.decompressed.message.bytes"}
 KAFKA_3_9_SETTINGS = {
     "controlled.shutdown.max.retries",
     "controlled.shutdown.retry.backoff.ms",
+    "leader.imbalance.per.broker.percentage",
     "reserved.broker.max.id",
     "zookeeper.connect",
     "zookeeper.connection.timeout.ms",

@@ -72,7 +72,7 @@ async def metadata(connection: ClientConnection, name: str) -> int:
 
 def with_cluster(scenario: Callable[[SimulatedCluster], Awaitable[None]]) -> None:
     async def main() -> None:
-        cluster = SimulatedCluster(3)
+        cluster = SimulatedCluster(3, auto_leader_rebalance_enable=False)
         await cluster.start_all()
         await scenario(cluster)
         await cluster.stop_all()

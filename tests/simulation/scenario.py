@@ -55,6 +55,9 @@ _TRY_AGAIN = {NotLeaderOrFollower.code, UnknownTopicOrPartition.code, NotEnoughR
 def simulate(scenario: Scenario, brokers: int = 3, *, controller: BrokerId = 1, **settings: object) -> None:
     """Start a cluster with this controller, and let things happen to it. What hangs for ever is an error."""
 
+    # Leaders stay where a scenario has put them, unless it is about their balance.
+    settings = {"auto_leader_rebalance_enable": False, **settings}
+
     async def main() -> None:
         cluster = SimulatedCluster(brokers, **settings)  # type: ignore[arg-type]
         await cluster.start(controller)

@@ -57,6 +57,10 @@ class Partition:
             self.last_known_eligible,
         )
 
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
     def recorded_epoch(self, replica: BrokerId) -> int | None:
         """The incarnation in which this replica is known to have had everything that is committed."""
         epoch = self.in_sync_epochs.get(replica)

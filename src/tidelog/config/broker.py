@@ -33,6 +33,9 @@ class BrokerSettings(CoordinatorSettings):
     auto_create_topics_enable: bool = setting(
         default=True, doc="Whether asking for the metadata of an unknown topic creates it."
     )
+    auto_leader_rebalance_enable: bool = setting(
+        default=True, doc="Whether the controller elects preferred leaders when leaders are out of balance."
+    )
     broker_heartbeat_interval_ms: int = setting(
         default=2000, at_least=1, doc="How often a broker renews its lease in the coordination store."
     )
@@ -99,6 +102,16 @@ class BrokerSettings(CoordinatorSettings):
     )
     inter_broker_listener_name: str | None = setting(
         default=None, doc="The listener by which brokers reach each other; without it, the first unencrypted one."
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        default=300,
+        at_least=1,
+        kind=ConfigType.LONG,
+        doc="How often the controller checks the balance of leaders; it also does soon after a replica came back.",
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        default=10,
+        doc="Of the partitions that prefer a broker as leader, the share that others may lead before it is elected.",
     )
     listener_security_protocol_map: str = setting(
         default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

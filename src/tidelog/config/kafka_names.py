@@ -3,7 +3,7 @@
 _NAMES = """
     allow.everyone.if.no.acl.found alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.include.jmx.reporter
-    auto.leader.rebalance.enable background.threads broker.id.generation.enable client.quota.callback.class
+    background.threads broker.id.generation.enable client.quota.callback.class
     config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
     control.plane.listener.name controller.listener.names controller.performance.always.log.threshold.ms
     controller.performance.sample.period.ms controller.quorum.append.linger.ms
@@ -39,7 +39,6 @@ _NAMES = """
     group.streams.num.standby.replicas group.streams.session.timeout.ms initial.broker.registration.timeout.ms
     inter.broker.protocol.version internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
     internal.metadata.max.batch.size.in.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
     leader.replication.throttled.rate log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
     log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms log.initial.task.delay.ms
     log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable

@@ -20,6 +20,7 @@ from tidelog.controller.events import (
     Expire,
     InSyncChange,
     LeaderAndIsrAnswered,
+    LeaderImbalanceCheck,
     LogDirectoryEvent,
     LogEndsAnswered,
     OfflinePartitions,
@@ -36,6 +37,7 @@ from tidelog.controller.events import (
     TopicDeletion,
     TopicSettingsChange,
 )
+from tidelog.controller.leader_rebalance import on_leader_imbalance_check, schedule_checks
 from tidelog.controller.leadership import (
     on_controlled_shutdown,
     on_elect_leaders,
@@ -76,6 +78,7 @@ DUTIES: Mapping[type[Event], Duty] = {
     InSyncChange: on_in_sync_change,
     LogDirectoryEvent: on_log_directory_event,
     PreferredElection: on_preferred_election,
+    LeaderImbalanceCheck: on_leader_imbalance_check,
     Reassignment: on_reassignment,
     ControlledShutdown: on_controlled_shutdown,
     ElectLeaders: on_elect_leaders,
@@ -295,6 +298,7 @@ class Controller:
             # Not before: topics that are made while old ones are still looked for might take their names.
             office = self._office = self._open_office(term)
             await self._timed(office, take_office(office))
+            schedule_checks(office)
         except Exception as error:
             if office is not None:
                 self._over(office, f"could not take office: {error!r}")

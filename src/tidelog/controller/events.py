@@ -86,6 +86,13 @@ class Reassignment(Event):
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderImbalanceCheck(Event):
+    """Time to see whether preferred leaders should be elected (R40)."""
+
+    is_periodic: bool = False
+
+
 # -- what it is asked
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from tidelog.cluster import znodes
 from tidelog.controller.events import InSyncChange, LogDirectoryEvent, LogEndsAnswered
+from tidelog.controller.leader_rebalance import schedule_check_after_join
 from tidelog.controller.log_end_questions import take_answers
 from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import reload, repair
@@ -29,6 +30,7 @@ async def on_in_sync_change(office: Office, event: InSyncChange) -> str | None:
     changed = [each for each in await reload(office, known) if not office.context.is_being_deleted(each)]
     office.tell_brokers(changed)
     await repair(office, [each for each in changed if _has_restarted_member(office, each)], are_fresh=True)
+    schedule_check_after_join(office, changed)
     await remove_nodes(office.store, paths)
     return f"in-sync replicas changed partitions={len(changed)}" if changed else None
 

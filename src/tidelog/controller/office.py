@@ -77,6 +77,7 @@ class Office:
         self._put_event = put_event
         self._attempts = itertools.count(1)
         self._has_seen_errors = False
+        self._scheduled: set[Event] = set()
 
     def put(self, event: Event) -> None:
         """Unless the term is over."""
@@ -85,6 +86,16 @@ class Office:
 
     def put_later(self, event: Event, delay_s: float) -> None:
         asyncio.get_running_loop().call_later(delay_s, self.put, event)
+
+    def put_once_later(self, event: Event, delay_s: float) -> None:
+        """Unless an equal event is scheduled this way already."""
+        if event not in self._scheduled:
+            self._scheduled.add(event)
+            asyncio.get_running_loop().call_later(delay_s, self._put_scheduled, event)
+
+    def _put_scheduled(self, event: Event) -> None:
+        self._scheduled.discard(event)
+        self.put(event)
 
     def watch(self, event: Event) -> Watch:
         """A watch that puts the event."""

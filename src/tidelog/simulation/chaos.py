@@ -29,6 +29,7 @@ T = TypeVar("T")
 PATIENCE_S = 180.0
 """After the repair: sessions, back-offs and timeouts of the clients end one after the other."""
 CHECK_S = 0.1
+LEADER_CHECK_S = 5
 WHOLE_CHECK_ROUNDS = 20
 """Every change is checked when it happens; so many rounds later, everything as a whole."""
 
@@ -193,6 +194,9 @@ def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
         seed=config.seed,
         replica_lag_time_max_ms=config.lag_limit_ms,
         log_dirs=LOG_DIRECTORIES[: config.log_directories],
+        auto_leader_rebalance_enable=config.balances_leaders,
+        leader_imbalance_check_interval_seconds=LEADER_CHECK_S,
+        leader_imbalance_per_broker_percentage=0,
         **broker_settings(kinds_of(config)),
     )
     cluster.network.latency_s = config.latency_s

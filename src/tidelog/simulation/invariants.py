@@ -154,9 +154,18 @@ class Invariants:
             return
         if set(state.in_sync_replicas) != set(state.replicas):
             yield f"I7 {topic_partition} in-sync replicas are {state.in_sync_replicas} of {state.replicas}"
+        if self._must_balance_leaders and state.leader != state.replicas[0]:
+            yield f"I7 {topic_partition} is led by {state.leader}, not by its preferred replica {state.replicas[0]}"
         for broker_id, partition in replicas.items():
             if not _are_equal(partition.log, leader.log):
                 yield f"I7 {topic_partition} on broker {broker_id} is {_told(partition.log)}, not {_told(leader.log)}"
+
+    @property
+    def _must_balance_leaders(self) -> bool:
+        """R40: the simulation lets no broker fall short of a single one of its partitions."""
+        settings = self._cluster.settings
+        is_enabled = settings.get("auto_leader_rebalance_enable", True)
+        return bool(is_enabled) and settings.get("leader_imbalance_per_broker_percentage") == 0
 
     def _gave_up(self) -> Iterator[str]:
         for machine in self._cluster.machines.values():

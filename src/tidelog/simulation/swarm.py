@@ -87,6 +87,8 @@ class SwarmConfig:
     lag_limit_ms: int
     segment_ms: int
     flush_messages: int | None
+    balances_leaders: bool = False
+    """Automatic preferred leader election, without tolerance: in the end every preferred replica leads (R40)."""
     replication_factor: int = REPLICATION_FACTOR
     min_in_sync_replicas: int = MIN_IN_SYNC_REPLICAS
 
@@ -133,6 +135,7 @@ def draw_config(seed: int) -> SwarmConfig:
         lag_limit_ms=draw.one_of(LAG_LIMITS_MS),
         segment_ms=draw.one_of(SEGMENTS_MS),
         flush_messages=draw.one_of(FLUSH_INTERVALS),
+        balances_leaders=draw.one_of((True, True, False)),
     )
 
 

@@ -1,0 +1,77 @@
+"""Automatic preferred leader election (R40): `auto.leader.rebalance.enable`, as Kafka's controller does it.
+
+Every `leader.imbalance.check.interval.seconds`, and soon after a preferred replica has come back into the in-sync
+replicas: an operator who restarts brokers one by one should not have to wait for the interval each time.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tidelog.cluster.image import Partition
+from tidelog.controller.context import ControllerContext
+from tidelog.controller.elections import Decision, preferred_leader
+from tidelog.controller.events import LeaderImbalanceCheck
+from tidelog.controller.office import Office
+from tidelog.controller.partition_machine import Changes, change
+from tidelog.types import BrokerId, TopicPartition
+
+FIRST_CHECK_S = 5.0
+"""After a controller was elected; Kafka waits as long."""
+
+CHECK_AFTER_JOIN_S = 2.0
+"""A broker that comes back joins the in-sync replicas of its partitions one after the other: one election for many."""
+
+
+def imbalanced_partitions(context: ControllerContext, percentage: int) -> list[TopicPartition]:
+    """The partitions to elect preferred leaders for: of brokers that lead too few of those that prefer them."""
+    preferred: dict[BrokerId, int] = defaultdict(int)
+    led_by_others: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
+    for topic_partition, partition in context.partitions():
+        broker_id = partition.replicas[0]
+        if broker_id not in context.brokers or context.is_being_deleted(topic_partition):
+            continue
+        preferred[broker_id] += 1
+        if partition.leader != broker_id:
+            led_by_others[broker_id].append(topic_partition)
+    return [
+        each
+        for broker_id, partitions in led_by_others.items()
+        if len(partitions) * 100 > percentage * preferred[broker_id]
+        for each in partitions
+        if not context.partition(each).is_being_reassigned
+    ]
+
+
+def schedule_checks(office: Office) -> None:
+    """From now on until the end of the term."""
+    if office.settings().auto_leader_rebalance_enable:
+        office.put_later(LeaderImbalanceCheck(is_periodic=True), FIRST_CHECK_S)
+
+
+def schedule_check_after_join(office: Office, changed: Iterable[TopicPartition]) -> None:
+    """If the in-sync replicas of one of these contain a preferred replica that could lead now."""
+    if office.settings().auto_leader_rebalance_enable and any(
+        _is_waiting_for_preferred_leader(office.context.partition(each)) for each in changed
+    ):
+        office.put_once_later(LeaderImbalanceCheck(), CHECK_AFTER_JOIN_S)
+
+
+def _is_waiting_for_preferred_leader(partition: Partition) -> bool:
+    preferred = partition.replicas[0]
+    return partition.leader != preferred and preferred in partition.in_sync_replicas
+
+
+async def on_leader_imbalance_check(office: Office, event: LeaderImbalanceCheck) -> str | None:
+    context, settings = office.context, office.settings()
+    if event.is_periodic:
+        office.put_later(event, settings.leader_imbalance_check_interval_seconds)
+
+    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+        return preferred_leader(partition, context.health(topic_partition))
+
+    imbalanced = imbalanced_partitions(context, settings.leader_imbalance_per_broker_percentage)
+    changes = Changes()
+    await change(office, imbalanced, decide, changes)
+    if not changes.changed:
+        return None
+    return f"preferred leaders elected: leaders were out of balance imbalanced={len(imbalanced)} {changes}"
