@@ -339,6 +339,10 @@ class UnknownTopicId(RetriableError, code=100):
     """No topic has this id."""
 
 
+class BrokerIdNotRegistered(KafkaError, code=102):
+    """No broker has registered under this id."""
+
+
 class InconsistentTopicId(RetriableError, code=103):
     """The partition here belongs to another topic of the same name."""
 

@@ -77,3 +77,21 @@ def test_what_cannot_be_placed_is_refused() -> None:
         place_replicas({1: None}, 1, 0, Start(0, 0))
     with pytest.raises(InvalidReplicationFactor, match=r"only 1 broker\(s\) are registered"):
         place_replicas({1: None}, 1, 2, Start(0, 0))
+
+
+def test_members_that_are_away_get_replicas_only_where_live_brokers_do_not_suffice() -> None:
+    live = {1: None, 2: None}
+    assert place_replicas(live, 2, 3, Start(0, 0), absent=[3]) == [(1, 2, 3), (2, 1, 3)]
+    assert place_replicas(live, 2, 2, Start(0, 0), absent=[3]) == [(1, 2), (2, 1)]
+
+
+def test_members_that_are_away_take_turns_and_never_lead() -> None:
+    placed = place_replicas({1: None}, 3, 2, Start(0, 0), absent=[2, 3])
+    assert placed == [(1, 2), (1, 3), (1, 2)]
+
+
+def test_more_replicas_than_members_are_refused() -> None:
+    with pytest.raises(InvalidReplicationFactor, match="only 3 broker"):
+        place_replicas({1: None, 2: None}, 1, 4, Start(0, 0), absent=[3])
+    with pytest.raises(InvalidReplicationFactor, match="All brokers are currently fenced"):
+        place_replicas({}, 1, 1, Start(0, 0), absent=[3])

@@ -31,26 +31,44 @@ def start_after(existing: int, first_leader: BrokerId, brokers: Sequence[BrokerI
 
 
 def place_replicas(
-    racks: Mapping[BrokerId, str | None], partition_count: int, replication_factor: int, start: Start
+    racks: Mapping[BrokerId, str | None],
+    partition_count: int,
+    replication_factor: int,
+    start: Start,
+    absent: Sequence[BrokerId] = (),
 ) -> list[tuple[BrokerId, ...]]:
-    """The replicas of each new partition, the preferred leader first."""
+    """The replicas of each new partition, the preferred leader first.
+
+    Members of the cluster that are `absent` get replicas only where live brokers do not suffice, and never lead.
+    """
     if partition_count <= 0:
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     if replication_factor <= 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
-    if replication_factor > len(racks):
+    members = len(racks) + len(absent)
+    if replication_factor > members:
         raise InvalidReplicationFactor(
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of"
-            f" {replication_factor} cannot be reached because only {len(racks)} broker(s) are registered."
+            f" {replication_factor} cannot be reached because only {members} broker(s) are registered."
+        )
+    if not racks:
+        raise InvalidReplicationFactor(
+            f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced."
         )
     rack_of = {broker: rack for broker, rack in racks.items() if rack is not None}
     if len(rack_of) < len(racks):  # racks help only where every broker has one
         rack_of = {}
     brokers = rack_alternated(rack_of) if rack_of else sorted(racks)
+    on_live = min(replication_factor, len(brokers))
     return [
-        _replicas(brokers, rack_of, replication_factor, start, partition)
+        _replicas(brokers, rack_of, on_live, start, partition)
+        + _in_turn(absent, replication_factor - on_live, start.leader_index + partition)
         for partition in range(start.first_partition, start.first_partition + partition_count)
     ]
+
+
+def _in_turn(brokers: Sequence[BrokerId], count: int, turn: int) -> tuple[BrokerId, ...]:
+    return tuple(brokers[(turn + number) % len(brokers)] for number in range(count))
 
 
 def rack_alternated(rack_of: Mapping[BrokerId, str]) -> list[BrokerId]:

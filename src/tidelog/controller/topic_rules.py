@@ -71,19 +71,22 @@ def decide_topic(
     defaults: TopicDefaults,
     topic_id: Uuid,
     below: Callable[[int], int],
+    absent: Sequence[BrokerId] = (),
 ) -> Topic:
-    """The topic as it will be, or the error that refuses it."""
+    """The topic as it will be, or the error that refuses it. `absent`: members of the cluster that do not live now."""
     _check_name(request.name, image)
     configs = _checked_configs(request.configs, defaults.settings)
     if request.assignments:
-        replicas = _manual_assignment(request, image)
+        replicas = _manual_assignment(request, image, absent)
     else:
-        replicas = _placed(request, image, defaults, below)
+        replicas = _placed(request, image, defaults, below, absent)
     partitions = tuple(unled(index, assigned) for index, assigned in enumerate(replicas))
     return Topic(request.name, topic_id, partitions, configs)
 
 
-def decide_more_partitions(request: MorePartitions, topic: Topic | None, image: ClusterImage) -> tuple[Partition, ...]:
+def decide_more_partitions(
+    request: MorePartitions, topic: Topic | None, image: ClusterImage, absent: Sequence[BrokerId] = ()
+) -> tuple[Partition, ...]:
     """The partitions to add, or the error that refuses them."""
     if topic is None:
         raise UnknownTopicOrPartition(f"The topic '{request.name}' does not exist.")
@@ -96,7 +99,7 @@ def decide_more_partitions(request: MorePartitions, topic: Topic | None, image: 
             f" {request.partition_count} would not be an increase."
         )
     _check_partition_limit(request.partition_count)
-    replicas = _added_replicas(request, topic, image)
+    replicas = _added_replicas(request, topic, image, absent)
     return tuple(unled(count + number, assigned) for number, assigned in enumerate(replicas))
 
 
@@ -126,17 +129,23 @@ def _checked_configs(configs: Mapping[str, str | None], defaults: TopicSettings)
 
 
 def _placed(
-    request: NewTopic, image: ClusterImage, defaults: TopicDefaults, below: Callable[[int], int]
+    request: NewTopic,
+    image: ClusterImage,
+    defaults: TopicDefaults,
+    below: Callable[[int], int],
+    absent: Sequence[BrokerId],
 ) -> list[tuple[BrokerId, ...]]:
     factor = request.replication_factor
     if factor < USE_DEFAULT or factor == 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
     count = defaults.partition_count if request.partition_count == USE_DEFAULT else request.partition_count
     factor = defaults.replication_factor if factor == USE_DEFAULT else factor
-    return place_replicas(image.racks, count, factor, random_start(max(len(image.brokers), 1), below))
+    return place_replicas(image.racks, count, factor, random_start(max(len(image.brokers), 1), below), absent)
 
 
-def _manual_assignment(request: NewTopic, image: ClusterImage) -> list[tuple[BrokerId, ...]]:
+def _manual_assignment(
+    request: NewTopic, image: ClusterImage, absent: Sequence[BrokerId]
+) -> list[tuple[BrokerId, ...]]:
     if request.replication_factor != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
     if request.partition_count != USE_DEFAULT:
@@ -149,32 +158,36 @@ def _manual_assignment(request: NewTopic, image: ClusterImage) -> list[tuple[Bro
     if sorted(assigned) != list(range(len(assigned))):
         raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
     factor = len(assigned[0])
-    for replicas in assigned.values():
-        _check_replicas(replicas, factor, image)
+    for index, replicas in assigned.items():
+        _check_replicas(index, replicas, factor, image, absent)
     return [assigned[index] for index in range(len(assigned))]
 
 
-def _added_replicas(request: MorePartitions, topic: Topic, image: ClusterImage) -> list[tuple[BrokerId, ...]]:
+def _added_replicas(
+    request: MorePartitions, topic: Topic, image: ClusterImage, absent: Sequence[BrokerId]
+) -> list[tuple[BrokerId, ...]]:
     additional = request.partition_count - len(topic.partitions)
     first = topic.partitions[0].replicas
     if request.assignments is None:
         start = start_after(len(topic.partitions), first[0], sorted(image.brokers))
-        return place_replicas(image.racks, additional, len(first), start)
+        return place_replicas(image.racks, additional, len(first), start, absent)
     if len(request.assignments) != additional:
         raise InvalidReplicaAssignment(
             f"Attempted to add {additional} additional partition(s), but only {len(request.assignments)}"
             " assignment(s) were specified."
         )
-    for replicas in request.assignments:
-        _check_replicas(replicas, len(first), image)
+    for index, replicas in enumerate(request.assignments, len(topic.partitions)):
+        _check_replicas(index, replicas, len(first), image, absent)
     return list(request.assignments)
 
 
-def _check_replicas(replicas: tuple[BrokerId, ...], factor: int, image: ClusterImage) -> None:
+def _check_replicas(
+    index: int, replicas: tuple[BrokerId, ...], factor: int, image: ClusterImage, absent: Sequence[BrokerId]
+) -> None:
     if not replicas:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     for broker in replicas:
-        if broker not in image.brokers:
+        if broker not in image.brokers and broker not in absent:
             raise InvalidReplicaAssignment(
                 f"The manual partition assignment includes broker {broker}, but no such broker is registered."
             )
@@ -186,6 +199,11 @@ def _check_replicas(replicas: tuple[BrokerId, ...], factor: int, image: ClusterI
         raise InvalidReplicaAssignment(
             f"The manual partition assignment includes a partition with {len(replicas)} replica(s),"
             f" but this is not consistent with previous partitions, which have {factor} replica(s)."
+        )
+    if image.brokers.keys().isdisjoint(replicas):
+        raise InvalidReplicaAssignment(
+            f"All brokers specified in the manual partition assignment for partition {index} are fenced or in"
+            " controlled shutdown."
         )
 
 

@@ -13,6 +13,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults
 from tidelog.controller.configs import nobody_waits
 from tidelog.controller.loading import load_topics
+from tidelog.controller.members import absent_members
 from tidelog.controller.registration import ControllerTerm
 from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.controller.topic_rules import (
@@ -46,7 +47,7 @@ from tidelog.store.interface import (
     Set,
     Store,
 )
-from tidelog.types import ZERO_UUID, Uuid
+from tidelog.types import ZERO_UUID, BrokerId, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -96,13 +97,18 @@ class TopicAdministration:
             return [TopicOutcome(name, error=error) for name in dict.fromkeys(each.name for each in requests)]
         counts = Counter(request.name for request in requests)
         image = self._image()
+        try:
+            with store_errors_for_clients():
+                absent = await absent_members(self._store, image)
+        except KafkaError as error:
+            return [TopicOutcome(name, error=error) for name in counts]
         outcomes: dict[str, TopicOutcome] = {}
         for request in requests:
             await self._breathe()
             if counts[request.name] > 1:
                 outcomes[request.name] = TopicOutcome(request.name, error=InvalidRequest("Duplicate topic name."))
                 continue
-            outcomes[request.name] = self._decided(request, image)
+            outcomes[request.name] = self._decided(request, image, absent)
             topic = outcomes[request.name].topic
             if topic is not None:
                 image = image.with_topics(topic)
@@ -147,12 +153,12 @@ class TopicAdministration:
                 outcomes.append(await self._create_partitions(request, validate_only=validate_only))
         return outcomes
 
-    def _decided(self, request: NewTopic, image: ClusterImage) -> TopicOutcome:
+    def _decided(self, request: NewTopic, image: ClusterImage, absent: Sequence[BrokerId]) -> TopicOutcome:
         settings = self._settings()
         defaults = TopicDefaults(settings.num_partitions, settings.default_replication_factor, topic_defaults(settings))
         try:
             topic = decide_topic(
-                request, image, defaults, new_topic_id(self._randomness, image), self._randomness.below
+                request, image, defaults, new_topic_id(self._randomness, image), self._randomness.below, absent
             )
         except KafkaError as error:
             return TopicOutcome(request.name, error=error.as_value())
@@ -236,7 +242,8 @@ class TopicAdministration:
             topic = await self._reload(request.name)
             if is_internal(request.name):
                 raise InvalidTopic(f"{request.name} is internal: groups or transactions would change their partitions")
-            added = decide_more_partitions(request, topic, self._image())
+            image = self._image()
+            added = decide_more_partitions(request, topic, image, await absent_members(self._store, image))
             assert topic is not None
             if await self._store.exists(znodes.delete_topic_path(request.name)) is not None:
                 raise InvalidTopic(f"The topic {request.name} is queued for deletion.")

@@ -80,6 +80,7 @@ APIS = (
     Api(47, "OffsetDelete", "0", flexible_from=NEVER),
     Api(60, "DescribeCluster", "0-2", flexible_from=0),
     Api(61, "DescribeProducers", "0", flexible_from=0),
+    Api(64, "UnregisterBroker", "0", flexible_from=0),
     Api(65, "DescribeTransactions", "0", flexible_from=0),
     Api(66, "ListTransactions", "0-2", flexible_from=0),
     Api(68, "ConsumerGroupHeartbeat", "0-1", flexible_from=0),

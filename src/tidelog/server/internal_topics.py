@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.setting import settings_of
-from tidelog.errors import NO_ERROR, TopicAlreadyExists
+from tidelog.errors import NO_ERROR, InvalidReplicationFactor, TopicAlreadyExists
 from tidelog.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -69,13 +69,24 @@ def internal_topic_configs(settings: BrokerSettings, name: str, replication_fact
     return {config: str(value) for config, value in kind.configs(settings, replication_factor).items()}
 
 
+class _Creation(NamedTuple):
+    """Under way, or failed a moment ago."""
+
+    task: asyncio.Task[None]
+    is_created: asyncio.Future[bool]
+
+
+def _is_done(created: asyncio.Future[bool]) -> bool:
+    return created.done() and not created.cancelled() and created.result()
+
+
 class InternalTopics:
     def __init__(
         self, cluster: ClusterState, create: Callable[[CreateTopicsRequest], Awaitable[CreateTopicsResponse]]
     ) -> None:
         self._cluster = cluster
         self._create = create
-        self._creations: dict[str, asyncio.Task[None]] = {}
+        self._creations: dict[str, _Creation] = {}
         self._lacking_brokers: set[str] = set()
         """What could not be created so far; told once."""
 
@@ -85,16 +96,19 @@ class InternalTopics:
         return len(topic.partitions) if topic is not None else self._setting(_KINDS[name].partition_count)
 
     def wanted(self, name: str) -> CreatableTopic | None:
-        """The topic to create; None if too few brokers live, or if the name is not one of ours."""
+        """The topic to create; None if no broker lives, or if the name is not one of ours.
+
+        Where nobody chose the number of replicas, there are no more than brokers that live.
+        """
         kind = _KINDS.get(name)
-        if kind is None:
-            return None
         live = len(self._cluster.image.brokers)
+        if kind is None or live == 0:
+            return None
         factor = self._setting(kind.replication_factor)
-        if live < factor:
-            if self._is_chosen(kind.replication_factor) or live == 0:
-                return None
-            factor = live
+        return self._with_replicas(name, factor if self._is_chosen(kind.replication_factor) else min(factor, live))
+
+    def _with_replicas(self, name: str, factor: int) -> CreatableTopic:
+        kind = _KINDS[name]
         configs = kind.configs(self._cluster.settings, factor)
         return CreatableTopic(
             name=name,
@@ -115,26 +129,26 @@ class InternalTopics:
 
     async def ensure(self, name: str, patience_s: float) -> None:
         """Create the topic unless it is there, and give it a moment to get its leaders; callers look for themselves."""
-        is_new = name in self._creations
         if name not in self._cluster.image.topics:
-            is_new = self._begin(name)
-        if is_new:
+            self._begin(name)
+        creation = self._creations.get(name)
+        if creation is None:
+            return
+        await asyncio.wait([creation.is_created], timeout=patience_s)
+        if _is_done(creation.is_created):
             await self._cluster.wait_until(lambda _: self._is_ready(name), patience_s)
 
     def _is_ready(self, name: str) -> bool:
         topic = self._cluster.image.topics.get(name)
         return topic is not None and all(partition.leader > NO_BROKER for partition in topic.partitions)
 
-    def _begin(self, name: str) -> bool:
-        """False if it cannot be made now."""
-        if name in self._creations:
-            return True
+    def _begin(self, name: str) -> None:
         wanted = self.wanted(name)
-        if wanted is None:
-            self._tell_lack(name)
-            return False
-        self._creations[name] = asyncio.get_running_loop().create_task(self._run(wanted))
-        return True
+        if name in self._creations or wanted is None:
+            return
+        loop = asyncio.get_running_loop()
+        is_created: asyncio.Future[bool] = loop.create_future()
+        self._creations[name] = _Creation(loop.create_task(self._run(wanted, is_created)), is_created)
 
     def _tell_lack(self, name: str) -> None:
         if name not in self._lacking_brokers:
@@ -146,14 +160,23 @@ class InternalTopics:
                 self._setting(_KINDS[name].replication_factor),
             )
 
-    async def _run(self, wanted: CreatableTopic) -> None:
+    async def _run(self, wanted: CreatableTopic, is_created: asyncio.Future[bool]) -> None:
         try:
-            if not await self._try(wanted):
+            is_created.set_result(await self._create_with_members(wanted) or await self._try(wanted))
+            if not is_created.result():
                 await asyncio.sleep(REST_AFTER_FAILURE_S)
         finally:
+            is_created.cancel()
             del self._creations[wanted.name]
 
-    async def _try(self, wanted: CreatableTopic) -> bool:
+    async def _create_with_members(self, wanted: CreatableTopic) -> bool:
+        """With all replicas, where too few brokers live but enough belong to the cluster: the others come back."""
+        factor = self._setting(_KINDS[wanted.name].replication_factor)
+        if wanted.replication_factor == factor:
+            return False
+        return await self._try(self._with_replicas(wanted.name, factor), may_lack_brokers=True)
+
+    async def _try(self, wanted: CreatableTopic, *, may_lack_brokers: bool = False) -> bool:
         try:
             answer = await self._create(CreateTopicsRequest(topics=[wanted], timeout_ms=CREATION_TIMEOUT_MS))
         except Exception:
@@ -162,6 +185,10 @@ class InternalTopics:
         (result,) = answer.topics
         if result.error_code == NO_ERROR:
             self._tell_created(wanted)
+        elif result.error_code == InvalidReplicationFactor.code:
+            if not may_lack_brokers:
+                self._tell_lack(wanted.name)
+            return False
         elif result.error_code != TopicAlreadyExists.code:
             logger.warning(
                 "cannot create internal topic topic=%s error_code=%d reason=%s",
@@ -189,7 +216,7 @@ class InternalTopics:
             )
 
     async def close(self) -> None:
-        tasks = list(self._creations.values())
+        tasks = [creation.task for creation in self._creations.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,8 +11,10 @@ from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage
 from tidelog.controller.configs import ConfigAdministration, nobody_waits
 from tidelog.controller.controller import Controller
+from tidelog.controller.members import unregister_member
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import BrokerIdInUse, ControllerTerm, prepare_store, register_broker
+from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.controller.topics import TopicAdministration
 from tidelog.errors import NotController
 from tidelog.replication.replica_manager import ReplicaManager
@@ -21,6 +23,7 @@ from tidelog.runtime.randomness import Randomness
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.takeover import StoreEntry
 from tidelog.store.interface import SessionExpired, Store, StoreError
+from tidelog.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +126,11 @@ class Membership:
             self._term(),
             self._world.breathe,
         )
+
+    async def unregister_broker(self, broker_id: BrokerId) -> None:
+        """Forget a member of the cluster that is gone for good: NotController, InvalidRequest, unknown id."""
+        with store_errors_for_clients():
+            await unregister_member(self.store, self._term(), self._image(), broker_id)
 
     def _term(self) -> ControllerTerm:
         term = self.controller.term

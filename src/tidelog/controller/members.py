@@ -1,0 +1,63 @@
+"""Members of the cluster: every broker that ever registered, until it is unregistered (`UnregisterBroker`).
+
+A broker that is down stays a member: topics can be created while it is away, and it gets its replicas when it is back.
+Members are known by the nodes of their log directories, which a broker makes with its first registration.
+"""
+
+import logging
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import ClusterImage
+from tidelog.controller.registration import ControllerTerm
+from tidelog.errors import BrokerIdNotRegistered, InvalidRequest, NotController
+from tidelog.store.interface import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, Store
+from tidelog.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+NAMED_TOPICS = 3
+
+
+async def absent_members(store: Store, image: ClusterImage) -> list[BrokerId]:
+    """Those that do not live now, in order of their ids."""
+    names = await store.children(znodes.LOG_DIRECTORIES)
+    return sorted({int(name) for name in names if name.isdecimal()} - image.brokers.keys())
+
+
+async def unregister_member(store: Store, term: ControllerTerm, image: ClusterImage, broker_id: BrokerId) -> None:
+    """Forget a broker that is gone for good. Refused while it lives, or while replicas are assigned to it.
+
+    A broker without replicas is in no partition's in-sync replicas: if it comes back after all, it comes back as new.
+    """
+    if broker_id in image.brokers:
+        raise InvalidRequest(f"Broker {broker_id} is running. Stop it before you unregister it.")
+    assigned = sorted(
+        name for name, topic in image.topics.items() if any(broker_id in each.replicas for each in topic.partitions)
+    )
+    if assigned:
+        named = ", ".join(assigned[:NAMED_TOPICS]) + (", ..." if len(assigned) > NAMED_TOPICS else "")
+        raise InvalidRequest(
+            f"Broker {broker_id} has replicas of {len(assigned)} topic(s) ({named})."
+            " Move them to other brokers, or delete the topics, before you unregister it."
+        )
+    parent = znodes.log_directories_path(broker_id)
+    try:
+        directories = await store.children(parent)
+    except NoNode:
+        raise BrokerIdNotRegistered(f"Broker ID {broker_id} is not currently registered") from None
+    registration = znodes.broker_path(broker_id)
+    operations: list[Operation] = [
+        Check(znodes.CONTROLLER_EPOCH, term.epoch_version),
+        Create(registration),  # fails if the broker has registered meanwhile
+        Delete(registration),
+    ]
+    operations += [Delete(znodes.log_directory_path(broker_id, each)) for each in directories]
+    try:
+        await store.multi([*operations, Delete(parent)])
+    except NodeExists:
+        raise InvalidRequest(f"Broker {broker_id} has just started. Stop it before you unregister it.") from None
+    except NoNode:
+        return  # another request was faster
+    except BadVersion as error:
+        raise NotController("this broker is no longer the controller") from error
+    logger.info("unregistered broker broker_id=%d", broker_id)
