@@ -94,7 +94,7 @@ def test_internal_topics_are_created_in_an_outage_with_all_their_replicas(is_cho
         assert set(assigned(cluster, "__consumer_offsets", 0)) == {1, 2, 3}
 
     chosen = {"originals": {"offsets.topic.replication.factor": "3"}} if is_chosen else {}
-    simulate(scenario, offsets_topic_num_partitions=2, **chosen)
+    simulate(scenario, offsets_topic_num_partitions=2, **chosen)  # type: ignore[arg-type]
 
 
 def test_a_broker_that_is_gone_for_good_is_unregistered() -> None:
