@@ -10,9 +10,13 @@ from tests.simulation.broken_rules import joining_before_the_epoch_start
 from tests.simulation.mistakes import FOUND_BY
 from tidelog.simulation.__main__ import main
 from tidelog.simulation.chaos import run_events, run_seed
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.digest import RunDigest
 from tidelog.simulation.fault_schedule import draw_schedule
+from tidelog.simulation.processes import run_simulation
 from tidelog.simulation.shrinking import shrink
 from tidelog.simulation.swarm import ALWAYS_WORK, FAULTS, WORK, draw_config
+from tidelog.store.interface import Create
 
 REPEATED_SEEDS = (4, 7, 58, 67)
 
@@ -31,6 +35,58 @@ def test_the_same_seed_gives_the_same_history(seed: int) -> None:
         for hash_seed in ("7", "11")
     }
     assert told == {run_events(seed, duration_s=15.0).summary}
+
+
+def test_the_digest_of_a_seed_is_the_same_in_any_process(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "7", "--duration", "3", "--digest"]) == 0
+    told = capsys.readouterr().out
+    command = [sys.executable, "-m", "tidelog.simulation", "--seed", "7", "--duration", "3", "--digest"]
+    environment = {**os.environ, "PYTHONHASHSEED": "11"}
+    assert told == subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_digests_of_two_seeds_differ_in_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--first", "7", "--seeds", "2", "--duration", "3", "--digest"]) == 0
+    seventh, eighth = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (seventh[0], eighth[0]) == ("seed=7", "seed=8")
+    assert all(one != other for one, other in zip(seventh[1:4], eighth[1:4], strict=True))
+
+
+def test_a_digest_notices_one_byte_of_a_frame_of_a_store_write_and_of_a_disk_write() -> None:
+    assert len({_small_run(which) for which in ("nothing", "frame", "store", "disk")}) == 4
+    assert _small_run("frame") == _small_run("frame")
+
+
+def _small_run(changed: str) -> str:
+    async def main() -> str:
+        cluster = SimulatedCluster()
+        digest = RunDigest(cluster)
+        one, other = cluster.network.at("one"), cluster.network.at("other")
+        (await other.listen("other", 1, lambda channel: SilentReceiver())).start()
+        channel = await one.connect("other", 1, lambda channel: SilentReceiver())
+        channel.send([b"frame" if changed == "frame" else b"Frame"])
+        channel.flush()
+        cluster.store_state.perform([Create("/a", b"store" if changed == "store" else b"Store")], 1)
+        cluster.wipe(1)  # a new disk is observed as well
+        file = cluster.machines[1].disk.open("/logs/a", "append")
+        file.append(b"disk" if changed == "disk" else b"Disk")
+        return digest.told()
+
+    return run_simulation(main())
+
+
+class SilentReceiver:
+    def on_frame(self, frame: memoryview) -> None:
+        """Whatever it is."""
+
+    def on_frames_done(self) -> None:
+        """Nothing to answer."""
+
+    def on_drained(self) -> None:
+        """Nothing to send."""
+
+    def on_closed(self, reason: str) -> None:
+        """Nothing to do."""
 
 
 def test_the_command_tells_the_story_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,10 @@ NEEDS_DESCRIPTOR = ("open", "read_file", "write_file_atomically", "list_director
 """Operations that fail while no descriptor is left (EMFILE)."""
 
 
+ObserveChange: TypeAlias = Callable[[str, str, Buffer], None]
+"""Called with what is done, the path and the bytes that are written."""
+
+
 class CrashDamage(NamedTuple):
     """What a power cut does to what was not synced, beyond losing all of it."""
 
@@ -177,6 +181,7 @@ class MemoryFile:
     def append(self, data: Buffer) -> None:
         self._check("append", writes=True)
         written = self._disk.take_space(len(data))
+        self._disk.changed("append", self.path, memoryview(data)[:written])
         self._inode.append(memoryview(data)[:written])
         self._inode.modified_ms = self._disk.clock.now_ms()
         if written < len(data):
@@ -197,11 +202,13 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         self._check("truncate", writes=True)
         self._disk.take_space(size - len(self._inode.data))
+        self._disk.changed(f"truncate to {size}", self.path)
         self._inode.truncate(size)
         self._inode.modified_ms = self._disk.clock.now_ms()
 
     def sync(self) -> None:
         self._check("sync")
+        self._disk.changed("sync", self.path)
         self._inode.mark_synced()
 
     def fileno(self) -> None:
@@ -234,6 +241,7 @@ class MemoryDisk:
         self.locked_paths: set[str] = set()
         self.uncached_paths: set[str] = set()
         """Files that a reader would have to wait for."""
+        self.on_changed: list[ObserveChange] = []
         self._root = _Directory()
         self._unsynced_names: list[_NameChange] = []
 
@@ -316,6 +324,10 @@ class MemoryDisk:
             if fault.strikes(operation, path):
                 raise _error(fault.error_number, path)
 
+    def changed(self, what: str, path: str, data: Buffer = b"") -> None:
+        for observe in self.on_changed:
+            observe(what, path, data)
+
     def take_space(self, size_bytes: int) -> int:
         """How much of it there was room for."""
         taken = min(size_bytes, max(self.capacity_bytes - self.used_bytes, 0))
@@ -349,6 +361,7 @@ class MemoryDisk:
         known = directory.entries.get(posixpath.basename(path))
         if isinstance(known, _Inode):
             self.take_space(-len(known.data))
+        self.changed("write", path, data)
         directory.entries[posixpath.basename(path)] = _Inode(self.clock.now_ms(), data)
         self._sync_names(directory)
 
@@ -399,6 +412,7 @@ class MemoryDisk:
             if isinstance(node, _Directory):
                 raise _error(errno.ENOTDIR, new)
             self.take_space(-len(replaced.data))
+        self.changed(f"rename to {new}", old)
         self._change(target, (self._parent(old), posixpath.basename(old), None), (target, name, node))
 
     def remove(self, path: str) -> None:
@@ -486,6 +500,7 @@ class MemoryDisk:
         node = self._find(path)
         if node is None:
             return
+        self.changed("remove", path)
         self.take_space(-sum(len(inode.data) for inode in _files_of(node)))
         self._change(self._parent(path), (self._parent(path), posixpath.basename(path), None))
 

@@ -9,9 +9,14 @@ import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
+from typing import TypeAlias
 
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import AcceptChannel, Channel, FramePart, FrameReceiver
+from tidelog.types import Buffer
+
+ObserveFrames: TypeAlias = Callable[[str, str, Sequence[Buffer]], None]
+"""Called with source host, target host and frames when they are sent."""
 
 FIRST_FREE_PORT = 49152
 CLIENT_HOST = "client"
@@ -56,6 +61,8 @@ class MemoryChannel:
     def flush(self) -> None:
         frames, self._outgoing = self._outgoing, []
         if frames and not self.is_closed:
+            for observe in self._hub.on_sent:
+                observe(self.host, self.other.host, frames)
             self._hub.carry(self._lane, self.host, self.other.host, lambda: self.other.arrive(frames))
 
     def arrive(self, frames: list[bytearray]) -> None:
@@ -148,6 +155,7 @@ class _Hub:
         self.latency_s = 0.0
         self.draw_latency_s: Callable[[str, str], float] | None = None
         """Of one message from one host to another; without it every message takes `latency_s`."""
+        self.on_sent: list[ObserveFrames] = []
         self._next_port = FIRST_FREE_PORT
         self._cut: dict[tuple[str, str], None] = {}
         self._held: dict[tuple[str, str], list[Callable[[], None]]] = {}
@@ -265,6 +273,10 @@ class MemoryNetwork:
     def draw_latencies(self, draw_latency_s: Callable[[str, str], float]) -> None:
         """Let each message take its own time, by its source and target."""
         self._hub.draw_latency_s = draw_latency_s
+
+    def on_sent(self, observe: ObserveFrames) -> None:
+        """Let all frames be observed, on all links."""
+        self._hub.on_sent.append(observe)
 
     def cut(self, one: str, other: str) -> None:
         """Nothing passes between the two hosts from now on; connections stay open."""

@@ -11,6 +11,7 @@ from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.workers import SimulatedWorkers
 from tidelog.simulation.clients import start
 from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
+from tidelog.simulation.digest import RunDigest
 from tidelog.simulation.fault_schedule import FaultEvent, draw_schedule
 from tidelog.simulation.faults import FaultInjector
 from tidelog.simulation.history import History
@@ -47,6 +48,8 @@ class Verdict:
     simulated_s: float = 0.0
     fingerprint: str = ""
     """Of the story and of all records: equal if two runs were equal."""
+    digest: str = ""
+    """What `RunDigest` tells, where it was asked for."""
 
     @property
     def is_good(self) -> bool:
@@ -72,11 +75,12 @@ async def until_violated(checking: Coroutine[Any, Any, None], living: Coroutine[
 
 
 class Chaos:
-    def __init__(self, config: SwarmConfig, schedule: Sequence[FaultEvent]) -> None:
+    def __init__(self, config: SwarmConfig, schedule: Sequence[FaultEvent], *, with_digest: bool = False) -> None:
         self.verdict = Verdict(config.seed)
         self._config = config
         self._schedule = schedule
         self._cluster = _cluster_of(config)
+        self._digest = RunDigest(self._cluster) if with_digest else None
         self._latencies = Latencies(SeededRandomness(config.seed * 7919 + 3), config.latency_s, config.store_latency_s)
         if "latency" in config.conditions or "slow_store" in config.faults:
             self._cluster.network.draw_latencies(self._latencies.of_link)
@@ -111,6 +115,7 @@ class Chaos:
         verdict.reads, verdict.checks = self._history.reads, self._invariants.replicas.events
         verdict.applied = self._faults.applied
         verdict.simulated_s = self._cluster.clock.monotonic()
+        verdict.digest = "" if self._digest is None else self._digest.told()
         digest = hashlib.sha256("\n".join(verdict.story).encode())
         for topic_partition, _ in stored_partitions(self._cluster.store_state):
             for broker_id in self._cluster.machines:
@@ -217,9 +222,9 @@ def run_seed(seed: int, work: frozenset[str] | None = None) -> Verdict:
     return run_config(config, draw_schedule(config))
 
 
-def run_config(config: SwarmConfig, schedule: Sequence[FaultEvent]) -> Verdict:
+def run_config(config: SwarmConfig, schedule: Sequence[FaultEvent], *, with_digest: bool = False) -> Verdict:
     async def main() -> Verdict:
-        return await Chaos(config, schedule).run()
+        return await Chaos(config, schedule, with_digest=with_digest).run()
 
     was_collecting = gc.isenabled()
     gc.disable()  # a run is short, and what it leaves is collected at once in the end
@@ -230,11 +235,13 @@ def run_config(config: SwarmConfig, schedule: Sequence[FaultEvent]) -> Verdict:
             gc.enable()
 
 
-def run_events(seed: int, only: Collection[int] | None = None, duration_s: float | None = None) -> Verdict:
+def run_events(
+    seed: int, only: Collection[int] | None = None, duration_s: float | None = None, *, with_digest: bool = False
+) -> Verdict:
     """A seed, perhaps with only some of its faults, or for a shorter time."""
     config = draw_config(seed)
     schedule = [event for event in draw_schedule(config) if only is None or event.number in only]
     if duration_s is not None:
         schedule = [event for event in schedule if event.at_s < duration_s]
         config = replace(config, troubled_s=duration_s)
-    return run_config(config, schedule)
+    return run_config(config, schedule, with_digest=with_digest)

@@ -161,7 +161,9 @@ class SimulatedCluster:
         """A new, empty disk in a machine that does not run."""
         machine = self.machines[broker_id]
         assert machine.broker is None
+        observers = machine.disk.on_changed
         machine.disk = _new_disk(machine.clock)
+        machine.disk.on_changed = observers
 
     def freeze(self, broker_id: BrokerId) -> None:
         """SIGSTOP"""

@@ -16,6 +16,8 @@ MOST_VIOLATIONS_TOLD = 10
 
 def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL, format="%(message)s")
+    if options.digest:
+        return _tell_digests(options)
     if options.seed is not None:
         return _run_one(options)
     return _run_many(options)
@@ -32,6 +34,17 @@ def _run_one(options: argparse.Namespace) -> int:
     if options.shrink and not verdict.is_good and not options.exactly_once:
         _shrink(verdict, options.duration)
     return EXIT_HELD if verdict.is_good else EXIT_VIOLATED
+
+
+def _tell_digests(options: argparse.Namespace) -> int:
+    """A line for each seed, in their order, to be compared with `diff`."""
+    seeds = range(options.first, options.first + options.seeds) if options.seed is None else [options.seed]
+    is_good = True
+    for seed in seeds:
+        verdict = run_events(seed, options.only, options.duration, with_digest=True)
+        is_good &= verdict.is_good
+        _print([f"seed={seed} {verdict.digest} {'held' if verdict.is_good else 'VIOLATED'}"])
+    return EXIT_HELD if is_good else EXIT_VIOLATED
 
 
 def _shrink(verdict: Verdict, duration_s: float | None) -> None:

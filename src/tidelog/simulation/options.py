@@ -23,7 +23,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", metavar="LIST", type=_numbers, help="with --seed: only these of its faults, such as 3,17,18"
     )
-    parser.add_argument("--duration", metavar="SECONDS", type=float, help="with --seed: end the faults after so long")
+    parser.add_argument(
+        "--digest",
+        action="store_true",
+        help="only tell a digest of all frames, store writes and disk writes of each seed: versions of the code that"
+        " behave alike give the same",
+    )
+    parser.add_argument(
+        "--duration", metavar="SECONDS", type=float, help="with --seed or --digest: end the faults after so long"
+    )
     parser.add_argument(
         "--exactly-once", action="store_true", help="a group of workers that copy a topic by transactions instead"
     )
