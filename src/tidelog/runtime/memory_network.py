@@ -9,6 +9,7 @@ import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
+from functools import partial
 from typing import TypeAlias
 
 from tidelog.runtime.disk import FileSlice
@@ -48,22 +49,25 @@ class MemoryChannel:
 
     @property
     def backlog_bytes(self) -> int:
-        return sum(map(len, self._outgoing))
+        return sum(map(len, self._outgoing)) if self._outgoing else 0
 
     backlog_memory_bytes = backlog_bytes
 
     def send(self, parts: Sequence[FramePart]) -> None:
         if not self.is_closed:
             self._outgoing.append(
-                bytearray().join(part.read() if isinstance(part, FileSlice) else part for part in parts)
+                bytearray().join([part.read() if type(part) is FileSlice else part for part in parts])  # type: ignore[misc]
             )
 
     def flush(self) -> None:
-        frames, self._outgoing = self._outgoing, []
-        if frames and not self.is_closed:
-            for observe in self._hub.on_sent:
-                observe(self.host, self.other.host, frames)
-            self._hub.carry(self._lane, self.host, self.other.host, lambda: self.other.arrive(frames))
+        frames = self._outgoing
+        if not frames or self.is_closed:
+            return
+        self._outgoing = []
+        other = self.other
+        for observe in self._hub.on_sent:
+            observe(self.host, other.host, frames)
+        self._hub.carry(self._lane, self.host, other.host, partial(other.arrive, frames))
 
     def arrive(self, frames: list[bytearray]) -> None:
         self._incoming.extend(frames)
@@ -83,8 +87,9 @@ class MemoryChannel:
     def _deliver(self) -> None:
         self._delivery = None
         self.last_activity = self._loop.time()
-        while self._incoming and self._is_reading and not self.is_closed:
-            self.receiver.on_frame(memoryview(self._incoming.popleft()))
+        incoming, on_frame = self._incoming, self.receiver.on_frame
+        while incoming and self._is_reading and not self.is_closed:
+            on_frame(memoryview(incoming.popleft()))
         if not self.is_closed:
             self.receiver.on_frames_done()
 
@@ -156,6 +161,8 @@ class _Hub:
         self.draw_latency_s: Callable[[str, str], float] | None = None
         """Of one message from one host to another; without it every message takes `latency_s`."""
         self.on_sent: list[ObserveFrames] = []
+        self._context = Context()
+        """Of no process: what is under way arrives, be its sender stopped or killed."""
         self._next_port = FIRST_FREE_PORT
         self._cut: dict[tuple[str, str], None] = {}
         self._held: dict[tuple[str, str], list[Callable[[], None]]] = {}
@@ -174,18 +181,20 @@ class _Hub:
         # On some loops timers of one moment come in any order: they do not say what arrives, only that the next does.
         lane.arrivals.append(arrive)
         loop = asyncio.get_running_loop()
-        lane.last_arrival_s = max(lane.last_arrival_s, loop.time() + latency_s)
-        loop.call_at(lane.last_arrival_s, self._pass_next, lane, source, target, context=Context())
+        arrival_s = loop.time() + latency_s
+        if arrival_s > lane.last_arrival_s:
+            lane.last_arrival_s = arrival_s
+        loop.call_at(lane.last_arrival_s, self._pass_next, lane, source, target, context=self._context)
 
     def _latency_s(self, source: str, target: str) -> float:
         latency_s = self.latency_s if self.draw_latency_s is None else self.draw_latency_s(source, target)
-        return latency_s + self._delays_s.get((source, target), 0.0)
+        return latency_s + self._delays_s.get((source, target), 0.0) if self._delays_s else latency_s
 
     def _pass_next(self, lane: _Lane, source: str, target: str) -> None:
         self._pass(source, target, lane.arrivals.popleft())
 
     def _pass(self, source: str, target: str, arrive: Callable[[], None]) -> None:
-        if (source, target) in self._cut:
+        if self._cut and (source, target) in self._cut:
             self._held.setdefault((source, target), []).append(arrive)
         else:
             arrive()

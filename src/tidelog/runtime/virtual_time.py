@@ -1,10 +1,10 @@
 """An event loop whose clock jumps to the next timer, so that waiting costs nothing and a hang is an error."""
 
 import asyncio
-import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -25,36 +25,41 @@ class TimeStandsStill(Exception):
     """Callbacks make callbacks without end, and no timer comes due: in real life this would burn a processor."""
 
 
-class VirtualHandle(asyncio.TimerHandle):
-    """A callback of the loop, with or without a time. Lean: a simulation makes a thousand for each simulated second."""
+class VirtualHandle:
+    """A callback of the loop, with or without a time: what asyncio calls Handle and TimerHandle.
 
-    __slots__ = ()
+    Lean, for a simulation makes a thousand of them for each simulated second. `callback` is None once it is cancelled.
+    """
+
+    __slots__ = ("_loop", "arguments", "callback", "context", "scheduled_at")
 
     def __init__(
         self,
-        when: float,
         callback: Callable[..., object],
         arguments: tuple[Any, ...],
-        loop: "VirtualTimeLoop",
         context: Context,
+        loop: "VirtualTimeLoop",
+        scheduled_at: float | None = None,
     ) -> None:
-        self._when = when
-        self._callback = callback
-        self._args = arguments
+        self.callback: Callable[..., object] | None = callback
+        self.arguments = arguments
+        self.context = context
         self._loop = loop
-        self._context = context
-        self._cancelled = False
-        self._scheduled = False
-        self._repr = None
-        self._source_traceback = None
+        self.scheduled_at = scheduled_at
+        """None if it is to run as soon as possible, or a timer that has come due."""
 
     def cancel(self) -> None:
-        if not self._cancelled:
-            self._cancelled = True
-            self._callback = None  # type: ignore[assignment]
-            self._args = ()
-            if self._scheduled:
+        if self.callback is not None:
+            self.callback = None
+            self.arguments = ()
+            if self.scheduled_at is not None:
                 self._loop.timer_cancelled()
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def __repr__(self) -> str:
+        return f"<VirtualHandle {self.callback!r} at {self.scheduled_at}>"
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
@@ -63,19 +68,20 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     Unlike asyncio's loops it keeps the order of timers that are due at one moment: the order in which they were set.
     """
 
-    make_handle: type[VirtualHandle] = VirtualHandle
-
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
         self._due: deque[VirtualHandle] = deque()
         self._timers: list[tuple[float, int, VirtualHandle]] = []
         self._timers_made = 0
-        self._turns_at_this_moment = 0
         self._timers_cancelled = 0
 
     def time(self) -> float:
         return self._now
+
+    def get_debug(self) -> bool:
+        """Asked by every future and every task that is made."""
+        return False
 
     def jump(self, seconds: float) -> None:
         """The loop had no turn for so long."""
@@ -83,8 +89,8 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = self.make_handle(self._now, callback, args, self, copy_context() if context is None else context)
+    ) -> VirtualHandle:
+        handle = VirtualHandle(callback, args, copy_context() if context is None else context, self)
         self._due.append(handle)
         return handle
 
@@ -92,17 +98,21 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> VirtualHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = self.make_handle(when, callback, args, self, copy_context() if context is None else context)
-        handle._scheduled = True
+    ) -> VirtualHandle:
+        handle = VirtualHandle(callback, args, copy_context() if context is None else context, self, when)
         self._timers_made += 1
-        heapq.heappush(self._timers, (when, self._timers_made, handle))
+        heappush(self._timers, (when, self._timers_made, handle))
         return handle
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
+    ) -> "asyncio.Task[T]":
+        return asyncio.Task(coro, loop=self, name=name, context=context)
 
     @property
     def pending_timers(self) -> int:
@@ -112,35 +122,56 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def timer_cancelled(self) -> None:
         self._timers_cancelled += 1
         if self._timers_cancelled > FEW_TIMERS and self._timers_cancelled * 2 > len(self._timers):
-            self._timers = [entry for entry in self._timers if not entry[2]._cancelled]
-            heapq.heapify(self._timers)
+            self._timers[:] = [entry for entry in self._timers if entry[2].callback is not None]
+            heapify(self._timers)
             self._timers_cancelled = 0
 
     def _run_once(self) -> None:
-        """All that is due, then the clock moves to the next timer. `run_forever` calls this until it is stopped."""
+        """All that is due, then the clock moves to the next timer, and so on until the loop is stopped.
+
+        `run_forever` would call this again and again; one call that stays here is quicker.
+        """
         due, timers = self._due, self._timers
-        if not due or (timers and timers[0][0] <= self._now):
-            self._collect_timers()
-        self._turns_at_this_moment += 1
-        if self._turns_at_this_moment > MOST_TURNS_AT_A_MOMENT:
-            raise TimeStandsStill
+        moment, turns = self._now, 0
+        while not self._stopping:  # type: ignore[attr-defined]
+            if not due or (timers and timers[0][0] <= self._now):
+                self._collect_timers()
+            if self._now != moment:
+                moment, turns = self._now, 0
+            turns += 1
+            if turns > MOST_TURNS_AT_A_MOMENT:
+                raise TimeStandsStill
+            self._run_turn(due)
+
+    def _run_turn(self, due: deque[VirtualHandle]) -> None:
+        """What is due now, and not what becomes due by it."""
         for _ in range(len(due)):
             handle = due.popleft()
-            if not handle._cancelled:
-                handle._run()
+            callback = handle.callback
+            if callback is None:
+                continue
+            try:
+                handle.context.run(callback, *handle.arguments)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as in asyncio's Handle
+                self.report(handle, callback, error)
+
+    def report(self, handle: VirtualHandle, callback: Callable[..., object], error: BaseException) -> None:
+        message = f"Exception in callback {callback!r}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def _collect_timers(self) -> None:
         """Those that are due now; if nothing else is, the clock moves to the next one."""
         timers, due = self._timers, self._due
         while timers and (not due or timers[0][0] <= self._now):
-            when, _, handle = heapq.heappop(timers)
-            handle._scheduled = False
-            if handle._cancelled:
+            when, _, handle = heappop(timers)
+            if handle.callback is None:
                 self._timers_cancelled -= 1
                 continue
+            handle.scheduled_at = None
             if when > self._now:
                 self._now = when
-                self._turns_at_this_moment = 0
             due.append(handle)
         if not due and not self._stopping:  # type: ignore[attr-defined]
             raise EverythingWaits

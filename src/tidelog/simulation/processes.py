@@ -6,8 +6,9 @@ until it goes on, as after SIGSTOP.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar, copy_context
+from collections import deque
+from collections.abc import Coroutine
+from contextvars import ContextVar, copy_context
 from enum import Enum, auto
 from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
@@ -26,13 +27,17 @@ class ProcessState(Enum):
     DEAD = auto()
 
 
+RUNNING = ProcessState.RUNNING
+"""A name of its own: the loop asks for it before every callback."""
+
+
 class Process:
     """Made on a running SimulationLoop."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = ProcessState.RUNNING
-        self._held: list[ProcessHandle] = []
+        self._held: list[VirtualHandle] = []
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulationLoop)
         self._loop = loop
@@ -58,44 +63,35 @@ class Process:
         held, self._held = self._held, []
         self._loop.again(held)
 
-    def hold(self, handle: "ProcessHandle") -> None:
+    def hold(self, handle: VirtualHandle) -> None:
         self._held.append(handle)
 
 
-class ProcessHandle(VirtualHandle):
-    """A callback that runs only while its process does."""
-
-    __slots__ = ("process",)
-
-    process: Process | None
-
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        arguments: tuple[Any, ...],
-        loop: VirtualTimeLoop,
-        context: Context,
-    ) -> None:
-        super().__init__(when, callback, arguments, loop, context)
-        self.process = context.get(_current)
-
-    def _run(self) -> None:
-        process = self.process
-        if process is None or process.state is ProcessState.RUNNING:
-            super()._run()
-        else:
-            process.hold(self)
-
-
 class SimulationLoop(VirtualTimeLoop):
-    make_handle = ProcessHandle
+    """Runs a callback only while its process does: the one that its context names."""
 
     def __init__(self) -> None:
         super().__init__()
         self.processes: list[Process] = []
 
-    def again(self, handles: list[ProcessHandle]) -> None:
+    def _run_turn(self, due: deque[VirtualHandle]) -> None:
+        for _ in range(len(due)):
+            handle = due.popleft()
+            callback = handle.callback
+            if callback is None:
+                continue
+            process = handle.context.get(_current)
+            if process is not None and process.state is not RUNNING:
+                process.hold(handle)
+                continue
+            try:
+                handle.context.run(callback, *handle.arguments)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001
+                self.report(handle, callback, error)
+
+    def again(self, handles: list[VirtualHandle]) -> None:
         """Run what was due while its process was stopped, unless what runs before it cancels it."""
         self._due.extend(handles)
 
