@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -11,6 +12,8 @@ from tidelog.simulation.many_seeds import Finding, Progress, run_many
 from tidelog.simulation.shrinking import shrink
 
 EXIT_HELD, EXIT_VIOLATED = 0, 1
+EXIT_INTERRUPTED = 130
+"""As shells have it after Ctrl-C."""
 MOST_VIOLATIONS_TOLD = 10
 
 
@@ -55,17 +58,32 @@ def _shrink(verdict: Verdict, duration_s: float | None) -> None:
 
 def _run_many(options: argparse.Namespace) -> int:
     seeds = range(options.first, options.first + options.seeds)
-    progress = Progress(len(seeds))
+    progress = Progress(seeds)
     findings: list[Finding] = []
-    for outcome in run_many(seeds, options.processes, exactly_once=options.exactly_once):
-        progress.add(outcome)
-        if outcome.violations:
-            findings.append(outcome)
-            _print(_told(outcome))
-        progress.show()
-    progress.end()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for outcome in run_many(seeds, options.processes, exactly_once=options.exactly_once):
+            progress.add(outcome)
+            if outcome.violations:
+                findings.append(outcome)
+                progress.clear()
+                _print(_told(outcome))
+            progress.show()
+    except KeyboardInterrupt:
+        pass
+    progress.clear()
     _print([progress.line, *_summary(findings)])
+    next_seed = progress.first_missing
+    if next_seed is not None:
+        _print(_way_to_go_on(next_seed, seeds.stop - next_seed, options))
+        return EXIT_INTERRUPTED
     return EXIT_VIOLATED if findings else EXIT_HELD
+
+
+def _way_to_go_on(first: int, seeds: int, options: argparse.Namespace) -> Iterable[str]:
+    manner = " --exactly-once" if options.exactly_once else ""
+    yield f"interrupted; to go on: make simulate SEEDS={seeds} FIRST={first} PROCESSES={options.processes}"
+    yield f"  or tidelog simulate --seeds {seeds} --first {first} --processes {options.processes}{manner}"
 
 
 def _told(finding: Finding) -> Iterable[str]:
@@ -75,7 +93,7 @@ def _told(finding: Finding) -> Iterable[str]:
 
 def _summary(findings: Sequence[Finding]) -> Iterable[str]:
     if not findings:
-        yield "all invariants held"
+        yield "no invariant was violated"
         return
     yield f"{len(findings)} seeds violated an invariant: {', '.join(str(found.seed) for found in findings)}"
 

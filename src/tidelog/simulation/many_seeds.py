@@ -1,12 +1,14 @@
 """Many simulated runs: seeds spread over processes, and how fast they go."""
 
 import logging
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
 from multiprocessing import get_context
+from shutil import get_terminal_size
 from typing import NamedTuple
 
 from tidelog.simulation import chaos, exactly_once
@@ -15,6 +17,7 @@ from tidelog.simulation.chaos import Verdict
 AHEAD = 4
 """Seeds that are handed to each process before it has finished the one it runs."""
 SHOW_EVERY_S = 30.0
+CLEAR_TO_THE_END = "\x1b[K"
 
 
 class Finding(NamedTuple):
@@ -28,13 +31,17 @@ class Finding(NamedTuple):
 
 
 class Progress:
-    def __init__(self, seeds: int) -> None:
-        self._seeds = seeds
+    """Counts of what is done, shown on stderr."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._seeds = len(seeds)
+        self._missing = dict.fromkeys(seeds)
         self._began = self._shown = time.monotonic()
         self._done = self._violated = self._faults = 0
         self._simulated_s = self._processor_s = 0.0
 
     def add(self, finding: Finding) -> None:
+        self._missing.pop(finding.seed, None)
         self._done += 1
         self._violated += bool(finding.violations)
         self._faults += finding.faults
@@ -42,17 +49,33 @@ class Progress:
         self._processor_s += finding.processor_s
 
     def show(self) -> None:
-        """On a terminal the line is renewed after every seed; elsewhere it is added to the others now and then."""
+        """On a terminal one line is renewed after every seed; elsewhere a line is added now and then."""
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r{self.line}")
+            sys.stderr.write(f"\r{self.short_line[: get_terminal_size().columns - 1]}{CLEAR_TO_THE_END}")
         elif time.monotonic() - self._shown >= SHOW_EVERY_S:
             self._shown = time.monotonic()
             sys.stderr.write(f"{self.line}\n")
         sys.stderr.flush()
 
-    def end(self) -> None:
+    def clear(self) -> None:
+        """Before anything else is printed on the terminal."""
         if sys.stderr.isatty():
-            sys.stderr.write("\n")
+            sys.stderr.write(f"\r{CLEAR_TO_THE_END}")
+            sys.stderr.flush()
+
+    @property
+    def first_missing(self) -> int | None:
+        """Seeds may end in another order: those before this one are all done."""
+        return next(iter(self._missing), None)
+
+    @property
+    def short_line(self) -> str:
+        seeds_per_s = self._done / max(time.monotonic() - self._began, 1e-9)
+        left_s = (self._seeds - self._done) / max(seeds_per_s, 1e-9)
+        return (
+            f"{self._done} of {self._seeds} seeds ({self._done * 100 // self._seeds} %), {self._violated} violated,"
+            f" {seeds_per_s:.2f} seeds/s, {_told_time(left_s)} left"
+        )
 
     @property
     def line(self) -> str:
@@ -70,7 +93,8 @@ def run_many(seeds: Sequence[int], processes: int, *, exactly_once: bool = False
         for seed in seeds:
             yield run_one(seed, exactly_once)
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_be_quiet) as pool:
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_be_quiet)
+    try:
         rest = iter(seeds)
         pending: set[Future[Finding]] = set()
         while True:
@@ -81,6 +105,8 @@ def run_many(seeds: Sequence[int], processes: int, *, exactly_once: bool = False
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # of an interrupted run only the seeds that are being run are awaited
 
 
 def run_one(seed: int, is_exactly_once: bool) -> Finding:
@@ -92,5 +118,12 @@ def run_one(seed: int, is_exactly_once: bool) -> Finding:
     return Finding(seed, verdict.violations, len(verdict.applied), verdict.simulated_s, time.process_time() - began)
 
 
+def _told_time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 def _be_quiet() -> None:
+    """In a process of the pool; Ctrl-C in the terminal is left to the one that started it."""
     logging.basicConfig(level=logging.CRITICAL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

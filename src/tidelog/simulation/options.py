@@ -7,7 +7,7 @@ Run whole clusters of brokers in one process on virtual time, with simulated dis
 coordination store. Clients write and read while faults strike: processes are killed and stopped, links are cut, disks
 tear writes, clocks jump. Each seed draws its own cluster, faults and work, and the same seed always gives the same run.
 Invariants are checked all along: nothing acknowledged is lost, replicas agree, everything recovers.
-Exit code 0: all invariants held, 1: a seed violated one.
+Exit code 0: all invariants held, 1: a seed violated one, 130: interrupted, and it says where to go on.
 """
 
 
