@@ -31,7 +31,7 @@ PATIENCE_S = 180.0
 """After the repair: sessions, back-offs and timeouts of the clients end one after the other."""
 CHECK_S = 0.1
 LEADER_CHECK_S = 5
-WHOLE_CHECK_ROUNDS = 20
+WHOLE_CHECK_ROUNDS = 50
 """Every change is checked when it happens; so many rounds later, everything as a whole."""
 
 
@@ -98,6 +98,7 @@ class Chaos:
             self._story.tell,
             topic_settings=_topic_settings(config),
             longest_pause_ms=config.write_pause_ms,
+            run_s=config.troubled_s,
         )
         self._is_over = False
 
@@ -198,6 +199,7 @@ def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
         config.brokers,
         seed=config.seed,
         replica_lag_time_max_ms=config.lag_limit_ms,
+        replica_fetch_wait_max_ms=config.lag_limit_ms // 2,  # idle followers ask no more often than they must
         log_dirs=LOG_DIRECTORIES[: config.log_directories],
         auto_leader_rebalance_enable=config.balances_leaders,
         leader_imbalance_check_interval_seconds=LEADER_CHECK_S,

@@ -1,11 +1,20 @@
 """Simulations of exactly-once copying alone: a group of workers under faults, judged by `work.copying`."""
 
+from dataclasses import replace
+
 from tidelog.simulation import chaos
 from tidelog.simulation.chaos import Verdict
+from tidelog.simulation.fault_schedule import draw_schedule
+from tidelog.simulation.swarm import draw_config
 from tidelog.simulation.work.copying import Copying
 
 KINDS = frozenset({Copying.name})
+LEAST_S = 15.0
+PAUSE_MS = 200
 
 
 def run_seed(seed: int) -> Verdict:
-    return chaos.run_seed(seed, KINDS)
+    """As the swarm draws it, but long and dense enough for many transactions."""
+    config = draw_config(seed)
+    config = replace(config, work=KINDS, troubled_s=config.troubled_s + LEAST_S, write_pause_ms=PAUSE_MS)
+    return chaos.run_config(config, draw_schedule(config))

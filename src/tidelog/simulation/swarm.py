@@ -39,14 +39,16 @@ WORK = (
     "copying",
     "classic_groups",
     "consumer_groups",
-    "one_shot_writes",
-    "unclean_elections",
-    "copying",
 )
 """Kinds of work besides writing, which always goes on."""
 ALWAYS_WORK = frozenset({"writes"})
+WORK_ONE_IN = (3, 5, 8)
+"""A run has few kinds or many: pairs and triples meet as often as if each kind were in every fourth run."""
 
-TROUBLED_S = (10, 60)
+TROUBLED_S = (2.5, 60.0)
+"""Most runs are short and a few are long: half of them end before 5 s, one in ten lasts longer than 18 s."""
+LEAST_FAULTS = 5
+"""In short runs pauses are short enough for twice as many on average."""
 BROKERS = (3, 3, 3, 3, 4, 5, 5, 6, 7)
 REPLICATION_FACTOR = 3
 MIN_IN_SYNC_REPLICAS = 2
@@ -54,12 +56,15 @@ LATENCIES_S = (0.0005, 0.005, 0.02)
 STORE_LATENCIES_S = (0.0, 0.005, 0.05)
 LAG_LIMITS_MS = (1000, 3000)
 SEGMENTS_MS = (3000, 604_800_000)
-LONGEST_PAUSES_MS = (50, 300, 2000, 4000, 4000)
+LONGEST_PAUSES_MS = (50, 300, 1000, 2000, 4000)
 """Faults come one upon the other, or with time to recover between them."""
-WRITE_PAUSES_MS = (300, 1000, 2000)
+WRITE_PAUSES_MS = (250, 600, 1200, 2400)
+MOST_BURSTS = 30
+"""Half of those that a writer makes in a long run: it does not write more in it than in one of 7 s, but more slowly."""
 WORKER_DELAYS_S = (0.001, 0.02, 0.3)
 LARGEST_SKEW_MS = 1_500_000
 """Between two brokers at most 50 minutes: records may be an hour ahead (`message.timestamp.after.max.ms`)."""
+LENGTHS = 10_000
 FLUSH_INTERVALS = (None, None, 1, 10)
 """`flush.messages` of the topics: none, after every record, after ten."""
 
@@ -117,21 +122,22 @@ def draw_config(seed: int) -> SwarmConfig:
     draw, of_faults, of_work = (_Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 13))
     brokers = draw.one_of(BROKERS)
     conditions = of_faults.some_of(CONDITIONS, 2)
+    troubled_s = draw.length(*TROUBLED_S)
     skew_ms = LARGEST_SKEW_MS if "clock_skew" in conditions else 0
     return SwarmConfig(
         seed=seed,
         brokers=brokers,
         log_directories=draw.one_of((1, 1, 2)),
-        troubled_s=float(draw.between(*TROUBLED_S)),
+        troubled_s=troubled_s,
         faults=_draw_faults(of_faults),
         conditions=conditions,
-        work=of_work.some_of(WORK, 4) | ALWAYS_WORK,
+        work=of_work.some_of(WORK, of_work.one_of(WORK_ONE_IN)) | ALWAYS_WORK,
         latency_s=draw.one_of(LATENCIES_S),
         store_latency_s=draw.one_of(STORE_LATENCIES_S),
         longest_worker_delay_s=draw.one_of(WORKER_DELAYS_S) if "interleaved_workers" in conditions else 0.0,
         clock_offsets_ms=tuple(draw.between(-skew_ms, skew_ms) for _ in range(brokers)),
-        longest_pause_ms=draw.one_of(LONGEST_PAUSES_MS),
-        write_pause_ms=draw.one_of(WRITE_PAUSES_MS),
+        longest_pause_ms=min(draw.one_of(LONGEST_PAUSES_MS), int(troubled_s * 1000) // LEAST_FAULTS),
+        write_pause_ms=max(draw.one_of(WRITE_PAUSES_MS), int(troubled_s * 1000) // MOST_BURSTS),
         lag_limit_ms=draw.one_of(LAG_LIMITS_MS),
         segment_ms=draw.one_of(SEGMENTS_MS),
         flush_messages=draw.one_of(FLUSH_INTERVALS),
@@ -155,6 +161,11 @@ class _Draw:
 
     def between(self, least: int, most: int) -> int:
         return least + self.below(most - least + 1)
+
+    def length(self, least: float, most: float) -> float:
+        """With a density that falls with the square: each octave of lengths takes as much time as any other."""
+        inverse = 1 / least - self.below(LENGTHS) / LENGTHS * (1 / least - 1 / most)
+        return round(1 / inverse, 1)
 
     def some_of(self, names: Sequence[str], one_in: int) -> frozenset[str]:
         return frozenset(name for name in names if self.below(one_in) == 0)

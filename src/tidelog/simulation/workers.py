@@ -34,8 +34,10 @@ SESSION_TIMEOUT_MS = 3000
 HEARTBEAT_MS = 1000
 REBALANCE_TIMEOUT_MS = 10_000
 TIMEOUT_S = 20.0
-READ_BYTES = 500
-"""At once, so that there are many transactions."""
+FETCH_WAIT_MS = 2000
+"""Idle consumers ask seldom; records are given to them as soon as they come."""
+READ_BYTES = 2000
+"""At once: little, so that there are many transactions, but enough to catch up soon when all faults are over."""
 
 
 class Manner(NamedTuple):
@@ -186,7 +188,9 @@ class Worker:
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             start_at=BEGINNING,
             timeout_s=TIMEOUT_S,
-            reading=ConsumerSettings(isolation_level=READ_COMMITTED, partition_max_bytes=READ_BYTES),
+            reading=ConsumerSettings(
+                isolation_level=READ_COMMITTED, max_wait_ms=FETCH_WAIT_MS, partition_max_bytes=READ_BYTES
+            ),
         )
 
     async def _copy_or_not(

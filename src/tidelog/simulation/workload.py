@@ -47,6 +47,7 @@ WORKS: Mapping[str, type[Work]] = {
         Copying,
     )
 }
+LONG_RUN_S = 60.0
 KINDS = tuple(WORKS)
 """All that can be switched on, by name."""
 
@@ -73,12 +74,13 @@ class Workload:
         *,
         topic_settings: Mapping[str, str] | None = None,
         longest_pause_ms: int = LONGEST_PAUSE_MS,
+        run_s: float = LONG_RUN_S,
     ) -> None:
-        """`topic_settings` are those of the topics that have none of their own; pauses are those of patient writers."""
+        """`topic_settings` are those of the topics that have none of their own; pauses are those of writers."""
         assert kinds <= set(KINDS), f"there is no work of kind {sorted(kinds - set(KINDS))}"
         self._cluster = cluster
         self._history = history
-        bench = Bench(cluster, history, randomness, log, topic_settings or {}, longest_pause_ms)
+        bench = Bench(cluster, history, randomness, log, topic_settings or {}, longest_pause_ms, run_s)
         self._works = [WORKS[kind](bench) for kind in KINDS if kind in kinds]
         self._final = FinalReads(bench)
         self._is_prepared = self._is_run = self._is_settled = False

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from tidelog.client.admin import Admin
 from tidelog.client.cluster import Cluster
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.simulation.clients import ClientErrors, client_cluster
+from tidelog.simulation.clients import LONGEST_PAUSE_MS, ClientErrors, client_cluster
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.history import History
 from tidelog.types import TopicPartition
@@ -20,6 +20,8 @@ MIN_IN_SYNC = "2"
 SEEDS = 1 << 30
 ADMIN_TIMEOUT_S = 60.0
 RETRY_S = 1.0
+TIMES_IN_A_RUN = 3
+"""At least so often, on average twice that, what is rare happens in a short run."""
 
 
 class Bench:
@@ -33,12 +35,16 @@ class Bench:
         log: Callable[[str], None],
         topic_settings: Mapping[str, str],
         longest_pause_ms: int,
+        run_s: float,
     ) -> None:
         self.cluster = cluster
         self.history = history
         self.log = log
         self.topic_settings = topic_settings
         self.longest_pause_ms = longest_pause_ms
+        """Of a writer, between two bursts."""
+        self.run_s = run_s
+        """How long there is work to do: as long as faults strike."""
         self._randomness = randomness
         self.partitions: dict[str, list[TopicPartition]] = {}
         """Of the topics that are read and judged by the history; a list grows with its topic."""
@@ -121,6 +127,17 @@ class Work(ABC):
 
     async def pause(self, longest_ms: int) -> None:
         await asyncio.sleep(self.randomness.below(longest_ms) / 1000)
+
+    async def pace(self, longest_ms: int) -> None:
+        """Between two requests of a client: like all writers, it writes much in some runs and little in others."""
+        await self.pause(longest_ms * self.bench.longest_pause_ms // LONGEST_PAUSE_MS)
+
+    async def rest(self, longest_ms: int) -> None:
+        """Between two operations that are rare, but happen a few times in every run, be it short."""
+        await self.pause(self.within_run_ms(longest_ms))
+
+    def within_run_ms(self, longest_ms: int) -> int:
+        return min(longest_ms, int(self.bench.run_s * 1000) // TIMES_IN_A_RUN)
 
     async def until_done(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Errors of the cluster pass when it is repaired: whoever must get something done tries on."""

@@ -109,7 +109,7 @@ class Compaction(Work):
                 async with Producer(self._client, self.bench.cluster.clock, settings) as producer:
                     while not is_over():
                         await self._write(producer, place)
-                        await self.pause(LONGEST_PAUSE_MS)
+                        await self.pace(LONGEST_PAUSE_MS)
 
     async def _write(self, producer: Producer, place: TopicPartition) -> None:
         """One after the other: a later record of a key has a later offset."""
@@ -155,7 +155,9 @@ class Retention(Work):
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
-        self._writer = Writer(bench.cluster, bench.history, "e", self.randomness.below(SEEDS))
+        self._writer = Writer(
+            bench.cluster, bench.history, "e", self.randomness.below(SEEDS), longest_pause_ms=bench.longest_pause_ms
+        )
         self._is_done = False
         self._settings = self.one_of(RETENTIONS)
 

@@ -27,7 +27,18 @@ from tidelog.simulation.looking import batches, replica, stored_partition
 from tidelog.simulation.work.base import SEEDS, Bench, Work, together
 from tidelog.simulation.work.groups import COORDINATOR_SETTINGS as GROUP_SETTINGS
 from tidelog.simulation.work.transacting import COORDINATOR_SETTINGS as TRANSACTION_SETTINGS
-from tidelog.simulation.workers import GROUP, INPUT, NEVER, OUTPUT, PARTITIONS, TOTALS, Claims, Manner, Worker
+from tidelog.simulation.workers import (
+    FETCH_WAIT_MS,
+    GROUP,
+    INPUT,
+    NEVER,
+    OUTPUT,
+    PARTITIONS,
+    TOTALS,
+    Claims,
+    Manner,
+    Worker,
+)
 from tidelog.storage.log import Log
 from tidelog.transactions.machine import TransactionMachine
 from tidelog.transactions.states import ONGOING
@@ -35,8 +46,10 @@ from tidelog.types import NO_BROKER, TopicPartition
 
 WORKERS = 3
 FEEDERS = 2
+FEEDING_PAUSES = 2
+"""Of a writer, before a feeder writes again: what it feeds costs a transaction of a worker."""
 CHECK_S = 0.25
-PROBE_S = 0.2
+PROBE_S = 0.4
 QUIET_S = 3.0
 LONGEST_PAUSE_MS = 5000
 LONGEST_READ_MS = 20_000
@@ -75,7 +88,9 @@ class CommittedReader:
 
     async def read_until(self, is_over: Callable[[], bool]) -> None:
         await self._client.topics_in_use([OUTPUT, TOTALS])  # in order, however strings hash
-        async with Consumer(self._client, ConsumerSettings(isolation_level=READ_COMMITTED)) as consumer:
+        async with Consumer(
+            self._client, ConsumerSettings(isolation_level=READ_COMMITTED, max_wait_ms=FETCH_WAIT_MS)
+        ) as consumer:
             await consumer.assign(dict.fromkeys(OUTPUTS, BEGINNING))
             last: dict[TopicPartition, int] = {}
             while not is_over():
@@ -138,7 +153,14 @@ class Copying(Work):
             for number in range(WORKERS)
         ]
         self._feeders = [
-            Writer(cluster, bench.history, f"in{number}", self.randomness.below(SEEDS)) for number in range(FEEDERS)
+            Writer(
+                cluster,
+                bench.history,
+                f"in{number}",
+                self.randomness.below(SEEDS),
+                longest_pause_ms=FEEDING_PAUSES * bench.longest_pause_ms,
+            )
+            for number in range(FEEDERS)
         ]
         self._reader = CommittedReader(bench)
         self._probe = Probe(bench.client("copying-probe"))
@@ -163,7 +185,7 @@ class Copying(Work):
 
     async def _trouble_workers(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            await self.pause(LONGEST_PAUSE_MS)
+            await self.rest(LONGEST_PAUSE_MS)
             self._trouble_a_worker()
         for worker in self._workers:
             worker.go_on()
@@ -185,7 +207,7 @@ class Copying(Work):
                 worker.start()
 
     def _put_to_sleep(self, worker: Worker) -> None:
-        sleep_s = self.randomness.below(LONGEST_SLEEP_MS) / 1000
+        sleep_s = self.randomness.below(self.within_run_ms(LONGEST_SLEEP_MS)) / 1000
         self.tell(f"SIGSTOP worker {worker.number} for {sleep_s} s")
         worker.pause()
         asyncio.get_running_loop().call_later(sleep_s, worker.go_on)

@@ -86,7 +86,7 @@ class RecreatedTopic(Work):
         while True:
             await self.until_done(self._create)
             self._generations.on_created()
-            await self.pause(LONGEST_LIFE_MS)
+            await self.rest(LONGEST_LIFE_MS)
             if is_over():
                 return
             self._generations.on_deleting()
@@ -134,7 +134,7 @@ class RecreatedTopic(Work):
             try:
                 async with Producer(self._clients[number], self.bench.cluster.clock, settings) as producer:
                     while not is_over():
-                        await self.pause(LONGEST_PAUSE_MS)
+                        await self.pace(LONGEST_PAUSE_MS)
                         await self._write_one(producer)
             except ClientErrors:
                 await self.pause(10 * LONGEST_PAUSE_MS)

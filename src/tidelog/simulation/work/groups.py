@@ -68,7 +68,13 @@ class GroupWork(Work):
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
         self._topic_name = f"{self.name}-queue"
-        self._writer = Writer(bench.cluster, bench.history, self.name, self.randomness.below(SEEDS))
+        self._writer = Writer(
+            bench.cluster,
+            bench.history,
+            self.name,
+            self.randomness.below(SEEDS),
+            longest_pause_ms=bench.longest_pause_ms,
+        )
         self._probe = GroupAdmin(bench.client(f"{self.name}-probe"), timeout_s=REQUEST_TIMEOUT_S)
         self._ownership = Ownership(
             session_timeout_s=SESSION_TIMEOUT_MS / 1000, rebalance_timeout_s=REBALANCE_TIMEOUT_MS / 1000
@@ -93,7 +99,7 @@ class GroupWork(Work):
         for _ in range(FIRST_MEMBERS):
             self._start()
         while not is_over():
-            await self.pause(LONGEST_PAUSE_MS)
+            await self.rest(LONGEST_PAUSE_MS)
             self._trouble_somebody()
         for member in self._members:
             member.process.go_on()
@@ -154,7 +160,7 @@ class GroupWork(Work):
                 self.tell(f"{member.host} leaves")
                 member.is_leaving = True
             case _:
-                sleep_s = self.randomness.below(LONGEST_SLEEP_MS) / 1000
+                sleep_s = self.randomness.below(self.within_run_ms(LONGEST_SLEEP_MS)) / 1000
                 self.tell(f"SIGSTOP {member.host} for {sleep_s} s")
                 member.process.stop()
                 asyncio.get_running_loop().call_later(sleep_s, self._wake, member)

@@ -40,7 +40,7 @@ class RewindingReads(Work):
         while not is_over():
             topic = self.one_of(sorted(self.bench.partitions))
             partitions = list(self.bench.partitions[topic])
-            end = self.bench.now + self.randomness.below(LONGEST_READ_MS) / 1000
+            end = self.bench.now + self.randomness.below(self.within_run_ms(LONGEST_READ_MS)) / 1000
             if partitions:
                 await self._session(number, partitions, lambda end=end: is_over() or self.bench.now > end)  # type: ignore[misc]
             else:

@@ -55,11 +55,11 @@ class Transactions(Work):
         is_rival = number >= PRODUCERS
         while not is_over():
             if is_rival:
-                await self.pause(20_000)
+                await self.rest(20_000)
             try:
                 await self._session(number, is_over, most=3 if is_rival else 100)
             except (*ClientErrors, _Abandoned):
-                await self.pause(2 * LONGEST_PAUSE_MS)
+                await self.pace(2 * LONGEST_PAUSE_MS)
 
     async def _session(self, number: int, is_over: Callable[[], bool], most: int) -> None:
         """From one InitProducerId to the next: what an earlier producer of the id left open is aborted by it."""
@@ -80,7 +80,7 @@ class Transactions(Work):
                 if is_over():
                     return
                 await self._transaction(number, producer, partitions)
-                await self.pause(LONGEST_PAUSE_MS)
+                await self.pace(LONGEST_PAUSE_MS)
 
     async def _transaction(
         self, number: int, producer: TransactionalProducer, partitions: Sequence[TopicPartition]
@@ -111,7 +111,7 @@ class Transactions(Work):
             delivery = await producer.enqueue(target.topic, write.value, partition=target.partition)
             deliveries.append((delivery, write))
         if self.is_one_in(DAWDLE_ONE_IN):
-            await self.pause(LONGEST_DAWDLE_MS)
+            await self.rest(LONGEST_DAWDLE_MS)
 
     async def _end(
         self, producer: TransactionalProducer, transaction: Transaction, deliveries: list[tuple[Delivery, Write]]

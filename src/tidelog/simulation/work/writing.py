@@ -119,7 +119,7 @@ class ImpatientWrites(Work):
             try:
                 await self._session(partitions, is_over)
             except ClientErrors:
-                await self.pause(LONGEST_PAUSE_MS)
+                await self.pace(LONGEST_PAUSE_MS)
 
     async def _session(self, partitions: Sequence[TopicPartition], is_over: Callable[[], bool]) -> None:
         patience_s = 0.1 + self.randomness.below(LONGEST_PATIENCE_MS) / 1000
@@ -130,7 +130,7 @@ class ImpatientWrites(Work):
             may_create_topics=False,
             compression=self.one_of(CODECS),
         )
-        end = self.bench.now + self.randomness.below(LONGEST_SESSION_MS) / 1000
+        end = self.bench.now + self.randomness.below(self.within_run_ms(LONGEST_SESSION_MS)) / 1000
         self._sessions += 1
         async with Producer(self._client, self.bench.cluster.clock, settings) as producer:
             while not is_over() and self.bench.now < end:
@@ -141,7 +141,7 @@ class ImpatientWrites(Work):
                     write = self._begin(target)
                     delivery = await producer.enqueue(target.topic, write.value, partition=target.partition)
                     self._follow(delivery, write)
-                await self.pause(LONGEST_PAUSE_MS)
+                await self.pace(LONGEST_PAUSE_MS)
 
     def _begin(self, target: TopicPartition) -> Write:
         self._sent += 1
@@ -171,7 +171,7 @@ class OneShotWrites(Work):
     async def run(self, is_over: Callable[[], bool]) -> None:
         partitions = await orders(self.bench)
         while not is_over():
-            await self.pause(LONGEST_PAUSE_MS)
+            await self.pace(LONGEST_PAUSE_MS)
             await self._write(self.one_of(partitions))
 
     async def _write(self, target: TopicPartition) -> None:
@@ -205,6 +205,6 @@ class OneShotWrites(Work):
         return answer.base_offset
 
     async def _look_again(self, seen_version: int) -> None:
-        await self.pause(LONGEST_PAUSE_MS)
+        await self.pace(LONGEST_PAUSE_MS)
         with suppress(*ClientErrors):
             await self._client.refresh(seen_version)
