@@ -44,7 +44,7 @@ MISTAKES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
 
 FOUND_BY: Mapping[str, int] = {
     "truncate-to-high-watermark": 4,
-    "join-before-epoch-start": 16,
+    "join-before-epoch-start": 2,
     "registration-epochs-ignored": 1,
 }
 

@@ -3,16 +3,19 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from tests.simulation.broken_rules import joining_before_the_epoch_start
 from tests.simulation.mistakes import FOUND_BY
+from tidelog.simulation import command
 from tidelog.simulation.__main__ import main
 from tidelog.simulation.chaos import run_events, run_seed
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.digest import RunDigest
 from tidelog.simulation.fault_schedule import draw_schedule
+from tidelog.simulation.many_seeds import Finding
 from tidelog.simulation.processes import run_simulation
 from tidelog.simulation.shrinking import shrink
 from tidelog.simulation.swarm import ALWAYS_WORK, FAULTS, WORK, draw_config
@@ -118,6 +121,30 @@ def test_swarms_differ_and_every_fault_and_kind_of_work_is_in_some() -> None:
     assert {work for config in configs for work in config.work} == set(WORK) | ALWAYS_WORK
     assert {config.brokers for config in configs} == {3, 4, 5, 6, 7}
     assert all(draw_schedule(config) == draw_schedule(config) for config in configs[:5])
+
+
+def test_most_runs_are_short_some_are_long_and_all_have_faults() -> None:
+    configs = [draw_config(seed) for seed in range(300)]
+    lengths = sorted(config.troubled_s for config in configs)
+    assert lengths[0] >= 2.5
+    assert lengths[150] < 6
+    assert lengths[-5] > 30
+    assert min(len(draw_schedule(config)) for config in configs) >= 5
+
+
+def test_an_interrupted_command_says_where_to_go_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(seeds: range, processes: int, *, exactly_once: bool) -> Iterator[Finding]:
+        yield Finding(9, [], 1, 1.0, 1.0)  # which a process finished before seed 8
+        yield Finding(7, [], 1, 1.0, 1.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run_many", interrupted)
+    assert main(["--seeds", "10", "--first", "7", "--processes", "2"]) == command.EXIT_INTERRUPTED
+    told = capsys.readouterr().out
+    assert "2 of 10 seeds, 0 violated" in told
+    assert "make simulate SEEDS=9 FIRST=8 PROCESSES=2" in told
 
 
 BROKEN_SEED = FOUND_BY["join-before-epoch-start"]
