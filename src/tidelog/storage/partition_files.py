@@ -49,7 +49,7 @@ def tidy_and_list(directory: LogDirectory, path: str) -> PartitionFiles:
 
 
 def _remove_leftovers(disk: Disk, path: str, names: set[str]) -> None:
-    for name in names:
+    for name in sorted(names):  # in one order: a crash keeps the first few
         if name.endswith(_LEFTOVERS):
             disk.remove(f"{path}/{name}")
 
