@@ -83,6 +83,7 @@ class Progress:
         return (
             f"{self._done} of {self._seeds} seeds, {self._violated} violated; {self._faults} faults,"
             f" {self._simulated_s:.0f} simulated s in {took_s:.0f} s: {self._done / took_s:.2f} seeds/s,"
+            f" {self._processor_s / max(self._done, 1):.2f} processor s for each,"
             f" {self._simulated_s / max(self._processor_s, 1e-9):.0f} simulated s per processor s"
         )
 

@@ -77,7 +77,9 @@ class GroupWork(Work):
         )
         self._probe = GroupAdmin(bench.client(f"{self.name}-probe"), timeout_s=REQUEST_TIMEOUT_S)
         self._ownership = Ownership(
-            session_timeout_s=SESSION_TIMEOUT_MS / 1000, rebalance_timeout_s=REBALANCE_TIMEOUT_MS / 1000
+            session_timeout_s=SESSION_TIMEOUT_MS / 1000,
+            rebalance_timeout_s=REBALANCE_TIMEOUT_MS / 1000,
+            waits_for_rebalance=self.is_classic,
         )
         self._claims = Claims(may_count_anew=False)
         self._progress = Progress()

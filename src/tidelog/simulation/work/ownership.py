@@ -28,8 +28,12 @@ class Ownership:
     from a moment at or after the sending of a heartbeat that was accepted: earlier nobody else may own it.
     """
 
-    def __init__(self, *, session_timeout_s: float, rebalance_timeout_s: float) -> None:
+    def __init__(
+        self, *, session_timeout_s: float, rebalance_timeout_s: float, waits_for_rebalance: bool = False
+    ) -> None:
+        """Where members wait for the end of a rebalance, sessions do not end meanwhile."""
         self._session_timeout_s = session_timeout_s
+        self._answer_lasts_s = rebalance_timeout_s if waits_for_rebalance else session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
         self._members: dict[str, _Member] = defaultdict(_Member)
         self.violations: list[str] = []
@@ -50,8 +54,15 @@ class Ownership:
             member.revoked_at.setdefault(each, member.heard_at)
 
     def on_owned(self, member_id: str, partitions: Partitions, now: float) -> None:
-        """The member reads these from now on, and no others."""
+        """The member reads these from now on, and no others.
+
+        A member that slept between its heartbeat and this does not know that its session is over, and that its
+        coordinator gave them to somebody else since. It learns it from its next heartbeat: nobody is accused.
+        """
         mine = self._members[member_id]
+        if math.isfinite(mine.heard_at) and now >= mine.heard_at + self._answer_lasts_s:
+            mine.owned = partitions
+            return
         for other_id, other in self._members.items():
             if other_id == member_id:
                 continue
