@@ -141,3 +141,29 @@ def test_an_inventory_is_told_in_parts_that_a_store_takes(count: int) -> None:
     assert decode_inventory(parts) == told_inventory
     names = [part_name(7, index, len(parts)) for index in range(len(parts))]
     assert parts_by_broker([*reversed(names), "8-0-of-2"]) == {7: names}
+
+
+def test_an_epoch_without_records_makes_no_log_newer() -> None:
+    longer = FoundLog(TopicPartition("orders", 0), ORDERS_ID, 0, 0, 25, 25, ((0, 0),))
+    led_since = FoundLog(TopicPartition("orders", 0), ORDERS_ID, 0, 0, 5, 5, ((0, 0), (3, 5)))
+    found = plan(Inventory(1, [longer]), Inventory(2, [led_since]))
+    (partition,) = partitions(found)
+    assert (partition.replicas[0], partition.in_sync_replicas, partition.leader_epoch) == (1, (1,), 4)
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize(("high_watermark", "is_decided"), [(5, True), (6, False)])
+def test_committed_records_that_the_newest_log_lacks_are_not_given_up(high_watermark: int, is_decided: bool) -> None:
+    """What was not committed is cut by the newer leader, as ever (R27)."""
+    older = FoundLog(TopicPartition("orders", 0), ORDERS_ID, 0, 0, 25, high_watermark, ((0, 0),))
+    newer = FoundLog(TopicPartition("orders", 0), ORDERS_ID, 1, 0, 30, 30, ((0, 0), (1, 5)))
+    found = plan(Inventory(1, [older]), Inventory(2, [newer]))
+    assert partitions(found)[0].replicas[0] == 2
+    assert (found.obstacle(is_forced=False, has_waited=True) is None) == is_decided
+    assert found.obstacle(is_forced=True, has_waited=True) is None
+
+
+def test_a_directory_that_is_no_longer_there_is_missed() -> None:
+    backup = Backup(frozenset({1, 2}), directory_ids=frozenset({"a", "b"}))
+    found = plan(Inventory(1, [log(1, 5)], backup), Inventory(2, [], backup, missing_directories=["b"]))
+    assert "broker 2 held replicas, and a log directory that it had is not in log.dirs any more" in told(found)

@@ -11,6 +11,7 @@ from tests.simulation.scenario import (
     create_topic,
     in_sync,
     produce,
+    produce_to,
     read_all,
     replica,
     simulate,
@@ -218,3 +219,26 @@ def test_an_empty_store_of_another_cluster_is_refused() -> None:
 def replica_count(cluster: SimulatedCluster, broker_id: BrokerId) -> int:
     entries = cluster.machines[broker_id].disk.list_directory("/logs")
     return sum(entry.name == "orders-0" for entry in entries)
+
+
+def test_nobody_with_a_shorter_log_leads_before_it_has_caught_up() -> None:
+    """Below min ISR others would be eligible, but nobody can tell whether a shorter log has all that was committed."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create_topic(cluster, [1, 2, 3], min_insync_replicas=2)
+        await produce(cluster, b"one")
+        cluster.cut_off_from_peers(1)
+        await produce_to(cluster, 1, b"two", acks=1)
+        await asyncio.sleep(2)
+        await kill_all(cluster)
+        lose_store(cluster)
+        await cluster.start_all()  # still cut off: the others cannot follow
+        assert (stored(cluster).leader, stored(cluster).in_sync_replicas) == (1, (1,))
+        cluster.kill(1)
+        await wait_for(lambda: stored(cluster).leader == -1)
+        await asyncio.sleep(20)
+        assert (stored(cluster).leader, stored(cluster).in_sync_replicas) == (-1, (1,))
+        await all_well_again(cluster, timeout_s=60)
+        await wait_for_records(cluster, b"one", b"two")
+
+    simulate(scenario, takeover_wait_ms=WAIT_MS)

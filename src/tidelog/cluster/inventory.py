@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,14 +22,30 @@ class FoundLog(NamedTuple):
     topic_partition: TopicPartition
     topic_id: Uuid | None
     last_epoch: int
-    """The newest leader epoch in the log."""
+    """The leader epoch of its last record: one that was begun without a record says nothing about the log (R3)."""
     log_start_offset: int
     log_end_offset: int
+    high_watermark: int = 0
+    """As it was checkpointed: the records below it were committed."""
+    epochs: Sequence[tuple[int, int]] = ()
+    """Leader epochs and their start offsets, as the log has them."""
 
     @property
     def age(self) -> tuple[int, int]:
         """The greater of two logs of one partition has everything committed that the other has."""
         return self.last_epoch, self.log_end_offset
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch that the log knows of, with or without records."""
+        return max(self.last_epoch, *(epoch for epoch, _ in self.epochs[-1:]), NO_LEADER_EPOCH)
+
+    def shares_with(self, greater: "FoundLog") -> int:
+        """Up to where the records of this log are those of a greater one, by log matching (I3)."""
+        following = bisect_right(greater.epochs, self.last_epoch, key=lambda start: start[0])
+        if following == len(greater.epochs):
+            return min(self.log_end_offset, greater.log_end_offset)
+        return min(self.log_end_offset, greater.epochs[following][1])
 
 
 class Backup(NamedTuple):
@@ -44,6 +61,12 @@ class Backup(NamedTuple):
     topic_configs: Mapping[str, Mapping[str, str]] = {}
     """The settings of all topics; of a topic that is not named here nobody knows them."""
     written_ms: int = 0
+    store_id: str = ""
+    """The coordination store in which `store_changes` were counted."""
+    store_changes: int = 0
+    """How often this broker had noted in the store that something changed: an older copy has counted fewer."""
+    directory_ids: frozenset[str] = frozenset()
+    """Of all log directories that the broker has."""
 
 
 class Inventory(NamedTuple):
@@ -58,6 +81,8 @@ class Inventory(NamedTuple):
     empty_directories: Sequence[str] = ()
     """Log directories without a backup, where another one of the broker has it."""
     offline_directories: Sequence[str] = ()
+    missing_directories: Sequence[str] = ()
+    """The ids of log directories that the broker had, and that are no longer in log.dirs."""
 
 
 def encode_inventory(inventory: Inventory) -> list[bytes]:
@@ -66,14 +91,17 @@ def encode_inventory(inventory: Inventory) -> list[bytes]:
         "version": 1,
         "broker": inventory.broker_id,
         "logs": [
-            [*log.topic_partition, None if log.topic_id is None else uuid_text(log.topic_id), *log[2:]]
+            [*log.topic_partition, None if log.topic_id is None else uuid_text(log.topic_id), *log[2:5]]
             for log in inventory.logs
         ],
+        "high_watermarks": [log.high_watermark for log in inventory.logs],
+        "epochs": [log.epochs for log in inventory.logs],
         "backup": None if inventory.backup is None else backup_content(inventory.backup),
         "controller_epoch": inventory.controller_epoch,
         "last_producer_id": inventory.last_producer_id,
         "empty_directories": list(inventory.empty_directories),
         "offline_directories": list(inventory.offline_directories),
+        "missing_directories": list(inventory.missing_directories),
     }
     packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode())
     return [packed[start : start + LARGEST_PART_BYTES] for start in range(0, len(packed), LARGEST_PART_BYTES)]
@@ -83,29 +111,47 @@ def decode_inventory(parts: Sequence[bytes]) -> Inventory:
     try:
         content = json.loads(zlib.decompress(b"".join(parts)))
         backup = content["backup"]
+        entries = content["logs"]
+        high_watermarks = content.get("high_watermarks", [0] * len(entries))  # earlier versions have none
+        epochs = content.get("epochs", [()] * len(entries))
         return Inventory(
             broker_id=int(content["broker"]),
-            logs=[_found_log(entry) for entry in content["logs"]],
+            logs=[_found_log(*each) for each in zip(entries, high_watermarks, epochs, strict=True)],
             backup=None if backup is None else backup_of(backup),
             controller_epoch=int(content["controller_epoch"]),
             last_producer_id=int(content["last_producer_id"]),
             empty_directories=content["empty_directories"],
             offline_directories=content["offline_directories"],
+            missing_directories=tuple(content.get("missing_directories", ())),
         )
     except (*NONSENSE, zlib.error) as error:
         raise MalformedNode(f"{INVENTORIES}: {error!r}") from error
 
 
-def _found_log(entry: list[Any]) -> FoundLog:
+def _found_log(entry: list[Any], high_watermark: int, epochs: list[list[int]]) -> FoundLog:
     topic, partition, topic_id, last_epoch, log_start_offset, log_end_offset = entry
     known_id = None if topic_id is None else uuid_from_text(topic_id)
-    return FoundLog(TopicPartition(topic, partition), known_id, last_epoch, log_start_offset, log_end_offset)
+    return FoundLog(
+        TopicPartition(topic, partition),
+        known_id,
+        last_epoch,
+        log_start_offset,
+        log_end_offset,
+        high_watermark,
+        tuple((epoch, start_offset) for epoch, start_offset in epochs),
+    )
 
 
 def backup_content(backup: Backup) -> dict[str, object]:
     """As JSON has it."""
     configs = {topic: dict(configs) for topic, configs in backup.topic_configs.items()}
-    return {"version": 1, **backup._asdict(), "members": sorted(backup.members), "topic_configs": configs}
+    return {
+        "version": 1,
+        **backup._asdict(),
+        "members": sorted(backup.members),
+        "topic_configs": configs,
+        "directory_ids": sorted(backup.directory_ids),
+    }
 
 
 def backup_of(content: Mapping[str, Any]) -> Backup:
@@ -117,6 +163,9 @@ def backup_of(content: Mapping[str, Any]) -> Backup:
         last_producer_id=int(content["last_producer_id"]),
         topic_configs={str(topic): dict(configs) for topic, configs in content["topic_configs"].items()},
         written_ms=int(content["written_ms"]),
+        store_id=str(content.get("store_id", "")),  # earlier versions did not note this, nor what follows
+        store_changes=int(content.get("store_changes", 0)),
+        directory_ids=frozenset(map(str, content.get("directory_ids", ()))),
     )
 
 

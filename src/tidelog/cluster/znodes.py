@@ -98,6 +98,8 @@ class ClusterNode(NamedTuple):
     cluster_id: str
     takeover: TakeoverState = TakeoverState.UNKNOWN
     reason: str = ""
+    store_id: str = ""
+    """Given at random to each store, so that one that was rebuilt is not taken for an older copy (R44)."""
 
 
 class ProducerIdBlock(NamedTuple):
@@ -111,7 +113,10 @@ def broker_path(broker_id: BrokerId) -> str:
 
 
 def log_directories_path(broker_id: BrokerId) -> str:
-    """Kafka has no such nodes: below it stands one for each log directory that the broker ever had (R42)."""
+    """Kafka has no such nodes: below it stands one for each log directory that the broker ever had (R42).
+
+    Its version counts what the broker has noted of the store's changes (R44).
+    """
     return f"{LOG_DIRECTORIES}/{broker_id}"
 
 
@@ -377,12 +382,14 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 def encode_cluster(node: ClusterNode) -> bytes:
-    """`takeover` is Tidelog's own; Kafka reads only the id."""
+    """`takeover` and `store_id` are Tidelog's own; Kafka reads only the id."""
     content: dict[str, object] = {"version": "1", "id": node.cluster_id}
     if node.takeover is not TakeoverState.UNKNOWN:
         content["takeover"] = node.takeover.value
     if node.reason:
         content["takeover_reason"] = node.reason
+    if node.store_id:
+        content["store_id"] = node.store_id
     return _encode(content)
 
 
@@ -391,7 +398,8 @@ def decode_cluster(data: bytes) -> ClusterNode:
     content = _decode(data, CLUSTER_ID)
     try:
         state = TakeoverState(content.get("takeover", ""))
-        return ClusterNode(cluster_id, state, str(content.get("takeover_reason", "")))
+        reason, store_id = (str(content.get(key, "")) for key in ("takeover_reason", "store_id"))
+        return ClusterNode(cluster_id, state, reason, store_id)
     except NONSENSE as error:
         raise MalformedNode(f"{CLUSTER_ID}: {error!r}") from error
 

@@ -78,6 +78,7 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
         *_missing_brokers(inventories, silent, backups),
         *_missing_directories(inventories, backups),
         *_missing_partitions(holders),
+        *_diverging_logs(holders),
     ]
     leading: Counter[BrokerId] = Counter()
     known_epoch = max((backup.leader_epoch for backup in backups), default=NO_LEADER_EPOCH)
@@ -125,7 +126,7 @@ def _partition(index: int, holders: Holders, leading: Counter[BrokerId], known_e
     leading[leader] += 1
     followers = _rotated([each for each in equal if each != leader], index)
     behind = [broker_id for broker_id in sorted(holders) if broker_id not in equal]
-    last_epoch = max(known_epoch, *(log.last_epoch for log in holders.values()))
+    last_epoch = max(known_epoch, *(log.latest_epoch for log in holders.values()))
     return PlannedPartition(index, (leader, *followers, *behind), (leader, *followers), last_epoch + 1)
 
 
@@ -200,6 +201,12 @@ def _missing_directories(inventories: Mapping[BrokerId, Inventory], backups: Seq
         elif inventory.empty_directories and broker_id in members:
             paths = ", ".join(inventory.empty_directories)
             yield Problem(f"broker {broker_id} held replicas, and {paths} is new. {remedy}")
+        elif inventory.missing_directories and broker_id in members:
+            ids = ", ".join(inventory.missing_directories)
+            yield Problem(
+                f"broker {broker_id} held replicas, and a log directory that it had is not in log.dirs any more"
+                f" (directory.id={ids} in meta.properties). {remedy}"
+            )
 
 
 def _missing_partitions(holders: Mapping[str, Mapping[int, Holders]]) -> Iterable[Problem]:
@@ -212,6 +219,22 @@ def _missing_partitions(holders: Mapping[str, Mapping[int, Holders]]) -> Iterabl
                 f" {'it' if len(gaps) == 1 else 'them'} empty, start with {FORCE}",
                 may_pass=True,
             )
+
+
+def _diverging_logs(holders: Mapping[str, Mapping[int, Holders]]) -> Iterable[Problem]:
+    """Committed records of one log that the log to lead does not have: somebody led who should not have."""
+    for name, partitions in sorted(holders.items()):
+        for index, logs in sorted(partitions.items()):
+            leader = max(logs, key=lambda broker_id: logs[broker_id].age)
+            for broker_id, log in sorted(logs.items()):
+                shared = log.shares_with(logs[leader])
+                if shared < log.high_watermark:
+                    yield Problem(
+                        f"broker {broker_id} has records of {TopicPartition(name, index)} up to offset"
+                        f" {log.high_watermark - 1} that were committed, while broker {leader} has later ones that go"
+                        f" on from offset {shared}. Keep a copy of both directories, and restore the store; to go on"
+                        f" with what broker {leader} has, start with {FORCE}"
+                    )
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -47,6 +47,7 @@ from tidelog.server.metrics.page import PATH as METRICS_PATH
 from tidelog.server.metrics.page import MetricsPage
 from tidelog.server.seams import Seams, system_seams
 from tidelog.server.services import Services
+from tidelog.server.store_marks import count_change
 from tidelog.server.takeover import StoreEntry
 from tidelog.storage.log_directory import NO_BROKER_EPOCH, Identity, LogDirectory, StorageSetupError, find_identity
 from tidelog.storage.log_manager import LogManager
@@ -161,9 +162,11 @@ class Broker:
             topic_settings=cluster.topic_settings,
         )
         cluster.start(replicas)
-        self._backup = ClusterBackup(logs, cluster, seams.disk, seams.clock, seams.workers)
+        self._backup = ClusterBackup(self.broker_id, logs, cluster, seams.disk, seams.clock, seams.workers)
         self._entry = StoreEntry(self.broker_id, self.cluster_id, logs, self._backup, seams.clock, seams.randomness)
         self._backup.controller_epoch = self._entry.controller_epoch = lambda: replicas.controller_epoch
+        self._backup.is_store_in_use = lambda: self._entry.is_in_use
+        self._backup.count_change = lambda: count_change(self._membership.store, self.broker_id)
         self._membership = self._make_membership(store, cluster, replicas)
         config_changes = ConfigChanges(
             cluster,

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.inventory import Backup, backup_content, backup_of
@@ -12,14 +13,17 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import Disk
 from tidelog.runtime.workers import Workers
 from tidelog.server.cluster_state import ClusterState
+from tidelog.server.store_marks import StoreMark
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreUnavailable
-from tidelog.types import NO_LEADER_EPOCH
+from tidelog.types import NO_LEADER_EPOCH, BrokerId
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "cluster.backup"
+PartitionVersion: TypeAlias = tuple[str, int, int, int]
+"""Topic, partition, leader epoch, version of the state in the store."""
 SHORTEST_INTERVAL_S = 1.0
 """Between two writes, however often the cluster changes."""
 
@@ -27,7 +31,16 @@ SHORTEST_INTERVAL_S = 1.0
 class ClusterBackup:
     """Written when something in it changes. What it lacks after a crash is at most what changed a moment before."""
 
-    def __init__(self, logs: LogManager, cluster: ClusterState, disk: Disk, clock: Clock, workers: Workers) -> None:
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        logs: LogManager,
+        cluster: ClusterState,
+        disk: Disk,
+        clock: Clock,
+        workers: Workers,
+    ) -> None:
+        self._broker_id = broker_id
         self._logs = logs
         self._cluster = cluster
         self._disk = disk
@@ -35,7 +48,11 @@ class ClusterBackup:
         self._workers = workers
         self._is_stale = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._noted_states: list[PartitionVersion] = []
         self.controller_epoch: Callable[[], int] = lambda: 0
+        self.is_store_in_use: Callable[[], bool] = lambda: True
+        self.count_change: Callable[[], Awaitable[StoreMark | None]] = nobody_counts
+        """In the store, once more; None while that is not possible."""
         found = {directory.path: self._read(directory) for directory in logs.directories if directory.is_online}
         known = [backup for backup in found.values() if backup is not None]
         self.latest = max(known, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
@@ -61,13 +78,26 @@ class ClusterBackup:
 
     async def flush(self) -> None:
         """Write what changed since the last time, if anything did."""
-        if not self._is_stale.is_set():
+        if not self._is_stale.is_set() or not self.is_store_in_use():
             return
         self._is_stale.clear()
         async with self._writing:
             wanted = self._collect()
-            if wanted is not None and not await self._is_written(wanted):
+            if wanted is not None and not await self._is_noted(wanted):
                 self._is_stale.set()
+
+    async def _is_noted(self, wanted: Backup) -> bool:
+        """A change of a partition held here is counted in the store first: a copy made before that is an older one."""
+        states = _states_held(self._cluster.image, self._broker_id)
+        if states == self._noted_states:
+            return await self._is_written(wanted)
+        mark = await self.count_change()
+        if mark is not None:
+            wanted = wanted._replace(store_id=mark.store_id, store_changes=mark.changes)
+        if not await self._is_written(wanted) or mark is None:
+            return False
+        self._noted_states = states
+        return True
 
     async def note_producer_ids(self, last_producer_id: int) -> None:
         """Before one of them is handed out: nobody gets it again, even if the store is lost with all its traces."""
@@ -92,7 +122,22 @@ class ClusterBackup:
             leader_epoch=max(known.leader_epoch, _highest_epoch(image)),
             last_producer_id=known.last_producer_id,
             topic_configs={topic.name: dict(topic.configs) for topic in image.topics.values()},
+            store_id=known.store_id,
+            store_changes=known.store_changes,
+            directory_ids=self._directory_ids(known),
         )
+
+    def _directory_ids(self, known: Backup) -> frozenset[str]:
+        """One that is offline is still there; what its id is may not be readable."""
+        directories = self._logs.directories
+        found = frozenset(each.directory_id for each in directories if each.directory_id)
+        return found if all(each.is_online for each in directories) else found | known.directory_ids
+
+    @property
+    def missing_directories(self) -> list[str]:
+        """The ids of log directories that the broker had when it last noted them, and has no longer."""
+        known = self.latest or Backup()
+        return sorted(known.directory_ids - self._directory_ids(known))
 
     async def _is_written(self, wanted: Backup) -> bool:
         """Whether at least one log directory has it now; in the others it is as old as their logs will be."""
@@ -114,6 +159,19 @@ class ClusterBackup:
             directory.fail(error)
             return False
         return True
+
+
+async def nobody_counts() -> StoreMark | None:
+    return None
+
+
+def _states_held(image: ClusterImage, broker_id: BrokerId) -> list[PartitionVersion]:
+    return [
+        (topic.name, partition.index, partition.leader_epoch, partition.version)
+        for topic in image.topics.values()
+        for partition in topic.partitions
+        if broker_id in partition.replicas
+    ]
 
 
 def _members(image: ClusterImage) -> frozenset[int]:

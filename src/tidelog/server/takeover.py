@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from tidelog.cluster import znodes
-from tidelog.cluster.inventory import FoundLog, Inventory
+from tidelog.cluster.inventory import Backup, FoundLog, Inventory
 from tidelog.cluster.znodes import TakeoverState
 from tidelog.controller.elections import NO_STATE_VERSION
 from tidelog.controller.loading import load_topics
@@ -20,6 +20,7 @@ from tidelog.controller.takeover import (
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
 from tidelog.server.cluster_backup import ClusterBackup
+from tidelog.server.store_marks import StoreMark, changes_missing, identified_state
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store, StoreError
 from tidelog.types import NO_PRODUCER_ID, BrokerId, TopicPartition
@@ -72,7 +73,7 @@ class StoreEntry:
             raise self._refused(
                 f"the coordination store belongs to cluster {cluster_id}, the log directories to {self._cluster_id}"
             )
-        state = await read_store_state(store)
+        state = await identified_state(store, self._randomness)
         if state.is_in_use:
             await self._refuse_older_store(store)
             self.is_in_use = True
@@ -100,9 +101,11 @@ class StoreEntry:
     async def _sign_of_age(self, store: Store) -> str:
         """What the log directories have seen and the store has not; empty if there is nothing.
 
-        A leader epoch is in the store before anybody writes in it. A copy made since is not found out if all leaders
-        are as they were then.
+        A leader epoch is in the store before anybody writes in it. Other changes are counted, within seconds.
         """
+        noted = self._backup.latest or Backup()
+        if missing := await changes_missing(store, self._broker_id, StoreMark(noted.store_id, noted.store_changes)):
+            return f"it lacks {missing} of the {noted.store_changes} changes that broker {self._broker_id} has noted"
         known_epoch = self._known_controller_epoch
         if (stored := await _controller_epoch(store)) < known_epoch:
             return f"controller epoch {stored}, they have seen {known_epoch}"
@@ -131,9 +134,11 @@ class StoreEntry:
                 FoundLog(
                     log.topic_partition,
                     log.topic_id,
-                    log.leader_epochs.latest_epoch,
+                    log.leader_epochs.last_record_epoch(log.log_start_offset, log.log_end_offset),
                     log.log_start_offset,
                     log.log_end_offset,
+                    log.high_watermark,
+                    log.leader_epochs.starts,
                 )
                 for log in logs
             ],
@@ -142,6 +147,7 @@ class StoreEntry:
             max((max(log.producers.by_id, default=NO_PRODUCER_ID) for log in logs), default=NO_PRODUCER_ID),
             self._backup.directories_without,
             [directory.path for directory in self._logs.directories if not directory.is_online],
+            self._backup.missing_directories,
         )
 
     async def wait_until_in_use(self, store: Callable[[], Store], patience_ms: int) -> None:

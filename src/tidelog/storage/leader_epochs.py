@@ -59,6 +59,12 @@ class LeaderEpochs:
         following = bisect_right(self._starts, offset, key=lambda start: start.start_offset)
         return self._starts[following - 1].epoch if following else NO_LEADER_EPOCH
 
+    def last_record_epoch(self, log_start_offset: int, log_end_offset: int) -> int:
+        """Of the last record: a leader that has written nothing has noted its epoch too, and holds no more for it."""
+        if log_start_offset == log_end_offset > 0:
+            return self.latest_epoch
+        return self.epoch_at(log_end_offset - 1)
+
     def truncate_from_end(self, end_offset: int) -> None:
         """The log ends here now: epochs that start at or after its end are gone."""
         while self._starts and self._starts[-1].start_offset >= end_offset:

@@ -10,7 +10,6 @@ from tidelog.protocol.messages.describe_log_dirs import (
     OutOfSyncReplica,
 )
 from tidelog.server.dispatch import Call
-from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
@@ -49,7 +48,7 @@ async def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None,
                     out_of_sync=_out_of_sync(topic_partition, call),
                     fetch_failure=call.services.replicas.fetch_failure(topic_partition),
                     log_end_offset=log.log_end_offset,
-                    last_epoch=_last_epoch(log),
+                    last_epoch=log.leader_epochs.last_record_epoch(log.log_start_offset, log.log_end_offset),
                 )
             )
             topic_ids[topic_partition.topic] = log.topic_id or ZERO_UUID
@@ -74,13 +73,6 @@ async def _space(directory: LogDirectory, call: Call) -> tuple[int, int]:
         except OSError as error:
             directory.fail(error)
     return UNKNOWN_SPACE
-
-
-def _last_epoch(log: Log) -> int:
-    """Of its last record: a leader that has written nothing has noted its epoch too, and holds no more for it (R3)."""
-    epochs = log.leader_epochs
-    is_empty = log.log_start_offset == log.log_end_offset
-    return epochs.latest_epoch if is_empty and log.log_end_offset else epochs.epoch_at(log.log_end_offset - 1)
 
 
 def _out_of_sync(topic_partition: TopicPartition, call: Call) -> list[OutOfSyncReplica]:
