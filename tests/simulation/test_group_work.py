@@ -12,7 +12,7 @@ from tidelog.simulation.work.ownership import Ownership
 from tidelog.simulation.workers import Claims
 
 CLASSIC, CONSUMER = frozenset({"classic_groups"}), frozenset({"consumer_groups"})
-TRIED_WITH_A_BROKEN_RULE = 40
+TRIED_WITH_A_BROKEN_RULE = 80
 
 
 @pytest.mark.parametrize("kinds", [CLASSIC, CONSUMER])

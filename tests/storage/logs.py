@@ -100,8 +100,13 @@ def batch_of(
     )
 
 
-def append(log: Log, *values: bytes, leader_epoch: int = EPOCH, timestamp: int = NOW_MS) -> AppendResult:
-    return log.append_as_leader(batch_of(*values, timestamp=timestamp), leader_epoch)
+def append(log: Log, *values: bytes, leader_epoch: int | None = None, timestamp: int = NOW_MS) -> AppendResult:
+    """In the leader epoch of the moment, if none is named: epochs do not go back (R3)."""
+    return log.append_as_leader(batch_of(*values, timestamp=timestamp), current_epoch(log, leader_epoch))
+
+
+def current_epoch(log: Log, leader_epoch: int | None = None) -> int:
+    return max(EPOCH, log.leader_epochs.latest_epoch) if leader_epoch is None else leader_epoch
 
 
 def append_many(log: Log, count: int, *, value_bytes: int = 50, step_ms: int = 1) -> None:
@@ -121,7 +126,7 @@ def end_transaction(
         coordinator_epoch=coordinator_epoch,
         timestamp=NOW_MS,
     )
-    return log.append_as_leader(memoryview(marker), EPOCH, AppendOrigin.COORDINATOR)
+    return log.append_as_leader(memoryview(marker), current_epoch(log), AppendOrigin.COORDINATOR)
 
 
 def records_between(log: Log, start: int, end: int) -> list[Record]:

@@ -20,7 +20,6 @@ from tidelog.types import Buffer
 PLENTY_BYTES = 1 << 40
 PLENTY_FILES = 10_000
 PAGE_BYTES = 4096
-FLIPPED_TAIL_BYTES = 40
 NEEDS_DESCRIPTOR = ("open", "read_file", "write_file_atomically", "list_directory", "sync_directory", "lock")
 """Operations that fail while no descriptor is left (EMFILE)."""
 
@@ -99,8 +98,6 @@ class _Inode:
         del self.data[kept_end:]
 
     def flip_bit(self, randomness: SeededRandomness, start: int) -> None:
-        """Near the end: of a log that is the last batch, behind the few header fields that its checksum leaves out."""
-        start = max(start, len(self.data) - FLIPPED_TAIL_BYTES)
         if start < len(self.data):
             self.data[start + randomness.below(len(self.data) - start)] ^= 1 << randomness.below(8)
 

@@ -39,9 +39,19 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
     return [EpochStart(_number(path, epoch), _number(path, start_offset)) for epoch, start_offset in lines]
 
 
-def write_epochs(disk: Disk, path: str, starts: Iterable[EpochStart]) -> None:
+def write_epochs(disk: Disk, path: str, starts: Iterable[EpochStart], *, is_synced: bool = True) -> None:
+    """Without a sync it is still whole if only the process dies."""
     lines = [f"{epoch} {start_offset}" for epoch, start_offset in starts]
-    disk.write_file_atomically(path, _text(len(lines), lines))
+    text = _text(len(lines), lines)
+    if is_synced:
+        disk.write_file_atomically(path, text)
+        return
+    file = disk.open(f"{path}.tmp", "create")
+    try:
+        file.append(text)
+    finally:
+        file.close()
+    disk.rename(f"{path}.tmp", path)
 
 
 def _text(count: int, lines: Iterable[str]) -> bytes:
@@ -56,6 +66,8 @@ def _read_lines(disk: Disk, path: str, fields: int) -> list[list[str]]:
     except UnicodeDecodeError as error:
         raise DamagedCheckpoint(f"{path}: not text: {error}") from error
     lines = text.splitlines()
+    if not text.endswith("\n"):
+        raise DamagedCheckpoint(f"{path}: its last line is cut off")
     if len(lines) < 2 or lines[0] != _VERSION:
         raise DamagedCheckpoint(f"{path}: does not start with version {_VERSION} and a count")
     rows = [line.split() for line in lines[2:]]

@@ -2,13 +2,11 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.runtime.disk import Disk
 from tidelog.storage.checkpoints import LEADER_EPOCHS, write_epochs
-from tidelog.storage.leader_epochs import EpochStart
 from tidelog.storage.partition_metadata import sync_topic_id
 from tidelog.storage.reading import BASE_OFFSET
 from tidelog.storage.segment import Segment
@@ -71,16 +69,24 @@ async def _write_leader_epochs(log: "Log") -> None:
         await asyncio.wait([log.epochs_write])
     if log.leader_epochs.is_changed:
         log.leader_epochs.is_changed = False
-        work = log.directory.context.workers.run(write_epochs_of, log, log.leader_epochs.starts)
+        work = log.directory.context.workers.run(write_epochs_of, log)
         log.epochs_write = asyncio.get_running_loop().create_task(work)
         log.epochs_write.add_done_callback(partial(_on_epochs_written, log))
         await asyncio.shield(log.epochs_write)
 
 
-def write_epochs_of(log: "Log", starts: Sequence[EpochStart]) -> None:
+def write_epochs_of(log: "Log", *, is_synced: bool = True) -> None:
     """Unless the log was deleted while this waited for a worker: the next one of its name may be in its place."""
-    if not log.is_deleted:
-        write_epochs(log.directory.context.disk, f"{log.path}/{LEADER_EPOCHS}", starts)
+    epochs = log.leader_epochs
+    with epochs.file_lock:
+        if not log.is_deleted:
+            epochs.is_unwritten = False
+            try:
+                path = f"{log.path}/{LEADER_EPOCHS}"
+                write_epochs(log.directory.context.disk, path, epochs.starts, is_synced=is_synced)
+            except BaseException:
+                epochs.is_unwritten = True
+                raise
 
 
 def _on_epochs_written(log: "Log", task: asyncio.Task[None]) -> None:

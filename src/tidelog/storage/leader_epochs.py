@@ -1,5 +1,6 @@
 """Which leader epoch started at which offset (R3): what followers reconcile by."""
 
+import threading
 from bisect import bisect_right
 from typing import NamedTuple
 
@@ -12,9 +13,13 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """Epochs and their start offsets, both growing; kept in memory, written by the owner when `is_changed`."""
+    """Epochs and their start offsets, both growing; kept in memory, written to their file by the owner.
 
-    __slots__ = ("_starts", "is_changed", "latest_epoch")
+    With the first record of an epoch the file is written without a sync, so that it survives the process as the record
+    does; with the next flush it is synced. So recovery can tell an epoch from a flipped bit: no CRC covers it.
+    """
+
+    __slots__ = ("_starts", "file_lock", "is_changed", "is_unwritten", "latest_epoch")
 
     def __init__(self, starts: list[EpochStart] | None = None) -> None:
         self._starts: list[EpochStart] = []
@@ -22,6 +27,11 @@ class LeaderEpochs:
         for start in starts or []:
             self.assign(*start)
         self.is_changed = False
+        """Since the file was last synced."""
+        self.is_unwritten = False
+        """The file says something else."""
+        self.file_lock = threading.Lock()
+        """Of whoever writes the file: the event loop, and workers that flush."""
 
     @property
     def starts(self) -> tuple[EpochStart, ...]:
@@ -89,4 +99,4 @@ class LeaderEpochs:
 
     def _changed(self) -> None:
         self.latest_epoch = self._starts[-1].epoch if self._starts else NO_LEADER_EPOCH
-        self.is_changed = True
+        self.is_changed = self.is_unwritten = True

@@ -16,7 +16,7 @@ from tidelog.storage.partition_files import PartitionFiles, tidy_and_list
 from tidelog.storage.partition_metadata import read_topic_id, write_topic_id
 from tidelog.storage.producer_snapshots import ProducerSnapshots, replay_segments
 from tidelog.storage.producer_state import ProducerStates
-from tidelog.storage.recovery import rebuild_leader_epochs, recover_segment
+from tidelog.storage.recovery import ExpectedEpochs, rebuild_leader_epochs, recover_segment
 from tidelog.storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment
 from tidelog.types import TopicPartition, Uuid
 
@@ -95,6 +95,8 @@ class _Loading:
         self.snapshots = ProducerSnapshots(self.disk, path, self.files.snapshot_offsets)
         self.producers = ProducerStates()
         self.leader_epochs = LeaderEpochs()
+        self.has_epochs = False
+        """Their checkpoint was there, and whole."""
 
     def load(self, topic_partition: TopicPartition) -> Log:
         if not self.segments:
@@ -144,6 +146,7 @@ class _Loading:
         path = f"{self.path}/{LEADER_EPOCHS}"
         try:
             self.leader_epochs = LeaderEpochs(read_epochs(self.disk, path))
+            self.has_epochs = True
         except DamagedCheckpoint as error:
             logger.warning("damaged checkpoint is rebuilt from the log error=%s", error)
             rebuild_leader_epochs(self.segments, self.leader_epochs)
@@ -204,6 +207,7 @@ class _Loading:
         if first > 0:
             self.segments[first - 1].repair_indexes()
         end_offset = self.segments[first].base_offset
+        expected_epochs = ExpectedEpochs(LeaderEpochs(list(self.leader_epochs.starts)), recovery_point)
         # A truncation may have been lost on its way to the checkpoint: what is read again tells its epochs itself.
         self.leader_epochs.truncate_from_end(end_offset)
         gaps_end = self._gaps_end()
@@ -215,7 +219,13 @@ class _Loading:
                 break
             end_offset = max(end_offset, segment.base_offset)
             recovered = recover_segment(
-                segment, end_offset, gaps_end, self.settings, self.leader_epochs, self.producers
+                segment,
+                end_offset,
+                gaps_end,
+                self.settings,
+                self.leader_epochs,
+                self.producers,
+                expected_epochs if self.has_epochs else None,
             )
             end_offset = recovered.end_offset
             if recovered.is_damaged:

@@ -18,7 +18,7 @@ from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
 from tidelog.storage import retention, timestamps
 from tidelog.storage.disk_errors import half_done
-from tidelog.storage.flushing import flush_log
+from tidelog.storage.flushing import flush_log, write_epochs_of
 from tidelog.storage.follower_checks import checked_batches
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
 from tidelog.storage.log_directory import LogDirectory
@@ -253,9 +253,9 @@ class Log:
                 segment = self._segment_for(size_bytes, last_offset, max_timestamp, now_ms)
             _PLACE.pack_into(data, 0, first_offset, length, leader_epoch)
             position = segment.size_bytes
+            if leader_epoch != self.leader_epochs.latest_epoch or self.leader_epochs.is_unwritten:
+                self._begin_epoch(leader_epoch, first_offset)
             segment.append(data, size_bytes, last_offset, max_timestamp, self._settings.index_interval_bytes)
-            if leader_epoch != self.leader_epochs.latest_epoch:
-                self.leader_epochs.assign(leader_epoch, first_offset)
             self._remember_tail(last_offset + 1, position)
             self.log_end_offset = last_offset + 1
             if producer_id >= 0:
@@ -263,6 +263,12 @@ class Log:
         except OSError as error:
             raise self.failed(error) from error
         return _new_result(AppendResult, (first_offset, last_offset, log_append_time_ms, self.log_start_offset, False))
+
+    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Its first record is about to be written; recovery takes records of unknown epochs for damaged ones."""
+        self.leader_epochs.assign(leader_epoch, start_offset)
+        if self.leader_epochs.is_unwritten:
+            write_epochs_of(self, is_synced=False)
 
     def require_short(self, batch: memoryview) -> None:
         """Raises NeedsSlices for a client's batch that must be checked before it can be appended."""
@@ -345,8 +351,9 @@ class Log:
                 len(batch), header.last_offset, header.max_timestamp, now_ms, new_base_offset=header.base_offset
             )
         position = segment.size_bytes
+        if header.leader_epoch != self.leader_epochs.latest_epoch or self.leader_epochs.is_unwritten:
+            self._begin_epoch(header.leader_epoch, header.base_offset)
         segment.append(batch, len(batch), header.last_offset, header.max_timestamp, self._settings.index_interval_bytes)
-        self.leader_epochs.assign(header.leader_epoch, header.base_offset)
         self._remember_tail(header.end_offset, position)
         self.log_end_offset = header.end_offset
         if header.producer_id >= 0:

@@ -18,6 +18,7 @@ from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_snapshots import replay_batch
 from tidelog.storage.producer_state import ProducerStates
 from tidelog.storage.segment import LOG_SUFFIX, SCAN_BYTES, Segment
+from tidelog.types import NO_LEADER_EPOCH
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,20 @@ class Recovered(NamedTuple):
     is_damaged: bool
 
 
+class ExpectedEpochs(NamedTuple):
+    """The leader epochs that the checkpoint has for what was not synced. No CRC covers those of the batches."""
+
+    epochs: LeaderEpochs
+    synced_end: int
+    """Before this offset nothing can have changed on its way to the disk."""
+
+    def check(self, header: BatchHeader) -> None:
+        """Before the first epoch nothing is expected: the log start that it belongs to may be lost with the crash."""
+        expected = self.epochs.epoch_at(header.base_offset)
+        if expected not in (NO_LEADER_EPOCH, header.leader_epoch) and header.base_offset >= self.synced_end:
+            raise DamagedBatch(f"leader epoch {header.leader_epoch} where the checkpoint has {expected}")
+
+
 def recover_segment(
     segment: Segment,
     start_offset: int,
@@ -38,6 +53,7 @@ def recover_segment(
     settings: TopicSettings,
     leader_epochs: LeaderEpochs,
     producers: ProducerStates,
+    expected_epochs: ExpectedEpochs | None = None,
 ) -> Recovered:
     """Check every batch, rebuild all that is derived from them, cut the file at the first damaged one.
 
@@ -53,6 +69,8 @@ def recover_segment(
     try:
         for header, batch in checked_batches(segment, file_bytes):
             _check_place(header, end_offset, may_skip=end_offset < gaps_end)
+            if expected_epochs is not None:
+                expected_epochs.check(header)
             _take_in(segment, header, batch, settings, leader_epochs, producers)
             end_offset = header.end_offset
     except (DamagedBatch, CorruptMessage) as error:
