@@ -57,6 +57,7 @@ TOPIC_ID = bytes(range(16))
 HOST = "127.0.0.1"
 FIRST_PORT = 9000
 EMPTY_FETCH_S = 0.02
+TOO_LARGE = 10
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, OUT_OF_ORDER, FENCED, UNKNOWN_EPOCH = 1, 3, 6, 45, 74, 75
 
 
@@ -69,6 +70,7 @@ class FakePartition:
         self.batches: list[bytes] = []
         self.start = 0
         self.end = 0
+        self.largest_batch_bytes = 1_000_000
         self.stable_end: int | None = None
         """Where an open transaction begins."""
 
@@ -83,9 +85,11 @@ class FakePartition:
     def append(self, batch: bytes) -> tuple[int, int]:
         """The error code and the base offset."""
         header = read_header(batch)
+        if len(batch) > self.largest_batch_bytes:
+            return TOO_LARGE, -1
         before = [known for known in map(read_header, self.batches) if known.producer_id == header.producer_id >= 0]
         for known in before:
-            if known.base_sequence == header.base_sequence:
+            if (known.base_sequence, known.last_sequence) == (header.base_sequence, header.last_sequence):
                 return 0, known.base_offset
         expected = before[-1].last_sequence + 1 if before else 0
         if header.producer_id >= 0 and header.base_sequence != expected:

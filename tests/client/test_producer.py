@@ -270,6 +270,31 @@ def test_write_that_may_have_happened_is_not_followed_by_a_gap_in_the_sequence()
     with_fakes(scenario, DEFAULTS._replace(delivery_timeout_s=5.0))
 
 
+def test_batch_that_may_be_written_is_not_written_again_in_halves() -> None:
+    """Its answer was lost, and meanwhile the topic's limit was lowered. Brokers know the batch, not its halves."""
+
+    async def scenario(fakes: FakeCluster, producer: Producer) -> None:
+        partition = fakes.partitions[0]
+        append = partition.append
+
+        def lower_limit_after(batch: bytes) -> tuple[int, int]:
+            outcome = append(batch)
+            partition.largest_batch_bytes = 150
+            return outcome
+
+        partition.append = lower_limit_after  # type: ignore[method-assign]
+        fakes.brokers[1].answers_to_lose[ProduceRequest] = 1
+        values = [b"%d" % number * 40 for number in range(4)]
+        outcomes = await asyncio.gather(*(producer.send(TOPIC, each) for each in values), return_exceptions=True)
+        assert all(isinstance(each, OutOfOrderSequenceNumber) for each in outcomes), outcomes
+        assert sorted(each or b"" for each in partition.values) == values
+        assert (await producer.send(TOPIC, b"next")).offset == 4
+        with pytest.raises(KafkaError):
+            await producer.flush()
+
+    with_fakes(scenario, DEFAULTS._replace(linger_s=0.1))
+
+
 def test_acknowledged_records_that_are_gone_are_told_of() -> None:
     async def scenario(fakes: FakeCluster, producer: Producer) -> None:
         await producer.send(TOPIC, b"a")

@@ -102,6 +102,7 @@ class _SealedBatch(Batch):
         renumbered = [record._replace(offset=index) for index, record in enumerate(records)]
         batch = EncodedBatch(build_batch(renumbered, compression=compression), len(records))
         part = _SealedBatch(self.topic_partition, self.created_at, size_bytes, batch)
+        part.may_be_written = self.may_be_written
         if self.identity is not None:
             part.assign(self.identity, add_sequence(self.base_sequence, start))
         return part

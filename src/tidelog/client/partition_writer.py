@@ -126,8 +126,14 @@ class PartitionWriter:
             # Whether it was written may be unknown, and so which sequence comes next: begin again as somebody else.
             self._producer_identity.renew(batch.identity)
             self._identity = None
+            # A part of a batch that may be written as a whole would be written twice under another identity.
+            doubtful = [each for each in self._batches if each.identity is not None and each.may_be_written]
+            self._batches = deque(each for each in self._batches if each not in doubtful)
             for waiting in self._batches:
                 waiting.identity = None
+            for each in doubtful:
+                each.identity = None
+                self._fail(each, error)
         self._on_done(batch)
 
     async def _try_until_written(self, batch: Batch) -> Written:
@@ -140,6 +146,8 @@ class PartitionWriter:
                 return Written()
             except (KafkaError, ConnectionLost) as error:
                 log.debug("not written yet: partition=%s reason=%s", self._topic_partition, error)
+                if not isinstance(error, MessageTooLarge | RecordListTooLarge):
+                    batch.may_be_written = True
                 await attempts.after(error)
             await self._look_for_leader(seen_version, attempts)
 

@@ -57,6 +57,8 @@ class Batch(ABC):
         self.outcome: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
         self.identity: Identity | None = None
         self.base_sequence = NO_SEQUENCE
+        self.may_be_written = False
+        """An attempt to write it, or the batch that it was a part of, ended without saying that it was not written."""
 
     @property
     @abstractmethod
@@ -124,6 +126,7 @@ class FillingBatch(Batch):
         part = FillingBatch(self.topic_partition, self.created_at)
         for record in self.records[start:end]:
             part.add(record, record_bytes(record))
+        part.may_be_written = self.may_be_written
         if self.identity is not None:
             part.assign(self.identity, add_sequence(self.base_sequence, start))
         part.ready.set()
