@@ -30,6 +30,8 @@ class LogListener(Protocol):
 
     def on_log_start(self, log: Log) -> None: ...
 
+    def on_retention(self, log: Log, start_before: int, now_ms: int) -> None: ...
+
     def on_compacted(self, log: Log) -> None: ...
 
     def on_leader(self, partition: Partition) -> None: ...
@@ -51,6 +53,7 @@ def watching_logs(listener: LogListener) -> Iterator[None]:
         _wrap(stack, Log, "raise_high_watermark", _if_moved(listener.on_high_watermark))
         for name in ("advance_log_start_offset", "delete_old_segments"):
             _wrap(stack, Log, name, _if_moved(listener.on_log_start))
+        _wrap_retention(stack, listener)
         _wrap(stack, Log, "replace_segments", lambda log, *_: listener.on_compacted(log))
         _wrap(stack, Partition, "become_leader", lambda partition, *_: listener.on_leader(partition))
         yield
@@ -88,6 +91,20 @@ def _wrap_append(stack: ExitStack, name: str, written: list[Buffer], listener: L
         return result
 
     _replace(stack, Log, name, append)
+
+
+def _wrap_retention(stack: ExitStack, listener: LogListener) -> None:
+    original = Log.delete_old_segments
+
+    @wraps(original)
+    def delete_old_segments(self: Log, now_ms: int) -> Any:
+        start_before = self.log_start_offset
+        result = original(self, now_ms)
+        if self.log_start_offset > start_before:
+            listener.on_retention(self, start_before, now_ms)
+        return result
+
+    _replace(stack, Log, "delete_old_segments", delete_old_segments)
 
 
 def _if_moved(tell: Callable[[Log], None]) -> Callable[..., None]:

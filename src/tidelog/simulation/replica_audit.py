@@ -12,6 +12,7 @@ from tidelog.simulation.log_ledger import Ledger, Mirror
 from tidelog.simulation.log_watch import BatchFacts, watching_logs
 from tidelog.simulation.looking import Stored, batches, held_log, is_to_be_deleted, replica
 from tidelog.simulation.processes import current_process
+from tidelog.simulation.retention_audit import Deletion, RetentionAudit
 from tidelog.simulation.store_audit import StoreAudit
 from tidelog.storage.log import Log
 from tidelog.types import NO_BROKER, ZERO_UUID, BrokerId, Buffer, TopicPartition, Uuid
@@ -42,6 +43,7 @@ class ReplicaAudit:
         self._high_watermarks: dict[tuple[int, int], int] = {}
         """By log and leader epoch: under one leader it never falls (I5)."""
         self._elected_uncleanly: dict[TopicPartition, BrokerId] = {}
+        self._retention = RetentionAudit()
         store.on_state.append(self._on_state)
         store.on_unclean.append(self._on_unclean)
         history.on_end.append(self._on_acknowledged)
@@ -57,6 +59,7 @@ class ReplicaAudit:
         machine = self._machine()
         if machine is None:
             return
+        self._retention.on_appended(log.topic_partition, log.topic_id, batches)
         mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
         if not mirror.batches or mirror.batches[-1] != appended[-1]:  # it was not just made from the log
             before = mirror.batches[-1] if mirror.batches else None
@@ -115,6 +118,21 @@ class ReplicaAudit:
             ledger = self._ledger(log)
             ledger.deleted_offset = max(ledger.deleted_offset, log.log_start_offset)
             self._check_log(log, self._mirror(log, machine.broker_id))
+
+    def on_retention(self, log: Log, start_before: int, now_ms: int) -> None:
+        machine = self._machine()
+        if machine is not None:
+            deletion = Deletion(
+                log.topic_partition,
+                log.topic_id,
+                start_before,
+                log.log_start_offset,
+                log.size_bytes,
+                log.high_watermark,
+                now_ms,
+            )
+            nodes = self._cluster.store_state.nodes
+            self._note(log, self._mirror(log, machine.broker_id), self._retention.on_deleted(deletion, nodes))
 
     def on_compacted(self, log: Log) -> None:
         """Nothing is in the log that was not there before: offsets are never used a second time."""
