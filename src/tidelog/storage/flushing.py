@@ -78,7 +78,7 @@ async def _write_leader_epochs(log: "Log") -> None:
 def write_epochs_of(log: "Log", *, is_synced: bool = True) -> None:
     """Unless the log was deleted while this waited for a worker: the next one of its name may be in its place."""
     epochs = log.leader_epochs
-    with epochs.file_lock:
+    with log.epochs_lock:
         if not log.is_deleted:
             epochs.is_unwritten = False
             try:

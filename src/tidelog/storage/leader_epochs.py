@@ -1,6 +1,5 @@
 """Which leader epoch started at which offset (R3): what followers reconcile by."""
 
-import threading
 from bisect import bisect_right
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ class LeaderEpochs:
     does; with the next flush it is synced. So recovery can tell an epoch from a flipped bit: no CRC covers it.
     """
 
-    __slots__ = ("_starts", "file_lock", "is_changed", "is_unwritten", "latest_epoch")
+    __slots__ = ("_starts", "is_changed", "is_unwritten", "latest_epoch")
 
     def __init__(self, starts: list[EpochStart] | None = None) -> None:
         self._starts: list[EpochStart] = []
@@ -30,8 +29,6 @@ class LeaderEpochs:
         """Since the file was last synced."""
         self.is_unwritten = False
         """The file says something else."""
-        self.file_lock = threading.Lock()
-        """Of whoever writes the file: the event loop, and workers that flush."""
 
     @property
     def starts(self) -> tuple[EpochStart, ...]:

@@ -7,6 +7,7 @@ cache, `flush` syncs in a worker. `read`, `find_by_timestamp` and `find_max_time
 import asyncio
 import logging
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, TypeVar
@@ -76,6 +77,7 @@ class Log:
         "_tail",
         "cleaned_until",
         "directory",
+        "epochs_lock",
         "epochs_write",
         "high_watermark",
         "is_closed",
@@ -141,6 +143,8 @@ class Log:
         """Where names are new: a file that was synced is safe only with its name."""
         self.epochs_write: asyncio.Task[None] | None = None
         """The leader epochs are on their way to their file."""
+        self.epochs_lock = threading.Lock()
+        """Of whoever writes that file: a worker that flushes, or the event loop before the first record of an epoch."""
         self.cleaned_until: int | None = None
         """How far compaction has come; the cleaner sets it, truncation takes it back."""
         producers.on_high_watermark(self.high_watermark)
