@@ -161,6 +161,8 @@ def test_committed_records_that_the_newest_log_lacks_are_not_given_up(high_water
     assert partitions(found)[0].replicas[0] == 2
     assert (found.obstacle(is_forced=False, has_waited=True) is None) == is_decided
     assert found.obstacle(is_forced=True, has_waited=True) is None
+    unclean = Backup(frozenset({1, 2}), topic_configs={"orders": {"unclean.leader.election.enable": "true"}})
+    assert plan(Inventory(1, [older], unclean), Inventory(2, [newer], unclean)).problems == ()
 
 
 def test_a_directory_that_is_no_longer_there_is_missed() -> None:

@@ -73,22 +73,23 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
             if _is_possible(topic):
                 holders.setdefault(topic, {}).setdefault(partition, {})[broker_id] = log
     backups = [each.backup for each in inventories.values() if each.backup is not None]
+    newest = max(backups, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
+    configs = {} if newest is None else newest.topic_configs
     problems = [
         *_conflicting_ids(holders),
         *_missing_brokers(inventories, silent, backups),
         *_missing_directories(inventories, backups),
         *_missing_partitions(holders),
-        *_diverging_logs(holders),
+        *_diverging_logs(holders, configs),
     ]
     leading: Counter[BrokerId] = Counter()
     known_epoch = max((backup.leader_epoch for backup in backups), default=NO_LEADER_EPOCH)
-    newest = max(backups, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
     topics = tuple(
         PlannedTopic(
             name,
             next(iter(_ids(partitions)), None),
             tuple(_partitions(partitions, leading, known_epoch)),
-            None if newest is None else newest.topic_configs.get(name),
+            configs.get(name),
         )
         for name, partitions in sorted(holders.items())
     )
@@ -221,9 +222,13 @@ def _missing_partitions(holders: Mapping[str, Mapping[int, Holders]]) -> Iterabl
             )
 
 
-def _diverging_logs(holders: Mapping[str, Mapping[int, Holders]]) -> Iterable[Problem]:
+def _diverging_logs(
+    holders: Mapping[str, Mapping[int, Holders]], configs: Mapping[str, Mapping[str, str]]
+) -> Iterable[Problem]:
     """Committed records of one log that the log to lead does not have: somebody led who should not have."""
     for name, partitions in sorted(holders.items()):
+        if configs.get(name, {}).get("unclean.leader.election.enable") == "true":
+            continue  # whoever set that accepts it
         for index, logs in sorted(partitions.items()):
             leader = max(logs, key=lambda broker_id: logs[broker_id].age)
             for broker_id, log in sorted(logs.items()):
