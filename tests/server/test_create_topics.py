@@ -25,7 +25,6 @@ from tidelog.protocol.messages.create_topics import (
 )
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.runtime.virtual_time import run_virtually
-from tidelog.server.handlers.create_topics import MAX_TOPICS_WITH_SETTINGS
 from tidelog.types import ZERO_UUID
 
 VERSIONS = range(2, 8)
@@ -237,13 +236,32 @@ def test_asking_for_an_internal_topic_that_nobody_needs_does_not_create_it() -> 
     with_broker(scenario)
 
 
-def test_answers_about_very_many_topics_leave_their_settings_out() -> None:
+def test_answers_about_very_many_topics_tell_their_settings() -> None:
     async def scenario(world: World, client: Client) -> None:
-        topics = [topic(f"t{number}") for number in range(MAX_TOPICS_WITH_SETTINGS + 1)]
-        for count, has_settings in [(MAX_TOPICS_WITH_SETTINGS, True), (MAX_TOPICS_WITH_SETTINGS + 1, False)]:
-            request = CreateTopicsRequest(topics=topics[:count], validate_only=True)
-            answer = await client.ask(request, 7, CreateTopicsResponse)
-            assert {bool(result.configs) for result in answer.topics} == {has_settings}
-            assert {result.error_code for result in answer.topics} == {0}
+        topics = [topic(f"t{number}", configs={"retention.ms": str(number)}) for number in range(1000)]
+        topics += [topic(f"u{number}") for number in range(1000)]
+        request = CreateTopicsRequest(topics=topics, validate_only=True)
+        answer = await client.ask(request, 7, CreateTopicsResponse)
+        assert [result.name for result in answer.topics] == [wanted.name for wanted in topics]
+        told = [{config.name: config for config in result.configs or ()} for result in answer.topics]
+        assert len({frozenset(configs) for configs in told}) == 1
+        assert [configs["retention.ms"].value for configs in told[:1000]] == [str(number) for number in range(1000)]
+        assert {configs["retention.ms"].config_source for configs in told[:1000]} == {1}
+        assert {configs["retention.ms"].config_source for configs in told[1000:]} == {5}
+        assert {configs["segment.bytes"].config_source for configs in told} == {5}
+
+    with_broker(scenario)
+
+
+def test_who_creates_internal_topics_does_not_depend_on_what_clients_call_themselves() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        stranger = await world.connect("tidelog-broker-to-controller-1")
+        (result,) = await create(stranger, topic("__consumer_offsets", partitions=1))
+        assert result.error_code == InvalidRequest.code
+        for broker_epoch in (-1, 0, 1):
+            request = CreateTopicsRequest(topics=[topic("__transaction_state")], broker_id=0, broker_epoch=broker_epoch)
+            (result,) = (await stranger.ask(request, 7, CreateTopicsResponse)).topics
+            assert result.error_code == InvalidRequest.code
+        assert await topic_names(client) == []
 
     with_broker(scenario)

@@ -40,7 +40,7 @@ from tidelog.server.controlled_shutdown import ControlledShutdown
 from tidelog.server.controller_link import ControllerLink
 from tidelog.server.coordinators import Coordinators
 from tidelog.server.dispatch import Dispatcher
-from tidelog.server.handlers.create_topics import create_topics
+from tidelog.server.handlers.create_topics import create_topics_of_brokers
 from tidelog.server.internal_topics import InternalTopics, internal_topic_configs
 from tidelog.server.membership import Membership, World
 from tidelog.server.metrics.page import PATH as METRICS_PATH
@@ -174,7 +174,7 @@ class Broker:
             seams.clock,
             lambda topics: self._membership.on_settings_changed(topics),
         )
-        internal_topics = InternalTopics(cluster, lambda request: create_topics(request, self._services, None))
+        internal_topics = InternalTopics(cluster, lambda request: create_topics_of_brokers(request, self._services))
         coordinators = Coordinators(
             seams=seams,
             cluster=cluster,

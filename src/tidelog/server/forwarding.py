@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.errors import NotController
+from tidelog.protocol.messages.create_topics import CreateTopicsRequest
 from tidelog.protocol.structs import Request, Response
 from tidelog.server.controller_link import CLIENT_ID_PREFIX
 from tidelog.server.services import Services
@@ -19,6 +20,17 @@ GRACE_S = 1.0
 def is_from_broker(client_id: str | None) -> bool:
     """Whether another broker passes a request on."""
     return client_id is not None and client_id.startswith(CLIENT_ID_PREFIX)
+
+
+def vouch_for(request: CreateTopicsRequest, services: Services) -> None:
+    """Show the controller that a broker asks, who may have topics of coordinators made."""
+    request.broker_id, request.broker_epoch = services.membership.broker.id, services.membership.broker_epoch
+
+
+def is_vouched_for(request: CreateTopicsRequest, services: Services) -> bool:
+    """Whether it names a live broker and its epoch, which no client is told. What it says of itself counts for nothing."""
+    broker = services.cluster.image.brokers.get(request.broker_id)
+    return broker is not None and broker.epoch == request.broker_epoch >= 0
 
 
 async def forward_unless_controller(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tidelog.protocol.fields import array, boolean, int8, int16, int32, string, uuid
+from tidelog.protocol.fields import array, boolean, int8, int16, int32, int64, string, uuid
 from tidelog.protocol.structs import Request, Response, Struct
 from tidelog.types import Uuid
 
@@ -29,6 +29,9 @@ class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
     validate_only: bool = boolean()
+    # Tidelog's own. A broker that makes a topic of coordinators shows who it is by the epoch that no client is told.
+    broker_id: int = int32(versions="5+", default=-1, tag=10000)
+    broker_epoch: int = int64(versions="5+", default=-1, tag=10001)
 
 
 class CreatableTopicConfigs(Struct):

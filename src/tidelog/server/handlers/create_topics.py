@@ -1,7 +1,9 @@
 """CreateTopics: make topics, with defaults where the client leaves the choice to the cluster."""
 
+from collections.abc import Mapping
+
 from tidelog.cluster.topic_names import is_internal, prohibited_creation
-from tidelog.config.resolution import describe_topic
+from tidelog.config.resolution import ConfigSource, describe_topic
 from tidelog.controller.topic_rules import NewTopic
 from tidelog.controller.topics import TopicOutcome
 from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut
@@ -16,20 +18,20 @@ from tidelog.server.dispatch import Call
 from tidelog.server.forwarding import (
     forward_unless_controller,
     has_leaders,
-    is_from_broker,
+    is_vouched_for,
     let_it_be_seen,
+    vouch_for,
     wait_until_seen,
 )
 from tidelog.server.services import Services
-
-MAX_TOPICS_WITH_SETTINGS = 500
-"""Each has dozens. Answers about more topics leave them out: who wants them asks by DescribeConfigs."""
+from tidelog.types import NO_BROKER
 
 
 async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
     """Topics of coordinators are made by brokers, as the coordinators need them, and never by hand."""
-    if is_from_broker(call.client_id):
+    if is_vouched_for(request, call.services):
         return await create_topics(request, call.services, call.client_id)
+    request.broker_id = NO_BROKER
     existing = call.services.cluster.image.topics
     prohibited = {topic.name for topic in request.topics if is_internal(topic.name) and topic.name not in existing}
     if not prohibited:
@@ -40,6 +42,14 @@ async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> Crea
         answer = await create_topics(request, call.services, call.client_id)
     answer.topics += [_refused(name, prohibited_creation(name)) for name in sorted(prohibited)]
     return answer
+
+
+async def create_topics_of_brokers(
+    request: CreateTopicsRequest, services: Services, client_id: str | None = None
+) -> CreateTopicsResponse:
+    """What a broker has made for itself or on behalf of its clients, topics of coordinators among them."""
+    vouch_for(request, services)
+    return await create_topics(request, services, client_id)
 
 
 async def create_topics(
@@ -77,9 +87,8 @@ async def _create_here(request: CreateTopicsRequest, services: Services) -> Crea
             services, lambda image: all(has_leaders(image, topic) for topic in created), request.timeout_ms
         )
         outcomes = [_unless_unseen(outcome, services, request.timeout_ms) for outcome in outcomes]
-    # Each with all of its settings: that takes a while.
-    tells_settings = len(outcomes) <= MAX_TOPICS_WITH_SETTINGS
-    results = await services.turns.each(outcomes, lambda each: _result(each, services, tells_settings=tells_settings))
+    told = _ToldSettings(services)
+    results = await services.turns.each(outcomes, lambda each: _result(each, told))
     return CreateTopicsResponse(topics=results)
 
 
@@ -96,26 +105,50 @@ def _refused(name: str, error: KafkaError | None) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, configs=[], **error_fields(error))
 
 
-def _result(outcome: TopicOutcome, services: Services, *, tells_settings: bool) -> CreatableTopicResult:
-    if outcome.topic is None:
+class _ToldSettings:
+    """The settings that answers tell of new topics: each has dozens, nearly all of them those of every other topic.
+
+    What topics have in common is made once and shared, so that an answer about thousands costs little more.
+    """
+
+    def __init__(self, services: Services) -> None:
+        cluster = services.cluster
+        self._common = [
+            CreatableTopicConfigs(
+                name=setting.name,
+                value=setting.value,
+                read_only=setting.is_read_only,
+                config_source=setting.source,
+                is_sensitive=setting.is_sensitive,
+            )
+            for setting in describe_topic(cluster.static_settings, cluster.dynamic_configs, {})
+        ]
+
+    def of(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        if not configs:
+            return self._common
+        return [_told(common, configs[common.name]) if common.name in configs else common for common in self._common]
+
+
+def _told(common: CreatableTopicConfigs, value: str) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=common.name,
+        value=value,
+        read_only=common.read_only,
+        config_source=ConfigSource.DYNAMIC_TOPIC_CONFIG,
+        is_sensitive=common.is_sensitive,
+    )
+
+
+def _result(outcome: TopicOutcome, told: _ToldSettings) -> CreatableTopicResult:
+    topic = outcome.topic
+    if topic is None:
         return _refused(outcome.name, outcome.error)
-    topic, cluster = outcome.topic, services.cluster
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
         error_code=NO_ERROR,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
-        configs=[
-            CreatableTopicConfigs(
-                name=setting.name,
-                value=topic.configs.get(setting.name, setting.value),
-                read_only=setting.is_read_only,
-                config_source=setting.source,
-                is_sensitive=setting.is_sensitive,
-            )
-            for setting in describe_topic(cluster.static_settings, cluster.dynamic_configs, topic.configs)
-        ]
-        if tells_settings
-        else [],
+        configs=told.of(topic.configs),
     )

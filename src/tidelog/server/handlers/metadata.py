@@ -27,7 +27,7 @@ from tidelog.protocol.messages.metadata import (
 )
 from tidelog.server.answers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, partition_fields, reachable_brokers
 from tidelog.server.dispatch import Call
-from tidelog.server.handlers.create_topics import create_topics
+from tidelog.server.handlers.create_topics import create_topics_of_brokers
 from tidelog.types import NO_BROKER, ZERO_UUID, BrokerId, Uuid
 
 TOPIC_IDS_FROM_VERSION = 12
@@ -150,7 +150,7 @@ async def _create_missing(names: Iterable[str], call: Call, *, may_create: bool)
     topics = [_creatable(name, call) for name in missing if name not in unfounded]
     if topics:
         request = CreateTopicsRequest(topics=topics, timeout_ms=AUTO_CREATION_TIMEOUT_MS)
-        for result in (await create_topics(request, call.services, call.client_id)).topics:
+        for result in (await create_topics_of_brokers(request, call.services, call.client_id)).topics:
             error = ERRORS_BY_CODE.get(result.error_code, UnknownServerError)(result.error_message or "")
             if result.error_code != NO_ERROR and not _may_exist_soon(error):
                 failures[result.name] = error
