@@ -117,6 +117,106 @@ def subtract(number: i64, other: i64) -> i64:
     return number - other
 
 
+PLAIN_MAX_DELTA: Final = 8191
+"""The largest number that takes two bytes."""
+
+
+def plain_records(data: bytes, position: i64, index: i64, stop: i64, needs_keys: bool) -> tuple[i64, i64, i64]:
+    """Walk over records that are like nearly all, from the one with this index to the one before `stop`.
+
+    Returns the position and the index of the first that is not plain, and the largest timestamp delta before it, -1 if
+    there is none. Plain is: the offset of its place, a timestamp delta and lengths that take at most two bytes, a key
+    where needed, no headers. Positions only grow, so that a record that ends where its length says is sound. What is
+    wrong with others, if anything, is for `RecordCheck` to find out.
+    """
+    end: i64 = len(data)
+    start: i64 = position
+    record_end: i64 = 0
+    number: i64 = 0
+    second: i64 = 0
+    offset: i64 = 2 * index
+    last_offset: i64 = 2 * stop
+    delta: i64 = -1
+    max_delta: i64 = -1
+    try:
+        while offset < last_offset:
+            number = data[position]
+            position += 1
+            if number >= 0x80:
+                second = data[position]
+                position += 1
+                if second >= 0x80:
+                    break
+                number += (second << 7) - 0x80
+            record_end = position + (number >> 1)
+            if number & 1 != 0 or record_end > end:
+                break
+            number = data[position + 1]
+            position += 2
+            if number >= 0x80:
+                second = data[position]
+                position += 1
+                if second >= 0x80:
+                    break
+                number += (second << 7) - 0x80
+            if number != delta:
+                if number & 1 != 0:
+                    break
+                delta = number
+            number = data[position]
+            position += 1
+            if number >= 0x80:
+                second = data[position]
+                position += 1
+                if second >= 0x80:
+                    break
+                number += (second << 7) - 0x80
+            if number != offset:
+                break
+            number = data[position]
+            position += 1
+            if number >= 0x80:
+                second = data[position]
+                position += 1
+                if second >= 0x80:
+                    break
+                number += (second << 7) - 0x80
+            if number & 1 == 0:
+                position += number >> 1
+            elif number != 1 or needs_keys:
+                break
+            number = data[position]
+            position += 1
+            if number >= 0x80:
+                second = data[position]
+                position += 1
+                if second >= 0x80:
+                    break
+                number += (second << 7) - 0x80
+            if number & 1 == 0:
+                position += number >> 1
+            elif number != 1:
+                break
+            if data[position] != 0:
+                break
+            position += 1
+            if position != record_end:
+                break
+            offset += 2
+            start = position
+            if delta > max_delta:
+                max_delta = delta
+    except IndexError:
+        pass
+    return start, offset >> 1, max_delta >> 1
+
+
+def is_plain(data: bytes, start: i64, count: i64, max_delta: i64, needs_keys: bool) -> bool:
+    """Whether `data` ends with so many plain records and nothing else, the latest of which has this delta."""
+    position, index, found = plain_records(data, start, 0, count, needs_keys)
+    return index == count and found == max_delta and position == len(data)
+
+
 class RecordCheck:
     """The check of all records of one batch: their structure, keys and timestamps, and that there are so many.
 
@@ -209,6 +309,7 @@ class RecordCheck:
         second: i64 = 0
         record_end: i64 = 0
         delta: i64 = 0
+        stop: i64 = 0
         is_keyless = False
         if self._headers_left > 0:
             budget = self._advance_headers(budget)
@@ -216,6 +317,12 @@ class RecordCheck:
                 return self.problem != SOUND
             position = self.position
             index = self.index
+        elif budget > 0 and lowest_delta <= 0 and highest_delta >= PLAIN_MAX_DELTA:
+            position, stop, delta = plain_records(data, position, index, min(count, index + budget), needs_keys)
+            budget -= stop - index
+            index = stop
+            if delta > max_delta and delta >= 0:
+                max_delta = delta
         try:
             while index < count and budget > 0:
                 budget -= 1

@@ -75,6 +75,7 @@ class SocketChannel:
         self._buffer: bytearray | None = None  # borrowed while a frame is incomplete
         self._start = 0  # first byte not yet handed over
         self._filled = 0
+        self._frame_end = 0  # of the frame under way, where it is known and the buffer has room for it
         self._aside = b""  # a short rest of a frame, kept without a buffer
         self.held_bytes = 0
         self._progress_bytes = 0
@@ -185,7 +186,8 @@ class SocketChannel:
                     return
                 self._filled += received
                 self._progress_bytes += received
-                buffer = self._hand_over(buffer)
+                if self._filled >= self._frame_end:
+                    buffer = self._hand_over(buffer)
                 if received < len(room) and self._filled - self._start < KEEP_BUFFER_ABOVE_BYTES:
                     return  # nothing is left; in the middle of a large frame more may have come meanwhile
         except (BlockingIOError, InterruptedError):
@@ -202,14 +204,19 @@ class SocketChannel:
 
     def _room(self, buffer: bytearray) -> memoryview:
         """Where to receive: up to the end of a frame that is under way, so that the next one starts afresh at 0."""
-        end = min(len(buffer), self._filled + self._buffers.receive_bytes)
-        if self._filled - self._start >= LENGTH_BYTES:
+        filled = self._filled
+        end = filled + self._buffers.receive_bytes
+        if self._frame_end:
+            return memoryview(buffer)[filled : min(end, self._frame_end)]
+        end = min(len(buffer), end)
+        if filled - self._start >= LENGTH_BYTES:
             end = min(end, self._start + LENGTH_BYTES + LENGTH.unpack_from(buffer, self._start)[0])
-        return memoryview(buffer)[self._filled : end]
+        return memoryview(buffer)[filled:end]
 
     def _hand_over(self, buffer: bytearray) -> bytearray:
         """Pass on every whole frame; make room for the rest of one that is not."""
         start, filled = self._start, self._filled
+        self._frame_end = 0
         view = memoryview(buffer)
         turns, on_frame = self._turns, self.receiver.on_frame
         now = turns.now
@@ -240,6 +247,7 @@ class SocketChannel:
         if pending >= LENGTH_BYTES:
             needed += LENGTH.unpack_from(buffer, self._start)[0]
         if self._start + needed <= len(buffer):
+            self._frame_end = self._start + needed if pending >= LENGTH_BYTES else 0
             return buffer
         target = buffer if needed <= len(buffer) else self._larger(buffer, needed, pending)
         if target is buffer and self._start == 0:

@@ -82,11 +82,13 @@ ProduceOutcome: TypeAlias = (
 
 
 def handle_produce(request: ProduceRequest, call: Call) -> ProduceOutcome:
-    if call.connection.is_held or _is_divided(request, call):
-        outcome = _append_in_turn(_with_own_memory(request), call, call.connection.hold())
-        return _to_the_end(outcome, request, call)
+    topics = request.topic_data
+    if call.connection.is_held or len(topics) != 1 or len(topics[0].partition_data) > MANY:
+        if call.connection.is_held or _is_divided(request, call):
+            outcome = _append_in_turn(_with_own_memory(request), call, call.connection.hold())
+            return _to_the_end(outcome, request, call)
     appends = _Appends(request, call)
-    response = appends.begin(request)
+    response = ProduceResponse([_append_to_topic(topic, appends) for topic in topics])
     if appends.long_batches:
         outcome = _check_first(request, response, appends, call, call.connection.hold())
         return _to_the_end(outcome, request, call)
