@@ -340,6 +340,22 @@ def test_nothing_comes_of_nothing() -> None:
     assert decode(build_batch(SAMPLE), (0, 10)).num_rows == 0
 
 
+@pytest.mark.parametrize("codec", list(Codec))
+def test_unreadable_batches_are_passed_over_where_the_reader_wants_that(codec: Codec) -> None:
+    def good(offset: int) -> bytes:
+        return bytes(build_batch([Record(offset, 0, b"k", b"%d" % offset)], compression=codec))
+
+    def bad(offset: int, payload: bytes) -> bytes:
+        return bytes(assemble(read_header(good(offset)), payload))
+
+    raw = bad(0, b"x") + good(1) + bad(2, compress(codec, b"\xff" * 30)) + bad(3, b"") + good(4) + bad(5, b"yy" * 9)
+    told: list[str] = []
+    decoder = PartitionDecoder("t", 0, ("value",))
+    found = decoder.decode(memoryview(raw), 0, 100, (), lambda error: told.append(error.message))
+    assert [value for batch in found for value in batch.column(0).to_pylist()] == [b"1", b"4"]
+    assert sorted(text.split("offset ")[1].split(" ")[0] for text in told) == ["0", "2", "3", "5"]
+
+
 def test_what_lies_beyond_the_range_is_not_looked_at() -> None:
     broken = bytearray(build_batch([Record(30, 0, b"k", b"v")]))
     broken[-1] ^= 1

@@ -12,6 +12,7 @@ from tidelog.client.consumer_settings import READ_COMMITTED
 from tidelog.client.range_reader import OffsetsGone
 from tidelog.client.retries import GaveUp
 from tidelog.protocol.messages.fetch import FetchRequest
+from tidelog.protocol.record_batch import assemble, read_header
 from tidelog.spark import client_thread
 from tidelog.spark.errors import DataLost, TopicRecreated
 from tidelog.spark.options.query import ReadOptions, read_options
@@ -48,6 +49,31 @@ def test_settings_of_the_query_reach_the_broker(fakes: FakeCluster) -> None:
     assert isinstance(request, FetchRequest)
     assert (request.max_bytes, request.max_wait_ms, request.isolation_level) == (12345, 77, READ_COMMITTED)
     assert request.topics[0].partitions[0].partition_max_bytes == 12345
+
+
+def poisoned_batch() -> bytes:
+    """Two records, says its header, and its CRC is right."""
+    header = read_header(batch_of(b"a", b"b"))
+    return bytes(assemble(header, b"\x7f" * 20))
+
+
+def test_a_query_fails_at_a_batch_that_cannot_be_read(fakes: FakeCluster) -> None:
+    fill(fakes)
+    fakes.partitions[0].append(poisoned_batch())
+    with pytest.raises(DataLost, match=r"t-0: the batch at offset 6 cannot be read: .*; set failOnDataLoss to false"):
+        values(WHOLE._replace(end=8), options_for(fakes))
+
+
+def test_a_query_that_may_lose_data_passes_over_batches_that_cannot_be_read(
+    fakes: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        fakes.partitions[0].append(poisoned_batch())
+        fakes.partitions[0].append(batch_of(b"a", b"b"))
+    fakes.partitions[0].append(poisoned_batch())
+    assert values(WHOLE._replace(end=10), options_for(fakes, failOnDataLoss="false")) == [b"a", b"b"] * 2
+    told = [record.getMessage() for record in caplog.records if "going on after a loss" in record.getMessage()]
+    assert [text.split("offset ")[1].split(" ")[0] for text in told] == ["0", "4", "8"]
 
 
 def test_a_task_gives_up_after_the_time_that_the_query_allows(fakes: FakeCluster) -> None:

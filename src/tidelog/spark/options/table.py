@@ -138,7 +138,8 @@ OPTIONS = (
         "`true`, `false`",
         "`true`",
         "Whether a query fails when records that it was to read are gone: deleted by retention, cut off, or with "
-        "their topic, which may have been made again since. If not, it goes on with what there is.",
+        "their topic, which may have been made again since; or cannot be read, where a broker of an earlier version "
+        "took a malformed batch. If not, it goes on with what there is, and a line of the log tells what was lost.",
     ),
     Option(
         "includeHeaders",

@@ -1,6 +1,6 @@
 """From the bytes of Fetch answers to Arrow record batches, as fast as memory allows and whatever the bytes are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -66,6 +66,15 @@ class _Rows(NamedTuple):
         )
 
 
+class _Located(CorruptMessage):
+    """Says which batch it is about."""
+
+
+def refuse(unreadable: CorruptMessage) -> None:
+    """What becomes of a batch that cannot be read, unless the caller of `decode` knows better."""
+    raise unreadable
+
+
 class PartitionDecoder:
     """Turns raw batches of one partition into Arrow record batches with the columns asked for, in that order.
 
@@ -80,16 +89,31 @@ class PartitionDecoder:
         self._group = BatchGroup()
         self._fields: Longs = np.empty((FIELD_FACTS, 0), np.int64)
         self._batch_offset = 0
+        self._on_unreadable: Callable[[CorruptMessage], None] = refuse
 
     def decode(
-        self, raw: memoryview, start_offset: int, end_offset: int, aborted: Sequence[AbortedTransaction] = ()
+        self,
+        raw: memoryview,
+        start_offset: int,
+        end_offset: int,
+        aborted: Sequence[AbortedTransaction] = (),
+        on_unreadable: Callable[[CorruptMessage], None] = refuse,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows with `start_offset <= offset < end_offset`; raises CorruptMessage, which names the batch."""
+        """The rows with `start_offset <= offset < end_offset`; raises CorruptMessage, which names the batch.
+
+        A batch whose CRC is right and whose records cannot be read was written so: `on_unreadable` is told, and unless
+        it raises, the batch is passed over.
+        """
+        self._on_unreadable = on_unreadable
         try:
             yield from self._decode(raw, start_offset, end_offset, TransactionFilter(aborted))
         except CorruptMessage as error:
-            where = f"{self._topic_partition}: the batch at offset {self._batch_offset}"
-            raise CorruptMessage(f"{where} cannot be read: {error}") from error
+            raise self._located(error) from error
+
+    def _located(self, error: CorruptMessage) -> CorruptMessage:
+        if isinstance(error, _Located):
+            return error
+        return _Located(f"{self._topic_partition}: the batch at offset {self._batch_offset} cannot be read: {error}")
 
     def _decode(
         self, raw: memoryview, start_offset: int, end_offset: int, transactions: TransactionFilter
@@ -103,7 +127,7 @@ class PartitionDecoder:
                 if not group.has_room_for(header):
                     yield from self._arrow_batches(start_offset, end_offset)
                     self._batch_offset = header.base_offset
-                group.add(header, position)
+                self._add(header, position)
             position += header.size_bytes
             small_in_a_row = small_in_a_row + 1 if header.size_bytes <= SMALL_BATCH_BYTES else 0
             if small_in_a_row >= MANY_SMALL_BATCHES:
@@ -133,16 +157,30 @@ class PartitionDecoder:
         _check_crc(batch, header)
         return True
 
+    def _add(self, header: BatchHeader, position: int) -> None:
+        try:
+            self._group.add(header, position)
+        except CorruptMessage as error:
+            self._on_unreadable(self._located(error))
+
     def _arrow_batches(self, start_offset: int, end_offset: int) -> Iterator[pa.RecordBatch]:
         """What the group holds, in few enough rows each; the group is empty afterwards."""
-        if self._group.record_count:
-            rows = self._scan(start_offset, end_offset)
-            for first in range(0, len(rows.offsets), ROWS_PER_ARROW_BATCH):
+        batches = self._group.batches if self._group.record_count else ()
+        while len(batches):
+            rows, readable, problem = self._scan(batches, start_offset, end_offset)
+            if problem is not None and readable:
+                rows, *_ = self._scan(batches[:readable], start_offset, end_offset)
+            for first in range(0, len(rows.offsets) if readable else 0, ROWS_PER_ARROW_BATCH):
                 yield self._arrow_batch(rows.cut(first, first + ROWS_PER_ARROW_BATCH))
+            if problem is not None:
+                self._batch_offset = int(batches[readable, BASE_OFFSET_FACT])
+                self._on_unreadable(self._located(problem))
+            batches = batches[readable + 1 :]
         self._group.clear()
 
-    def _scan(self, start_offset: int, end_offset: int) -> _Rows:
-        room, buffer, batches = self._group.record_count, self._group.buffer, self._group.batches
+    def _scan(self, batches: Longs, start_offset: int, end_offset: int) -> tuple[_Rows, int, CorruptMessage | None]:
+        """The rows of the batches, how many of these could be read, and what is wrong with the next one."""
+        room, buffer = self._group.record_count, self._group.buffer
         if self._fields.shape[1] < room:
             self._fields = np.empty((FIELD_FACTS, room), np.int64)
         offsets, timestamps, types = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int32)
@@ -150,10 +188,11 @@ class PartitionDecoder:
         count, problem, batch, byte = scan(
             buffer, batches, start_offset, end_offset, needs_time, offsets, timestamps, types, self._fields
         )
+        rows = _Rows(buffer, offsets, timestamps, types, self._fields).cut(0, count)
         if problem:
-            self._batch_offset = int(batches[batch, BASE_OFFSET_FACT])
-            raise CorruptMessage(f"{WHY[problem]} (byte {byte - batches[batch, BATCH_START]} of its records)")
-        return _Rows(buffer, offsets, timestamps, types, self._fields).cut(0, count)
+            where = f"(byte {byte - batches[batch, BATCH_START]} of its records)"
+            return rows, int(batch), CorruptMessage(f"{WHY[problem]} {where}")
+        return rows, len(batches), None
 
     def _arrow_batch(self, rows: _Rows) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(

@@ -24,8 +24,11 @@ RANGES_AT_ONCE = 4
 def read_ranges(
     ranges: Sequence[OffsetRange], options: ReadOptions, columns: Sequence[str]
 ) -> "Generator[pa.RecordBatch, None, None]":
-    """Raises DataLost, unless the query is to go on without what is gone."""
+    """Raises DataLost, unless the query is to go on without what is gone or cannot be read."""
     from tidelog.spark.records.decoding import PartitionDecoder
+
+    def on_unreadable(error: KafkaError) -> None:
+        report_loss(options, DataLost(error.message))
 
     rest = list(ranges)
     while rest:
@@ -36,7 +39,8 @@ def read_ranges(
             if isinstance(fetched, KafkaError):
                 rest += after_loss(found, fetched, options)
             else:
-                yield from decoders[number].decode(fetched.records, found.start, found.end, fetched.aborted)
+                decoder, raw = decoders[number], fetched.records
+                yield from decoder.decode(raw, found.start, found.end, fetched.aborted, on_unreadable)
                 to_read[number] = found._replace(start=fetched.next_offset)
 
 
