@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.consistency import _BOUNDS_AT_START
 from tidelog.config.listeners import Endpoint
 from tidelog.config.loading import SettingsError, load_broker_settings
+from tidelog.config.setting import ConfigType, settings_of
 
 
 def mistakes(*overrides: str) -> list[str]:
@@ -126,7 +128,8 @@ def test_an_address_that_others_cannot_reach_is_not_advertised() -> None:
 def test_the_address_for_metrics() -> None:
     assert load_broker_settings(None).metrics_address is None
     assert load_broker_settings(None, ["metrics.listener="]).metrics_address is None
-    assert load_broker_settings(None, ["metrics.listener=:9404"]).metrics_address == ("", 9404)
+    assert load_broker_settings(None, ["metrics.listener=:9404"]).metrics_address == ("127.0.0.1", 9404)
+    assert load_broker_settings(None, ["metrics.listener=0.0.0.0:9404"]).metrics_address == ("0.0.0.0", 9404)
     assert load_broker_settings(None, ["metrics.listener=[::1]:0"]).metrics_address == ("::1", 0)
 
 
@@ -201,3 +204,55 @@ def test_the_listener_of_a_kraft_controller_is_left_out() -> None:
 def test_the_coordination_store_stands_in_the_first_log_directory_unless_named() -> None:
     assert BrokerSettings(log_dirs=("/a", "/b")).coordination_store_path == "/a/coordination.sqlite"
     assert BrokerSettings(coordination_store="/c.sqlite").coordination_store_path == "/c.sqlite"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("max.connections=0", "nobody could connect"),
+        ("max.connections.per.ip=0", "only if max.connections.per.ip.overrides is set"),
+        ("num.replica.fetchers=100000", "must be at most 1000"),
+        ("connections.max.idle.ms=0", "every connection would be closed"),
+        ("offset.metadata.max.bytes=-1", "no offset could be committed"),
+        ("group.initial.rebalance.delay.ms=-1", "must be at least 0"),
+        ("group.min.session.timeout.ms=0", "must be at least 1"),
+        ("replica.fetch.wait.max.ms=-1", "must be at least 0"),
+        ("replica.fetch.wait.max.ms=30001", "should always be at least replica.fetch.wait.max.ms"),
+        ("replica.lag.time.max.ms=499", "should be at most replica.lag.time.max.ms"),
+        ("replica.fetch.min.bytes=-1", "must be at least 0"),
+        ("log.flush.scheduler.interval.ms=0", "the broker would do nothing else"),
+        ("log.flush.interval.ms=-1", "must be at least 0"),
+        ("log.cleaner.dedupe.buffer.size=0", "must be more than 1048576"),
+        ("log.roll.ms=0", "must be at least 1"),
+        ("log.retention.ms=0", "must be unlimited"),
+        ("controlled.shutdown.max.retries=-1", "must be at least 0"),
+        ("controlled.shutdown.retry.backoff.ms=-1", "must be at least 0"),
+        ("zookeeper.session.timeout.ms=0", "must be at least 1"),
+        ("zookeeper.connection.timeout.ms=0", "must be at least 1"),
+    ],
+)
+def test_a_broker_that_would_shut_everybody_out_does_not_start(given: str, reason: str) -> None:
+    assert any(reason in mistake for mistake in mistakes(given))
+
+
+def test_every_number_is_bounded_from_below_or_means_something_below_zero() -> None:
+    """A setting that is new and has no bounds in Kafka gets them here, or a reason why it needs none."""
+    free = {
+        "connections.max.idle.ms",  # negative: no limit
+        "group.max.session.timeout.ms",  # at least group.min.session.timeout.ms
+        "log.cleaner.dedupe.buffer.size",  # more than 1 MiB
+        "log.retention.bytes",  # negative: no limit
+        "log.retention.hours",  # the same
+        "log.retention.minutes",
+        "log.retention.ms",
+        "log.roll.jitter.ms",  # checked with its synonym
+        "log.roll.ms",
+        "queued.max.request.bytes",  # negative: no limit; at least socket.request.max.bytes
+        "socket.receive.buffer.bytes",  # not above 0: left to the operating system
+        "socket.send.buffer.bytes",
+    }
+    at_start = {attribute.replace("_", ".") for attribute, *_ in _BOUNDS_AT_START}
+    numbers = {ConfigType.SHORT, ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE}
+    declared = settings_of(BrokerSettings).values()
+    unbounded = {each.name for each in declared if each.type in numbers and each.at_least is None}
+    assert unbounded - at_start == free

@@ -97,11 +97,14 @@ def _settle_memory() -> None:
 
 
 def _reach(broker: "Broker") -> str:
-    names = broker.settings.listeners_without_host
-    if not names:
-        return ""
-    port = broker.listeners[0].port
-    return f"\nreachable from this machine only; for others: --set listeners={names[0]}://0.0.0.0:{port}"
+    text = ""
+    if names := broker.settings.listeners_without_host:
+        port = broker.listeners[0].port
+        text += f"\nreachable from this machine only; for others: --set listeners={names[0]}://0.0.0.0:{port}"
+    if broker.metrics_server is not None and broker.settings.has_metrics_without_host:
+        port = broker.metrics_server.port
+        text += f"\nmetrics are shown to this machine only; for others: --set metrics.listener=0.0.0.0:{port}"
+    return text
 
 
 async def _keep_memory_trim() -> None:

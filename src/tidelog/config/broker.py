@@ -313,7 +313,7 @@ class BrokerSettings(CoordinatorSettings):
     metrics_listener: str | None = setting(
         default=None,
         doc="Tidelog's own: the address `host:port` at which the broker shows its metrics to Prometheus, as `/metrics`."
-        " An empty host is every interface; without the setting there is no such page.",
+        " An empty host is the loopback interface, 0.0.0.0 every interface; without the setting there is no such page.",
     )
     min_insync_replicas: int = setting(
         default=1,
@@ -463,7 +463,15 @@ class BrokerSettings(CoordinatorSettings):
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        return parse_address(self.metrics_listener) if self.metrics_listener else None
+        if not self.metrics_listener:
+            return None
+        host, port = parse_address(self.metrics_listener)
+        return host or LOOPBACK, port
+
+    @property
+    def has_metrics_without_host(self) -> bool:
+        """Then they are shown on the loopback interface."""
+        return bool(self.metrics_listener) and not parse_address(self.metrics_listener or "")[0]
 
     @property
     def session_timeout_ms(self) -> int:

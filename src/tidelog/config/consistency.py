@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterator
 from tidelog.config.broker import GENERATED_ID, BrokerSettings
 from tidelog.config.listeners import EVERY_INTERFACE, is_loopback, parse_address
 from tidelog.config.resolution import topic_defaults
-from tidelog.config.setting import BadValue
+from tidelog.config.setting import INT_MAX, LONG_MAX, BadValue
+
+MAX_REPLICA_FETCHERS = 1000
+"""Each is a connection to every leader."""
 
 MIN_DEDUPE_BUFFER_BYTES = 1 << 20
 """Of Kafka, for each thread of the cleaner; here there is one."""
@@ -18,6 +21,42 @@ def contradictions(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
             check(settings)
         except BadValue as error:
             yield name, str(error)
+
+
+def refused_at_start(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
+    """Values that Kafka's definitions allow, and with which a broker would shut clients or other brokers out, or have
+    no rest. A change at run time is bounded by `dynamic_changes`."""
+    yield from contradictions(settings)
+    for attribute, least, most, reason in _BOUNDS_AT_START:
+        value = getattr(settings, attribute)
+        if value is None or least <= value <= most:
+            continue
+        bound = f"must be at least {least}" if value < least else f"must be at most {most}"
+        yield attribute.replace("_", "."), f"is {value}, and {bound}: {reason}"
+    if settings.connections_max_idle_ms == 0:
+        yield "connections.max.idle.ms", "is 0, and every connection would be closed; a negative number is no limit"
+    wait_ms = settings.replica_fetch_wait_max_ms
+    if wait_ms > settings.replica_socket_timeout_ms:
+        yield "replica.socket.timeout.ms", "should always be at least replica.fetch.wait.max.ms"
+    if wait_ms > settings.replica_lag_time_max_ms:
+        yield "replica.fetch.wait.max.ms", "should be at most replica.lag.time.max.ms, or followers fall out of sync"
+
+
+_BOUNDS_AT_START: tuple[tuple[str, int, int, str], ...] = (
+    ("max_connections", 1, INT_MAX, "nobody could connect"),
+    ("num_replica_fetchers", 1, MAX_REPLICA_FETCHERS, "each is a connection to every leader"),
+    ("offset_metadata_max_bytes", 0, INT_MAX, "no offset could be committed"),
+    ("group_initial_rebalance_delay_ms", 0, INT_MAX, "it is a time to wait"),
+    ("group_min_session_timeout_ms", 1, INT_MAX, "members would lose their sessions at once"),
+    ("replica_fetch_wait_max_ms", 0, INT_MAX, "it is a time to wait"),
+    ("replica_fetch_min_bytes", 0, INT_MAX, "it is a number of bytes"),
+    ("log_flush_scheduler_interval_ms", 1, LONG_MAX, "the broker would do nothing else"),
+    ("log_flush_interval_ms", 0, LONG_MAX, "it is a time to wait"),
+    ("controlled_shutdown_max_retries", 0, INT_MAX, "it is a number of attempts"),
+    ("controlled_shutdown_retry_backoff_ms", 0, LONG_MAX, "it is a time to wait"),
+    ("zookeeper_session_timeout_ms", 1, INT_MAX, "the broker would lose its session at once"),
+    ("zookeeper_connection_timeout_ms", 1, INT_MAX, "ZooKeeper could not be reached"),
+)
 
 
 def _check_ids(settings: BrokerSettings) -> None:

@@ -48,6 +48,9 @@ CLOSED_TOGETHER = 64
 MOST_OPEN_FILES = 20_000
 """Half of what the system grants is for connections; more than this no broker has in use at a time."""
 
+SHORTEST_SLEEP_MS = 10
+"""Where an interval of 0 is allowed, which must not keep the broker from everything else."""
+
 LONGEST_SLEEP_MS = 24 * 60 * 60 * 1000
 """Some intervals mean "never" by being longer than a timer can count; a job once a day does not hurt."""
 
@@ -459,7 +462,7 @@ class LogManager:
 
 async def _repeat(job: Callable[[], Awaitable[None]], interval_ms: int) -> Never:
     while True:
-        await asyncio.sleep(min(interval_ms, LONGEST_SLEEP_MS) / 1000)
+        await asyncio.sleep(max(SHORTEST_SLEEP_MS, min(interval_ms, LONGEST_SLEEP_MS)) / 1000)
         await job()
 
 
