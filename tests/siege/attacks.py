@@ -1,18 +1,14 @@
 """Attacks on one broker: requests, connections and bytes that no well-behaved client sends.
 
 Each is bounded in number and time, and goes to a loopback address only. To add one, write a function that takes an
-`Attacker` and put `@attack(name, story)` above it. It runs in a process of its own:
-`python -m tests.siege.attacks NAME TARGET`, where TARGET is the `Target` as JSON.
+`Attacker` and put `@attack(name, story)` above it. `catalogue` has all of them, and runs them.
 """
 
-import json
 import random
-import resource
 import selectors
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple, cast
 
@@ -455,14 +451,3 @@ def _metrics(attacker: Attacker) -> None:
         if len(held) > 64:
             held.pop(0).close()
         time.sleep(0.02)
-
-
-def main(arguments: Sequence[str]) -> None:
-    name, target = arguments
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8192)), hard))
-    ATTACKS[name].run(Attacker(Target(**json.loads(target))))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -9,10 +9,17 @@ from typing import NamedTuple, cast
 
 from tests.siege.wire import Asking
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from tidelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from tidelog.protocol.record_batch import split_batches
 from tidelog.protocol.records import Record, build_batch, records_of
 
+LATEST = -1
 PAUSE_S = 0.01
 PATIENCE_S = 60.0
 FETCH_WAIT_MS = 500
@@ -90,9 +97,11 @@ class Bystanders:
                     self.produce.failures.append(f"produce {place.topic}-{place.partition}: error {code}")
 
     def _consume(self, place: Place) -> None:
-        """Counts from when a record was made to when it is here."""
-        offset, since_s = 0, time.monotonic()
+        """Counts from when a record was made to when it is here. What earlier attacks left is not read again: that
+        takes seconds of this process, which would count as waiting."""
+        since_s = time.monotonic()
         with suppress(OSError), Asking(place.address, PATIENCE_S) as asking:
+            offset = _end_offset(place, asking)
             while not self._is_over.is_set():
                 try:
                     answer = asking.ask(_fetch(place, offset), 12, FetchResponse)
@@ -129,6 +138,12 @@ def _one_record(place: Place) -> ProduceRequest:
     return ProduceRequest(
         acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=place.topic, partition_data=[data])]
     )
+
+
+def _end_offset(place: Place, asking: Asking) -> int:
+    wanted = [ListOffsetsTopic(place.topic, [ListOffsetsPartition(place.partition, -1, LATEST)])]
+    answer = asking.ask(ListOffsetsRequest(replica_id=-1, topics=wanted), 6, ListOffsetsResponse)
+    return answer.topics[0].partitions[0].offset
 
 
 def _fetch(place: Place, offset: int) -> FetchRequest:

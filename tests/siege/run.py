@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.siege.attacks import ATTACKS
+from tests.siege.catalogue import ATTACKS
 from tests.siege.trial import BesiegedCluster, Outcome, carry_out
 
 SECONDS = 10.0

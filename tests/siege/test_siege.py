@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.siege.attacks import ATTACKS
+from tests.siege.catalogue import ATTACKS
 from tests.siege.trial import MOST_GROWTH_BYTES, BesiegedCluster, carry_out
 
 pytestmark = pytest.mark.processes

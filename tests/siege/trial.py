@@ -192,7 +192,7 @@ def carry_out(
 
 
 def _attack(name: str, target: Target) -> None:
-    command = [sys.executable, "-m", "tests.siege.attacks", name, json.dumps(target._asdict())]
+    command = [sys.executable, "-m", "tests.siege.catalogue", name, json.dumps(target._asdict())]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
         _, errors = process.communicate(timeout=target.seconds * 3 + 30)

@@ -4,7 +4,7 @@ GROWTH_BYTES = 16 * 1024 * 1024
 """Growth since the last time after which it is worth another look."""
 
 WORTHWHILE_BYTES = 4 * 1024 * 1024
-MAX_PAUSE = 60
+MAX_PAUSE = 6
 
 
 class TrimSchedule:

@@ -75,13 +75,13 @@ def _describe(topic: Topic, image: ClusterImage, first: int, end: int) -> Descri
 
 
 def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
-    error: KafkaError = UnknownTopicOrPartition()
+    code = UnknownTopicOrPartition.code
     try:
         check_topic_name(name)
     except KafkaError as invalid:
-        error = invalid
+        code = invalid.code  # the error itself would keep this frame, and the frame the error
     return DescribeTopicPartitionsResponseTopic(
-        error_code=error.code,
+        error_code=code,
         name=name,
         is_internal=is_internal(name),
         topic_authorized_operations=TOPIC_OPERATIONS,

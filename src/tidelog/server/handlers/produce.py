@@ -147,10 +147,12 @@ async def _append_in_turn(request: ProduceRequest, call: Call, held: Held) -> Pr
 async def _check_first(
     request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call, held: Held
 ) -> ProduceResponse | None:
+    # Each is let go of when it is done: batch and appends know each other, and a cycle keeps megabytes for long.
     try:
-        for batch in appends.long_batches:
-            await batch.check_and_append()
+        while appends.long_batches:
+            await appends.long_batches.pop(0).check_and_append()
     finally:
+        appends.long_batches.clear()
         held.release()
     return await _verify_first(request, response, appends, call)
 
