@@ -1,14 +1,13 @@
 """CPU time of the broker before and after a change: two checkouts side by side, measured in alternating rounds.
 
-`git worktree add --detach /tmp/before <commit>; python -m bench.before_and_after --before /tmp/before`. Each round sends
-the same requests to a broker of either checkout, in changing order, and counts the CPU time of the process, which other
-work on the machine disturbs less than rates. Medians and minima of the rounds are compared.
+`git worktree add --detach /tmp/before <commit>; python -m bench.before_and_after --before /tmp/before`. Each round
+sends the same requests to a broker of either checkout, in changing order, and counts the CPU time of the process, which
+other work on the machine disturbs less than rates. Medians and minima of the rounds are compared.
 """
 
 import argparse
 import os
 import random
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,4 +128,4 @@ def _change(before: float, after: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -25,6 +25,7 @@ from tidelog.protocol.messages.create_topics import (
 )
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.runtime.virtual_time import run_virtually
+from tidelog.server.handlers.create_topics import MAX_TOPICS_WITH_SETTINGS
 from tidelog.types import ZERO_UUID
 
 VERSIONS = range(2, 8)
@@ -249,6 +250,16 @@ def test_answers_about_very_many_topics_tell_their_settings() -> None:
         assert {configs["retention.ms"].config_source for configs in told[:1000]} == {1}
         assert {configs["retention.ms"].config_source for configs in told[1000:]} == {5}
         assert {configs["segment.bytes"].config_source for configs in told} == {5}
+
+    with_broker(scenario)
+
+
+def test_answers_about_even_more_topics_leave_their_settings_out() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        topics = [topic(f"t{number}") for number in range(MAX_TOPICS_WITH_SETTINGS + 1)]
+        answer = await client.ask(CreateTopicsRequest(topics=topics, validate_only=True), 7, CreateTopicsResponse)
+        assert {bool(result.configs) for result in answer.topics} == {False}
+        assert {result.error_code for result in answer.topics} == {0}
 
     with_broker(scenario)
 

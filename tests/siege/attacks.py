@@ -247,6 +247,13 @@ def _many_created(attacker: Attacker) -> None:
     attacker.ask_repeatedly(CreateTopicsRequest(topics=wanted, validate_only=True), 5)
 
 
+@attack("created-with-settings", "CreateTopics that only checks 2,000 topics: answers tell all settings of each")
+def _created_with_settings(attacker: Attacker) -> None:
+    configs = [CreatableTopicConfig("retention.ms", "1")]
+    wanted = [CreatableTopic(name, 1, 1, [], configs) for name in names(attacker.scaled(2_000))]
+    attacker.ask_repeatedly(CreateTopicsRequest(topics=wanted, validate_only=True), 5, connections=1)
+
+
 @attack("many-altered", "IncrementalAlterConfigs that only checks 8,000 topics")
 def _many_altered(attacker: Attacker) -> None:
     configs = [AlterableConfig("retention.ms", 0, "1")]

@@ -110,8 +110,8 @@ def _reach(broker: "Broker") -> str:
 async def _keep_memory_trim() -> None:
     """What one burst of large requests took is given back after it.
 
-    Younger objects are looked through for cycles first. Requests should make none; but one that does may hold megabytes,
-    and the collector, which counts objects and not bytes, would leave it for minutes.
+    Younger objects are looked through for cycles first. Requests should make none; but one that does may hold
+    megabytes, and the collector, which counts objects and not bytes, would leave it for minutes.
     """
     from tidelog.runtime.memory_trim import TrimSchedule
     from tidelog.runtime.process_usage import give_back_free_memory, process_usage

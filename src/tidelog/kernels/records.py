@@ -121,7 +121,9 @@ PLAIN_MAX_DELTA: Final = 8191
 """The largest number that takes two bytes."""
 
 
-def plain_records(data: bytes, position: i64, index: i64, stop: i64, needs_keys: bool) -> tuple[i64, i64, i64]:
+def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
+    data: bytes, position: i64, index: i64, stop: i64, needs_keys: bool
+) -> tuple[i64, i64, i64]:
     """Walk over records that are like nearly all, from the one with this index to the one before `stop`.
 
     Returns the position and the index of the first that is not plain, and the largest timestamp delta before it, -1 if

@@ -28,7 +28,7 @@ def vouch_for(request: CreateTopicsRequest, services: Services) -> None:
 
 
 def is_vouched_for(request: CreateTopicsRequest, services: Services) -> bool:
-    """Whether it names a live broker and its epoch, which no client is told. What it says of itself counts for nothing."""
+    """Whether it names a live broker and its epoch, which no client is told. Names prove nothing."""
     broker = services.cluster.image.brokers.get(request.broker_id)
     return broker is not None and broker.epoch == request.broker_epoch >= 0
 

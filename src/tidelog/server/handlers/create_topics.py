@@ -26,6 +26,10 @@ from tidelog.server.forwarding import (
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER
 
+MAX_TOPICS_WITH_SETTINGS = 2000
+"""Each has dozens, which are made once, but encoded for each topic. Answers about more topics leave them out: who wants
+them asks by DescribeConfigs."""
+
 
 async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
     """Topics of coordinators are made by brokers, as the coordinators need them, and never by hand."""
@@ -87,7 +91,7 @@ async def _create_here(request: CreateTopicsRequest, services: Services) -> Crea
             services, lambda image: all(has_leaders(image, topic) for topic in created), request.timeout_ms
         )
         outcomes = [_unless_unseen(outcome, services, request.timeout_ms) for outcome in outcomes]
-    told = _ToldSettings(services)
+    told = _ToldSettings(services) if len(outcomes) <= MAX_TOPICS_WITH_SETTINGS else None
     results = await services.turns.each(outcomes, lambda each: _result(each, told))
     return CreateTopicsResponse(topics=results)
 
@@ -140,7 +144,7 @@ def _told(common: CreatableTopicConfigs, value: str) -> CreatableTopicConfigs:
     )
 
 
-def _result(outcome: TopicOutcome, told: _ToldSettings) -> CreatableTopicResult:
+def _result(outcome: TopicOutcome, told: _ToldSettings | None) -> CreatableTopicResult:
     topic = outcome.topic
     if topic is None:
         return _refused(outcome.name, outcome.error)
@@ -150,5 +154,5 @@ def _result(outcome: TopicOutcome, told: _ToldSettings) -> CreatableTopicResult:
         error_code=NO_ERROR,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
-        configs=told.of(topic.configs),
+        configs=[] if told is None else told.of(topic.configs),
     )

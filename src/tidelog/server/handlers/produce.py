@@ -82,13 +82,11 @@ ProduceOutcome: TypeAlias = (
 
 
 def handle_produce(request: ProduceRequest, call: Call) -> ProduceOutcome:
-    topics = request.topic_data
-    if call.connection.is_held or len(topics) != 1 or len(topics[0].partition_data) > MANY:
-        if call.connection.is_held or _is_divided(request, call):
-            outcome = _append_in_turn(_with_own_memory(request), call, call.connection.hold())
-            return _to_the_end(outcome, request, call)
+    if call.connection.is_held or _is_divided(request, call):
+        outcome = _append_in_turn(_with_own_memory(request), call, call.connection.hold())
+        return _to_the_end(outcome, request, call)
     appends = _Appends(request, call)
-    response = ProduceResponse([_append_to_topic(topic, appends) for topic in topics])
+    response = appends.begin(request)
     if appends.long_batches:
         outcome = _check_first(request, response, appends, call, call.connection.hold())
         return _to_the_end(outcome, request, call)

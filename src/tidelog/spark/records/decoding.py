@@ -165,8 +165,8 @@ class PartitionDecoder:
 
     def _arrow_batches(self, start_offset: int, end_offset: int) -> Iterator[pa.RecordBatch]:
         """What the group holds, in few enough rows each; the group is empty afterwards."""
-        batches = self._group.batches if self._group.record_count else ()
-        while len(batches):
+        batches = self._group.batches
+        while self._group.record_count and len(batches):
             rows, readable, problem = self._scan(batches, start_offset, end_offset)
             if problem is not None and readable:
                 rows, *_ = self._scan(batches[:readable], start_offset, end_offset)
