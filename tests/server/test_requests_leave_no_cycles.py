@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tests.server.harness import EPOCH_MS, Client, World, batch_of, produce_request
+from tests.server.harness import Client, World, batch_of, produce_request
 from tests.server.test_classic_groups import joined, joining, leaving, syncing
 from tests.server.test_group_metrics import join_consumer_group
 from tests.server.test_group_offsets import GROUP, TOPIC, commit_request, prepare
@@ -30,7 +30,7 @@ from tidelog.protocol.messages.txn_offset_commit import (
 from tidelog.protocol.records import Record, build_batch
 from tidelog.protocol.structs import Request
 from tidelog.replicated.machine import Effects
-from tidelog.runtime.virtual_time import run_virtually
+from tidelog.runtime.virtual_time import EPOCH_MS, run_virtually
 from tidelog.storage.record_checks import INLINE_STEPS
 
 CLASSIC_GROUP, CONSUMER_GROUP = "classics", "consumers"
