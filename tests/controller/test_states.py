@@ -1,58 +1,65 @@
 import pytest
 
 from tidelog.controller.states import (
-    PARTITION_MOVES,
-    REPLICA_MOVES,
+    REPLICA_TRANSITIONS,
     PartitionState,
     Replica,
     ReplicaState,
-    move,
+    partition_states,
+    replica_states,
 )
 from tidelog.types import TopicPartition
 
 P = TopicPartition("orders", 3)
 
 
-def test_every_state_has_a_row_in_its_table() -> None:
-    assert set(REPLICA_MOVES) == set(ReplicaState)
-    assert set(PARTITION_MOVES) == set(PartitionState)
-
-
 @pytest.mark.parametrize("target", ReplicaState)
 @pytest.mark.parametrize("before", ReplicaState)
 def test_a_replica_moves_only_where_the_table_allows(before: ReplicaState, target: ReplicaState) -> None:
     replica = Replica(P, 2)
-    states = {replica: before}
-    moved, refused = move(states, REPLICA_MOVES, [replica], target, ReplicaState.NON_EXISTENT)
-    if before in REPLICA_MOVES[target]:
+    states = replica_states()
+    states[replica] = before
+    moved, refused = states.move([replica], target, "test")
+    if target in REPLICA_TRANSITIONS[before]:
         assert moved == {replica: before}
         assert states.get(replica, ReplicaState.NON_EXISTENT) is target
     else:
         assert not moved
         assert states == {replica: before}
-        assert [str(each) for each in refused] == [f"orders-3@2: {before.name} -> {target.name}"]
+        assert [str(each) for each in refused] == [f"orders-3@2: {before.name} -> {target.name} (test)"]
 
 
 def test_what_is_refused_does_not_stop_the_rest() -> None:
-    states = {Replica(P, 1): ReplicaState.ONLINE, Replica(P, 2): ReplicaState.OFFLINE}
-    moved, refused = move(
-        states,
-        REPLICA_MOVES,
-        [Replica(P, 1), Replica(P, 2), Replica(P, 3)],
-        ReplicaState.DELETION_STARTED,
-        ReplicaState.NON_EXISTENT,
+    states = replica_states()
+    states.update({Replica(P, 1): ReplicaState.ONLINE, Replica(P, 2): ReplicaState.OFFLINE})
+    moved, refused = states.move(
+        [Replica(P, 1), Replica(P, 2), Replica(P, 3)], ReplicaState.DELETION_STARTED, "topic deletion begins"
     )
     assert list(moved) == [Replica(P, 2)]
-    assert [each.thing for each in refused] == [Replica(P, 1), Replica(P, 3)]
+    assert [each.subject for each in refused] == [Replica(P, 1), Replica(P, 3)]
 
 
 def test_a_partition_goes_from_new_over_online_and_offline_to_nothing() -> None:
-    states: dict[TopicPartition, PartitionState] = {}
+    states = partition_states()
     for target in (PartitionState.NEW, PartitionState.ONLINE, PartitionState.OFFLINE, PartitionState.ONLINE):
-        move(states, PARTITION_MOVES, [P], target, PartitionState.NON_EXISTENT)
+        states.move([P], target, "test")
         assert states == {P: target}
-    _, refused = move(states, PARTITION_MOVES, [P], PartitionState.NON_EXISTENT, PartitionState.NON_EXISTENT)
+    _, refused = states.move([P], PartitionState.NON_EXISTENT, "test")
     assert refused
-    move(states, PARTITION_MOVES, [P], PartitionState.OFFLINE, PartitionState.NON_EXISTENT)
-    move(states, PARTITION_MOVES, [P], PartitionState.NON_EXISTENT, PartitionState.NON_EXISTENT)
+    states.move([P], PartitionState.OFFLINE, "test")
+    states.move([P], PartitionState.NON_EXISTENT, "test")
     assert not states
+
+
+def test_a_refused_transition_tells_the_last_ones_of_its_replica() -> None:
+    states = replica_states()
+    states.move([Replica(P, 2), Replica(P, 5)], ReplicaState.NEW, "partition created")
+    states.move([Replica(P, 2)], ReplicaState.ONLINE, "first leader chosen")
+    states.move([Replica(P, 2)], ReplicaState.OFFLINE, "session of its broker ended")
+    _, (refused,) = states.move([Replica(P, 2)], ReplicaState.NEW, "broker 2 registered")
+    assert str(refused).splitlines() == [
+        "orders-3@2: OFFLINE -> NEW (broker 2 registered)",
+        "  ONLINE -> OFFLINE (session of its broker ended)",
+        "  NEW -> ONLINE (first leader chosen)",
+        "  NON_EXISTENT -> NEW (partition created)",
+    ]

@@ -13,13 +13,14 @@ from tidelog.errors import (
 )
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.records import group_key, write_group, write_new_group
-from tidelog.groups.classic.states import MOVES, GroupState, IllegalGroupMove
+from tidelog.groups.classic.states import TRANSITIONS, GroupState
 from tidelog.groups.group import Membership
 from tidelog.protocol.codec import encode
 from tidelog.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.protocol.internal.offset_records import GroupMetadataValue
 from tidelog.protocol.internal.versioned import decode_versioned, encode_versioned
 from tidelog.replicated.machine import Effects
+from tidelog.state_machine import IllegalTransition
 
 NOW_MS = 1_700_000_000_123
 
@@ -85,12 +86,12 @@ def test_group_makes_only_moves_of_the_table(target: GroupState) -> None:
     for state in GroupState:
         group = ClassicGroup("readers", NOW_MS)
         group.state = state
-        if state in MOVES[target]:
-            group.move(target, NOW_MS + 1)
+        if target in TRANSITIONS[state]:
+            group.move(target, NOW_MS + 1, "test")
             assert (group.state, group.state_timestamp_ms) == (target, NOW_MS + 1)
         else:
-            with pytest.raises(IllegalGroupMove, match="readers"):
-                group.move(target, NOW_MS)
+            with pytest.raises(IllegalTransition, match=f"readers generation=0: {state.name} -> {target.name}"):
+                group.move(target, NOW_MS, "test")
 
 
 # -- offsets
@@ -183,7 +184,7 @@ def test_only_empty_groups_are_deleted() -> None:
         coordinator.group.check_deletion()
     coordinator.leave(leaving(member))
     coordinator.group.check_deletion()
-    coordinator.group.move(GroupState.DEAD, NOW_MS)
+    coordinator.group.move(GroupState.DEAD, NOW_MS, "test")
     with pytest.raises(GroupIdNotFound):
         coordinator.group.check_deletion()
     with pytest.raises(GroupIdNotFound):

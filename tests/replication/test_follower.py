@@ -29,6 +29,7 @@ from tidelog.replication.follower import (
     backoff_ms,
     parting_point,
 )
+from tidelog.state_machine import IllegalTransition
 from tidelog.storage.disk_errors import StorageShortage
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
@@ -354,3 +355,10 @@ def test_without_the_second_question_a_cascade_of_failovers_would_leave_logs_apa
     first = parting_point(epoch_end(leader, log.leader_epochs.latest_epoch), log)
     assert not first.is_final
     assert log.records[: first.offset] != leader.records[: first.offset]
+
+
+def test_an_illegal_transition_of_a_follower_tells_the_last_ones() -> None:
+    follower = fetching(ModelLog(1, 1))
+    with pytest.raises(IllegalTransition, match="FETCHING -> FETCHING") as raised:
+        follower.on_no_epochs()
+    assert "TRUNCATING -> FETCHING" in str(raised.value)

@@ -95,8 +95,9 @@ def _move_replicas_on(office: Office, found: Difference) -> None:
     context = office.context
     stopped = context.replicas_on(found.stopped)
     suspend_deletions(office, stopped)
-    move_replicas(office, _not_deleted(context, context.replicas_on(found.gone)), ReplicaState.OFFLINE)
-    move_replicas(office, _not_deleted(context, context.replicas_on(found.started)), ReplicaState.ONLINE)
+    gone, started = context.replicas_on(found.gone), context.replicas_on(found.started)
+    move_replicas(office, _not_deleted(context, gone), ReplicaState.OFFLINE, "session of its broker ended")
+    move_replicas(office, _not_deleted(context, started), ReplicaState.ONLINE, "its broker registered")
 
 
 def _not_deleted(context: ControllerContext, replicas: Iterable[Replica]) -> list[Replica]:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tidelog.cluster.image import NO_INCARNATION, Broker, Partition, Topic
 from tidelog.controller.elections import NO_STATE_VERSION, Health, LogEnd
-from tidelog.controller.states import PartitionState, Replica, ReplicaState
+from tidelog.controller.states import PartitionState, Replica, ReplicaState, partition_states, replica_states
+from tidelog.state_machine import StateMap
 from tidelog.types import BrokerId, TopicPartition, Uuid
 
 
@@ -64,8 +65,8 @@ class ControllerContext:
     """Alive, in controlled shutdown."""
     topics: dict[str, KnownTopic] = field(default_factory=dict)
     topic_names: dict[Uuid, str] = field(default_factory=dict)
-    partition_states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
-    replica_states: dict[Replica, ReplicaState] = field(default_factory=dict)
+    partition_states: StateMap[TopicPartition, PartitionState] = field(default_factory=partition_states)
+    replica_states: StateMap[Replica, ReplicaState] = field(default_factory=replica_states)
     failed_replicas: set[Replica] = field(default_factory=set)
     """Their broker lives, their log directory does not."""
     topics_to_delete: set[str] = field(default_factory=set)

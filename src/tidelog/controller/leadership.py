@@ -142,7 +142,7 @@ async def on_controlled_shutdown(office: Office, event: ControlledShutdown) -> s
     await change(office, replicated, decide, changes)
     remaining = {each for each in replicated if context.partition(each).leader == event.broker_id}
     stopped = [Replica(each, event.broker_id) for each in replicated if each not in remaining]
-    move_replicas(office, stopped, ReplicaState.OFFLINE)
+    move_replicas(office, stopped, ReplicaState.OFFLINE, f"broker {event.broker_id} is shutting down")
     _answer(event, remaining)
     return f"broker is shutting down broker_id={event.broker_id} remaining={len(remaining)} {changes}"
 

@@ -77,6 +77,7 @@ def tell_replicas_anew(office: Office, brokers: set[BrokerId]) -> None:
             if context.is_online(replica) and not context.is_being_deleted(replica.topic_partition)
         ],
         ReplicaState.ONLINE,
+        "its broker reported a failed log directory",
     )
 
 

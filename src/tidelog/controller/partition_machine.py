@@ -22,7 +22,7 @@ from tidelog.controller.loading import load_topic_configs
 from tidelog.controller.log_end_questions import ask_for_log_ends
 from tidelog.controller.office import Office
 from tidelog.controller.state_writes import state_path, write_states
-from tidelog.controller.states import PARTITION_MOVES, PartitionState, move
+from tidelog.controller.states import PartitionState
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition, ids_text
 
 logger = logging.getLogger(__name__)
@@ -128,9 +128,8 @@ async def reload(office: Office, partitions: Sequence[TopicPartition]) -> list[T
     return changed
 
 
-def move_partitions(office: Office, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
-    states = office.context.partition_states
-    _, refused = move(states, PARTITION_MOVES, partitions, target, PartitionState.NON_EXISTENT)
+def move_partitions(office: Office, partitions: Iterable[TopicPartition], target: PartitionState, reason: str) -> None:
+    _, refused = office.context.partition_states.move(partitions, target, reason)
     for illegal in refused:
         logger.error("refused to change the state of a partition: %s", illegal)
 
@@ -190,7 +189,7 @@ def _settle_states(office: Office, partitions: Iterable[TopicPartition]) -> None
         if partition is not None and partition.version != NO_STATE_VERSION:
             by_state[_state_of(partition)].append(topic_partition)
     for state, found in by_state.items():
-        move_partitions(office, found, state)
+        move_partitions(office, found, state, "leader known" if state is PartitionState.ONLINE else "no leader")
 
 
 def _state_of(partition: Partition) -> PartitionState:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from tidelog.controller.elections import NO_STATE_VERSION
 from tidelog.controller.office import Office
-from tidelog.controller.states import REPLICA_MOVES, Replica, ReplicaState, move
+from tidelog.controller.states import Replica, ReplicaState
 
 logger = logging.getLogger(__name__)
 
@@ -13,9 +13,8 @@ EPOCH_DURING_DELETE = -2
 """The leader epoch of a StopReplica for a topic that is deleted: whatever epoch the broker knows (KIP-570)."""
 
 
-def move_replicas(office: Office, replicas: Iterable[Replica], target: ReplicaState) -> None:
-    states = office.context.replica_states
-    moved, refused = move(states, REPLICA_MOVES, replicas, target, ReplicaState.NON_EXISTENT)
+def move_replicas(office: Office, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
+    moved, refused = office.context.replica_states.move(replicas, target, reason)
     for illegal in refused:
         logger.error("refused to change the state of a replica: %s", illegal)
     for replica, before in moved.items():

@@ -25,8 +25,9 @@ async def on_leader_and_isr_answered(office: Office, event: LeaderAndIsrAnswered
     if not affected:
         return None
     changes = await repair(office, [each.topic_partition for each in affected])
-    move_replicas(office, [each for each in affected if each in failed], ReplicaState.OFFLINE)
-    move_replicas(office, [each for each in affected if each in recovered], ReplicaState.ONLINE)
+    gone, back = [each for each in affected if each in failed], [each for each in affected if each in recovered]
+    move_replicas(office, gone, ReplicaState.OFFLINE, "LeaderAndIsr answered: log directory offline")
+    move_replicas(office, back, ReplicaState.ONLINE, "LeaderAndIsr answered: log directory online")
     return f"replicas lost or found their log directories lost={len(failed)} found={len(recovered)} {changes}"
 
 

@@ -89,10 +89,12 @@ async def _start_partitions(office: Office, partitions: Iterable[TopicPartition]
     context = office.context
     new = [each for each in partitions if not context.is_being_deleted(each)]
     replicas = [Replica(each, broker_id) for each in new for broker_id in context.partition(each).replicas]
-    move_partitions(office, new, PartitionState.NEW)
-    move_replicas(office, replicas, ReplicaState.NEW)
+    move_partitions(office, new, PartitionState.NEW, "partition created")
+    move_replicas(office, replicas, ReplicaState.NEW, "partition created")
     changes = await repair(office, new)
-    move_replicas(office, [each for each in replicas if context.is_online(each)], ReplicaState.ONLINE)
-    move_replicas(office, [each for each in replicas if not context.is_online(each)], ReplicaState.OFFLINE)
+    online = [each for each in replicas if context.is_online(each)]
+    offline = [each for each in replicas if not context.is_online(each)]
+    move_replicas(office, online, ReplicaState.ONLINE, "first leader chosen")
+    move_replicas(office, offline, ReplicaState.OFFLINE, "first leader chosen, its broker is not registered")
     office.tell_brokers(new)
     return changes

@@ -49,7 +49,7 @@ async def on_replicas_deleted(office: Office, event: ReplicasDeleted) -> None:
             and context.deletion_attempts.get(each) == event.attempt
         ]
 
-    move_replicas(office, answered(event.deleted), ReplicaState.DELETION_SUCCESSFUL)
+    move_replicas(office, answered(event.deleted), ReplicaState.DELETION_SUCCESSFUL, "StopReplica answered")
     refused = answered(event.refused)
     suspend_deletions(office, [*answered(event.failed), *refused])
     if refused:
@@ -70,7 +70,7 @@ def suspend_deletions(office: Office, replicas: Iterable[Replica]) -> None:
         if not context.is_being_deleted(replica.topic_partition):
             continue
         if context.replica_states.get(replica) is ReplicaState.DELETION_STARTED:
-            move_replicas(office, [replica], ReplicaState.DELETION_INELIGIBLE)
+            move_replicas(office, [replica], ReplicaState.DELETION_INELIGIBLE, "its deletion failed")
         if context.replica_states.get(replica) is not ReplicaState.DELETION_SUCCESSFUL:
             _suspend(office, replica.topic_partition.topic)
 
@@ -95,9 +95,9 @@ def _begin(office: Office, topic: str) -> None:
     ]
     away = [replica for replica in left if not context.is_online(replica)]
     here = [replica for replica in left if context.is_online(replica)]
-    move_replicas(office, left, ReplicaState.OFFLINE)
-    move_replicas(office, away, ReplicaState.DELETION_INELIGIBLE)
-    move_replicas(office, here, ReplicaState.DELETION_STARTED)
+    move_replicas(office, left, ReplicaState.OFFLINE, "topic deletion begins")
+    move_replicas(office, away, ReplicaState.DELETION_INELIGIBLE, "its broker or log directory is offline")
+    move_replicas(office, here, ReplicaState.DELETION_STARTED, "topic deletion begins")
     logger.info("deleting topic topic=%s replicas=%d replicas_away=%d", topic, len(here), len(away))
     if away:
         _suspend(office, topic)
@@ -113,7 +113,7 @@ def hide_topic(office: Office, topic: str) -> None:
     """Brokers forget the topic at once, whatever the deletion still waits for."""
     known = office.context.topics[topic]
     partitions = [each for each, _ in known]
-    move_partitions(office, partitions, PartitionState.OFFLINE)
+    move_partitions(office, partitions, PartitionState.OFFLINE, "topic deletion begins")
     deleted = [replace(partition, leader=LEADER_DURING_DELETE) for partition in known.partitions]
     office.batch.add_metadata(
         office.context.brokers, [(known.name, known.topic_id, partition) for partition in deleted]
@@ -126,8 +126,8 @@ async def _complete(office: Office, topic: str) -> None:
     if not await _delete_nodes(office, topic, partitions):
         logger.error("topic cannot be deleted, its nodes keep changing topic=%s", topic)
         return
-    move_replicas(office, context.replicas_of(topic), ReplicaState.NON_EXISTENT)
-    move_partitions(office, partitions, PartitionState.NON_EXISTENT)
+    move_replicas(office, context.replicas_of(topic), ReplicaState.NON_EXISTENT, "topic deleted")
+    move_partitions(office, partitions, PartitionState.NON_EXISTENT, "topic deleted")
     context.drop_topic(topic)
     logger.info("deleted topic topic=%s partitions=%d", topic, len(partitions))
 

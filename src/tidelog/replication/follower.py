@@ -12,6 +12,7 @@ from tidelog.errors import (
     NotLeaderOrFollower,
     OffsetOutOfRange,
 )
+from tidelog.state_machine import History, TransitionTable
 from tidelog.storage.disk_errors import is_passing
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
@@ -30,13 +31,15 @@ class FollowerState(Enum):
 
 _ASKING: Final = {FollowerState.TRUNCATING, FollowerState.FETCHING, FollowerState.LOCATING}
 _TROUBLED: Final = {FollowerState.DELAYED, FollowerState.FAILED}
-TRANSITIONS: Final = {
-    FollowerState.TRUNCATING: {FollowerState.FETCHING, *_TROUBLED},
-    FollowerState.FETCHING: {FollowerState.TRUNCATING, FollowerState.LOCATING, *_TROUBLED},
-    FollowerState.LOCATING: {FollowerState.FETCHING, *_TROUBLED},
-    FollowerState.DELAYED: {*_ASKING, FollowerState.FAILED},
-    FollowerState.FAILED: set(),
-}
+TRANSITIONS: Final = TransitionTable(
+    {
+        FollowerState.TRUNCATING: {FollowerState.FETCHING, *_TROUBLED},
+        FollowerState.FETCHING: {FollowerState.TRUNCATING, FollowerState.LOCATING, *_TROUBLED},
+        FollowerState.LOCATING: {FollowerState.FETCHING, *_TROUBLED},
+        FollowerState.DELAYED: {*_ASKING, FollowerState.FAILED},
+        FollowerState.FAILED: set(),
+    }
+)
 
 
 class FollowedLog(Protocol):
@@ -115,7 +118,7 @@ def backoff_ms(failures: int, longest_ms: int) -> int:
 class PartitionFollower:
     """One partition followed in one leader epoch; a new epoch makes a new follower (KAFKA-7164)."""
 
-    __slots__ = ("asked", "failures", "leader_epoch", "leader_high_watermark", "log", "resumes_as", "state")
+    __slots__ = ("asked", "failures", "history", "leader_epoch", "leader_high_watermark", "log", "resumes_as", "state")
 
     def __init__(self, log: FollowedLog, leader_epoch: int) -> None:
         self.log = log
@@ -126,6 +129,10 @@ class PartitionFollower:
         """The epoch or offset that the leader was asked about; an answer to anything else does not count (R26)."""
         self.failures = 0
         self.leader_high_watermark = 0
+        self.history = History()
+
+    def __str__(self) -> str:
+        return f"follower of {self.log} in leader epoch {self.leader_epoch}"
 
     @property
     def lag(self) -> int:
@@ -152,7 +159,7 @@ class PartitionFollower:
 
     def on_no_epochs(self) -> Effect:
         """Nothing to ask by: only here the high watermark decides (R27)."""
-        self._move(FollowerState.FETCHING)
+        self._move(FollowerState.FETCHING, "no leader epochs in the log")
         return CutTo(self.log.high_watermark)
 
     def on_epoch_end(self, error_code: int, leader: EpochEnd) -> Effect | None:
@@ -163,7 +170,7 @@ class PartitionFollower:
         self.failures = 0
         part = parting_point(leader, self.log)
         if part.is_final:
-            self._move(FollowerState.FETCHING)
+            self._move(FollowerState.FETCHING, leader)
         self.asked = None
         return self._cut(part.offset)
 
@@ -187,7 +194,7 @@ class PartitionFollower:
         if part.offset >= self.log.log_end_offset and (not starts or starts[-1].start_offset < part.offset):
             return self._delay(f"the leader names a divergence at {leader} that is none here")
         if not part.is_final:
-            self._move(FollowerState.TRUNCATING)
+            self._move(FollowerState.TRUNCATING, leader)
         self.asked = None
         return self._cut(part.offset)
 
@@ -203,7 +210,7 @@ class PartitionFollower:
             later = self._delay(f"the leader had nothing at {log_end_offset}, but holds {leader_start} to {leader_end}")
             self.resumes_as = FollowerState.TRUNCATING
             return later
-        self._move(FollowerState.FETCHING)
+        self._move(FollowerState.FETCHING, "the leader told its offsets")
         return self._cut(leader_end) if leader_end < log_end_offset else StartOverAt(leader_start)
 
     def on_refused(self, error: Exception) -> Effect:
@@ -222,7 +229,7 @@ class PartitionFollower:
 
     def _on_error(self, error_code: int) -> Effect | None:
         if error_code == OffsetOutOfRange.code and self.state is FollowerState.FETCHING:
-            self._move(FollowerState.LOCATING)
+            self._move(FollowerState.LOCATING, "OFFSET_OUT_OF_RANGE")
             return None
         if error_code == FencedLeaderEpoch.code:
             return self._give_up(f"the leader is in a later epoch than {self.leader_epoch}", is_failure=False)
@@ -232,25 +239,24 @@ class PartitionFollower:
         self.failures += 1
         if self.state is not FollowerState.DELAYED:
             self.resumes_as = self.state
-            self._move(FollowerState.DELAYED)
+            self._move(FollowerState.DELAYED, reason)
         return AskAgainLater(reason, is_own_fault)
 
     def _give_up(self, reason: str, *, is_failure: bool = True) -> GiveUp:
-        self._move(FollowerState.FAILED)
+        self._move(FollowerState.FAILED, reason)
         return GiveUp(reason, is_failure)
 
     def hold(self) -> None:
         """Something here has to be done before the leader is asked for more."""
         self.resumes_as = self.state
-        self._move(FollowerState.DELAYED)
+        self._move(FollowerState.DELAYED, "held")
 
     def resume(self) -> None:
         """The delay is over."""
-        self._move(self.resumes_as)
+        self._move(self.resumes_as, "the delay is over")
 
-    def _move(self, state: FollowerState) -> None:
-        assert state in TRANSITIONS[self.state], f"{self.state.name} -> {state.name}"
-        self.state = state
+    def _move(self, state: FollowerState, reason: object) -> None:
+        self.state = self.history.move(TRANSITIONS, self, self.state, state, reason)
         self.asked = None
 
 

@@ -9,6 +9,7 @@ from tidelog.errors import UnsupportedVersion
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.transaction_groups import parse_member
 from tidelog.replicated.machine import Effects, StateRecord
+from tidelog.state_machine import SharedHistory
 from tidelog.transactions.transaction import Transaction, decode_key, decode_transaction, encode_key
 from tidelog.types import TopicPartition
 
@@ -34,6 +35,7 @@ class TransactionLedger:
     def __init__(self, send: Callable[[MarkerOrder], None]) -> None:
         self._send = send
         self.by_id: dict[str, Transaction] = {}
+        self._history = SharedHistory[str]()
         self._members: dict[str, dict[str, None]] = defaultdict(dict)
         """The members of each transaction group, in the order in which they came."""
         self._member_bytes: Counter[str] = Counter()
@@ -77,7 +79,9 @@ class TransactionLedger:
     def replay(self, record: StateRecord) -> None:
         try:
             transactional_id = decode_key(record.key)
-            transaction = None if record.value is None else decode_transaction(transactional_id, record.value)
+            transaction = (
+                None if record.value is None else decode_transaction(transactional_id, record.value, self._history)
+            )
         except (MalformedMessage, UnsupportedVersion, ValueError) as error:
             logger.error("skipped a record of a transaction that cannot be read key=%s error=%s", record.key, error)
             return
@@ -88,6 +92,9 @@ class TransactionLedger:
 
     def _put(self, transaction: Transaction) -> None:
         transactional_id = transaction.transactional_id
+        earlier = self.by_id.get(transactional_id)
+        if earlier is not None and earlier.state is not transaction.state:
+            self._history.record(transactional_id, earlier.state, transaction.state, transaction.identity)
         self.by_id[transactional_id] = transaction
         if (member := parse_member(transactional_id)) is not None:
             others = self._members[member.group_id]

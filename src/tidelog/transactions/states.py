@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
+
+from tidelog.state_machine import TransitionTable
 
 
 class TransactionState(IntEnum):
@@ -37,28 +40,23 @@ class TransactionState(IntEnum):
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+DEAD, PREPARE_EPOCH_FENCE = TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE
 
 _PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 _COMPLETED = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
 
 STATES_BY_LABEL: Mapping[str, TransactionState] = {state.label: state for state in TransactionState}
 
-MOVES: Mapping[TransactionState, frozenset[TransactionState]] = {
-    EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
-    ONGOING: frozenset({ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
-    PREPARE_COMMIT: frozenset({ONGOING}),
+_TABLE: Final = {
     # A producer of transactions version 2 may abort what it has not begun, and gets its next epoch for it (KIP-890).
-    PREPARE_ABORT: frozenset({ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
-    COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
-    COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
-    TransactionState.DEAD: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
-    TransactionState.PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
+    EMPTY: {EMPTY, ONGOING, PREPARE_ABORT, DEAD},
+    ONGOING: {ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_EPOCH_FENCE},
+    PREPARE_COMMIT: {COMPLETE_COMMIT},
+    PREPARE_ABORT: {COMPLETE_ABORT},
+    COMPLETE_COMMIT: {EMPTY, ONGOING, PREPARE_ABORT, DEAD},
+    COMPLETE_ABORT: {EMPTY, ONGOING, PREPARE_ABORT, DEAD},
+    DEAD: set[TransactionState](),
+    PREPARE_EPOCH_FENCE: set[TransactionState](),
 }
-"""From which states a transaction may come into each state."""
 
-
-class IllegalMove(AssertionError):
-    """A mistake of ours: a transaction was to take a step that its state does not allow."""
-
-    def __init__(self, transactional_id: str, before: TransactionState, target: TransactionState) -> None:
-        super().__init__(f"{transactional_id}: {before.label} -> {target.label}")
+TRANSITIONS: Final = TransitionTable(_TABLE)

@@ -1,20 +1,20 @@
 """What the coordinator keeps of a transactional id: one value, and the values that may follow it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 from tidelog.errors import ProducerFenced
 from tidelog.protocol.internal.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from tidelog.protocol.internal.versioned import decode_versioned, encode_versioned
+from tidelog.state_machine import SharedHistory
 from tidelog.transactions.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
-    MOVES,
     ONGOING,
     PREPARE_COMMIT,
-    IllegalMove,
+    TRANSITIONS,
     TransactionState,
 )
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, TopicPartition, indexes_by_topic
@@ -34,9 +34,16 @@ EPOCH_PER_TRANSACTION = 2
 """Transactions version 2: each transaction has an epoch of its own, and writing adds partitions (KIP-890)."""
 
 
+NO_HISTORY: Final = SharedHistory[str]()
+"""Of a transaction that is new, or stands for itself."""
+
+
 class ProducerIdentity(NamedTuple):
     producer_id: int
     producer_epoch: int
+
+    def __str__(self) -> str:
+        return f"producer id {self.producer_id}, epoch {self.producer_epoch}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +68,8 @@ class Transaction:
     """Of a transaction group: the last batch that it has committed."""
     winners: tuple[str, ...] = ()
     """Of a transaction group: the members whose records the decision commits."""
+    history: SharedHistory[str] = field(default=NO_HISTORY, compare=False, repr=False)
+    """Of all transactions in the same partition of the state topic: for the error of an illegal transition."""
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -92,8 +101,7 @@ class Transaction:
     # ---- what may follow
 
     def _moved(self, state: TransactionState, **changes: Any) -> "Transaction":
-        if self.state not in MOVES[state]:
-            raise IllegalMove(self.transactional_id, self.state, state)
+        self.history.check(TRANSITIONS, self.transactional_id, self.state, state, self.identity)
         changes.setdefault("next_producer_id", NO_PRODUCER_ID)
         return replace(self, state=state, previous_producer_id=self.producer_id, **changes)
 
@@ -217,7 +225,7 @@ def decode_key(key: Buffer) -> str:
     return decode_versioned(TransactionLogKey, key).transactional_id
 
 
-def decode_transaction(transactional_id: str, value: Buffer) -> Transaction:
+def decode_transaction(transactional_id: str, value: Buffer, history: SharedHistory[str] = NO_HISTORY) -> Transaction:
     record = decode_versioned(TransactionLogValue, value)
     return Transaction(
         transactional_id=transactional_id,
@@ -238,4 +246,5 @@ def decode_transaction(transactional_id: str, value: Buffer) -> Transaction:
         last_epoch=record.last_producer_epoch,
         batch_id=record.group_batch_id,
         winners=tuple(record.group_winners),
+        history=history,
     )

@@ -20,7 +20,7 @@ from tidelog.errors import (
 )
 from tidelog.groups.classic.member import NO_ASSIGNMENT, ClassicMember
 from tidelog.groups.classic.records import NO_TIMESTAMP, group_key, restored_member
-from tidelog.groups.classic.states import MOVES, GroupState, IllegalGroupMove
+from tidelog.groups.classic.states import TRANSITIONS, GroupState
 from tidelog.groups.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from tidelog.groups.classic.timers import session_key
 from tidelog.groups.group import Membership
@@ -28,6 +28,7 @@ from tidelog.protocol.internal.offset_records import GroupMetadataValue
 from tidelog.protocol.messages.describe_groups import DescribedGroup
 from tidelog.protocol.messages.join_group import JoinGroupRequest
 from tidelog.replicated.machine import Effects, Reply
+from tidelog.state_machine import History
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class ClassicGroup:
     def __init__(self, group_id: str, now_ms: int | None = None) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
+        self.history = History()
         self.state_timestamp_ms = now_ms
         """Since when it is in this state. Unknown for groups that old brokers wrote."""
         self.generation = 0
@@ -91,7 +93,7 @@ class ClassicGroup:
         for stored in value.members:
             self.members[stored.member_id].assignment = stored.assignment
         if value.members and self.state is GroupState.COMPLETING_REBALANCE:
-            self._enter(GroupState.STABLE)
+            self._enter(GroupState.STABLE, "assignment stored")
 
     # -- state
 
@@ -106,14 +108,12 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
 
-    def move(self, target: GroupState, now_ms: int) -> None:
-        self._enter(target)
+    def move(self, target: GroupState, now_ms: int, reason: str) -> None:
+        self._enter(target, reason)
         self.state_timestamp_ms = now_ms
 
-    def _enter(self, target: GroupState) -> None:
-        if self.state not in MOVES[target]:
-            raise IllegalGroupMove(f"{self}: {self.state.value} -> {target.value}")
-        self.state = target
+    def _enter(self, target: GroupState, reason: str) -> None:
+        self.state = self.history.move(TRANSITIONS, self, self.state, target, reason)
 
     def begin_generation(self, now_ms: int) -> None:
         """Whoever is a member now is part of it."""
@@ -121,7 +121,8 @@ class ClassicGroup:
         self.pending_syncs.clear()
         self.protocol_name = self.select_protocol() if self.members else None
         self._learn_topics()
-        self.move(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+        target = GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY
+        self.move(target, now_ms, f"generation {self.generation}")
 
     def elect_leader(self) -> bool:
         """Somebody who has joined leads; False if nobody has."""

@@ -121,7 +121,7 @@ class Joining:
         write_new_group(group, effects)
 
         def forget(error: KafkaError, instead: Effects) -> None:
-            group.move(GroupState.DEAD, instead.now_ms)
+            group.move(GroupState.DEAD, instead.now_ms, "its first record was not stored")
             self._groups.pop(group.group_id, None)
             instead.fail(reply, answer_for(error))
 

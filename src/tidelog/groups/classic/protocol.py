@@ -204,7 +204,7 @@ class ClassicProtocol:
     def on_unloaded(self, effects: Effects) -> None:
         for group in self._classic_groups():
             group.fail_all_waiting(NotCoordinator(), effects)
-            group.move(GroupState.DEAD, effects.now_ms)
+            group.move(GroupState.DEAD, effects.now_ms, "its coordinator partition was unloaded")
 
     def describe(self, group: ClassicGroup) -> DescribedGroup:
         return group.described()

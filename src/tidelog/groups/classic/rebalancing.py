@@ -7,7 +7,7 @@ from tidelog.errors import RebalanceInProgress
 from tidelog.groups.classic.group import ClassicGroup, InitialRebalance
 from tidelog.groups.classic.member import ClassicMember
 from tidelog.groups.classic.records import write_group
-from tidelog.groups.classic.states import MOVES, GroupState
+from tidelog.groups.classic.states import TRANSITIONS, GroupState
 from tidelog.groups.classic.timers import join_key, sync_key
 from tidelog.groups.settings import GroupSettings
 from tidelog.groups.statistics import GroupCounts
@@ -28,7 +28,7 @@ class Rebalances:
 
     def begin_or_go_on(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
         """Something has changed that needs a new generation."""
-        if group.state in MOVES[GroupState.PREPARING_REBALANCE]:
+        if GroupState.PREPARING_REBALANCE in TRANSITIONS[group.state]:
             self.begin(group, reason, effects)
         else:
             self.complete_if_all_joined(group, effects)
@@ -45,19 +45,19 @@ class Rebalances:
             group.drop_assignments(RebalanceInProgress(), effects)
         self._stop_expecting_syncs(group, effects)
         if group.is_empty:
-            self._begin_initially(group, effects)
+            self._begin_initially(group, reason, effects)
             return
-        group.move(GroupState.PREPARING_REBALANCE, effects.now_ms)
+        group.move(GroupState.PREPARING_REBALANCE, effects.now_ms, reason)
         if group.has_all_joined:
             self.complete_join(group, effects)
         else:
             effects.set_timer(join_key(group.group_id), group.rebalance_timeout_ms)
 
-    def _begin_initially(self, group: ClassicGroup, effects: Effects) -> None:
+    def _begin_initially(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
         delay_ms = self._settings().group_initial_rebalance_delay_ms
         group.initial_rebalance = InitialRebalance(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
         group.has_new_member = False
-        group.move(GroupState.PREPARING_REBALANCE, effects.now_ms)
+        group.move(GroupState.PREPARING_REBALANCE, effects.now_ms, reason)
         if delay_ms == 0:
             self.complete_join(group, effects)
         else:

@@ -1,7 +1,9 @@
 """The states of a classic group, and which state may follow which."""
 
-from collections.abc import Mapping
 from enum import Enum
+from typing import Final
+
+from tidelog.state_machine import TransitionTable
 
 
 class GroupState(Enum):
@@ -12,15 +14,13 @@ class GroupState(Enum):
     DEAD = "Dead"  # deleted, or moved to another coordinator
 
 
-MOVES: Mapping[GroupState, frozenset[GroupState]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.DEAD: frozenset(GroupState),
+_TABLE: Final = {
+    GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
+    GroupState.PREPARING_REBALANCE: {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE},
+    GroupState.COMPLETING_REBALANCE: {GroupState.PREPARING_REBALANCE, GroupState.STABLE},
+    GroupState.STABLE: {GroupState.PREPARING_REBALANCE},
+    GroupState.DEAD: set[GroupState](),
 }
-"""From which states a group may come into each state."""
 
-
-class IllegalGroupMove(Exception):
-    """A mistake of ours: the group is not where the step took it to be."""
+TRANSITIONS: Final = TransitionTable({state: {*targets, GroupState.DEAD} for state, targets in _TABLE.items()})
+"""A group may die in any state: its partition can move to another coordinator at any time."""
