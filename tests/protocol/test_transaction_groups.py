@@ -1,14 +1,21 @@
 import pytest
 
-from tidelog.protocol.transaction_groups import MemberId, coordinator_key, group_id, is_group, parse_member
+from tidelog.protocol.transaction_groups import (
+    GroupId,
+    MemberId,
+    PlainId,
+    coordinator_key,
+    group_id,
+    member_id,
+    parse_transactional_id,
+)
 
 
 def test_members_belong_to_the_coordinator_of_their_group() -> None:
     group = group_id("orders")
-    member = str(MemberId(group, 1234, 7, "3.0"))
-    assert is_group(group)
-    assert not is_group(member)
-    assert parse_member(member) == MemberId(group, 1234, 7, "3.0")
+    member = member_id(group, 1234, 7, "3.0")
+    assert parse_transactional_id(group) == GroupId(group)
+    assert parse_transactional_id(member) == MemberId(member, group, 1234, 7)
     assert coordinator_key(member) == coordinator_key(group) == group
 
 
@@ -16,7 +23,7 @@ def test_members_belong_to_the_coordinator_of_their_group() -> None:
     "transactional_id", ["orders#1.2-3", "tidelog-group-", "tidelog-group-#1.2-3", "tidelog-group-a#x.2-3", "a", ""]
 )
 def test_ids_of_others_are_their_own_keys(transactional_id: str) -> None:
-    assert parse_member(transactional_id) is None
+    assert isinstance(parse_transactional_id(transactional_id), PlainId)
     assert coordinator_key(transactional_id) == transactional_id
 
 
@@ -27,5 +34,5 @@ def test_a_group_needs_a_name_that_members_can_be_told_from(name: str) -> None:
 
 
 def test_numbers_that_no_producer_has_make_no_member() -> None:
-    assert parse_member(f"tidelog-group-copies#{'9' * 5000}.0-task") is None
-    assert parse_member("tidelog-group-copies#1.123456-task") is None
+    assert isinstance(parse_transactional_id(f"tidelog-group-copies#{'9' * 5000}.0-task"), PlainId)
+    assert isinstance(parse_transactional_id("tidelog-group-copies#1.123456-task"), PlainId)

@@ -11,6 +11,7 @@ from tidelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRe
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.structs import Response
+from tidelog.protocol.transaction_groups import parse_transactional_id
 from tidelog.replicated.machine import Effects, Reply
 from tidelog.replicated.memory_shard import MemoryReply, MemoryShard
 from tidelog.transactions.ledger import MarkerOrder
@@ -83,7 +84,12 @@ class Coordinator:
         if expected is not None:
             request.producer_id, request.producer_epoch = expected
         return granted(
-            self._ask(lambda machine, reply, effects: machine.init(request, reply, effects)), InitProducerIdResponse
+            self._ask(
+                lambda machine, reply, effects: machine.init(
+                    parse_transactional_id(transactional_id), request, reply, effects
+                )
+            ),
+            InitProducerIdResponse,
         )
 
     def producer(self, transactional_id: str) -> ProducerIdentity:
@@ -108,7 +114,13 @@ class Coordinator:
     ) -> None:
         answer = self._ask(
             lambda machine, reply, effects: machine.add_partitions(
-                transactional_id, identity, partitions, version, AddPartitionsToTxnResponse(), reply, effects
+                parse_transactional_id(transactional_id),
+                identity,
+                partitions,
+                version,
+                AddPartitionsToTxnResponse(),
+                reply,
+                effects,
             )
         )
         granted(answer, AddPartitionsToTxnResponse)
@@ -116,7 +128,7 @@ class Coordinator:
     def verify(self, transactional_id: str, identity: ProducerIdentity, *partitions: TopicPartition) -> list[int]:
         answer = self._ask(
             lambda machine, reply, effects: machine.verify_partitions(
-                transactional_id, identity, partitions, reply, effects
+                parse_transactional_id(transactional_id), identity, partitions, reply, effects
             )
         )
         (result,) = granted(answer, AddPartitionsToTxnResponse).results_by_transaction
@@ -134,7 +146,12 @@ class Coordinator:
     ) -> ProducerIdentity:
         request = EndTxnRequest(transactional_id, *identity, commit, batch_id, list(winners))
         response = granted(
-            self._ask(lambda machine, reply, effects: machine.end(request, version, reply, effects)), EndTxnResponse
+            self._ask(
+                lambda machine, reply, effects: machine.end(
+                    parse_transactional_id(transactional_id), request, version, reply, effects
+                )
+            ),
+            EndTxnResponse,
         )
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 

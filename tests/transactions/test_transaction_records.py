@@ -2,6 +2,7 @@
 
 import pytest
 
+from tidelog.protocol.transaction_groups import PlainId
 from tidelog.state_machine import IllegalTransition
 from tidelog.transactions.states import (
     COMPLETE_ABORT,
@@ -44,7 +45,7 @@ def _transaction(
     age_ms: int = 0,
 ) -> Transaction:
     return Transaction(
-        transactional_id=ID,
+        id=PlainId(ID),
         producer_id=producer_id,
         producer_epoch=epoch,
         timeout_ms=60_000,
@@ -75,7 +76,7 @@ def test_values_are_written_as_kafka_writes_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", KAFKAS)
 def test_kafkas_values_are_read(name: str) -> None:
-    assert decode_transaction(ID, bytes.fromhex(KAFKAS[name])) == OURS[name]
+    assert decode_transaction(PlainId(ID), bytes.fromhex(KAFKAS[name])) == OURS[name]
 
 
 def test_a_key_is_the_transactional_id() -> None:
@@ -84,7 +85,7 @@ def test_a_key_is_the_transactional_id() -> None:
 
 
 def test_a_transaction_goes_the_way_that_kafka_writes_down() -> None:
-    new = created(ID, 4711, 60_000, BORN_MS).initialized(None, 60_000, BORN_MS, None)
+    new = created(PlainId(ID), 4711, 60_000, BORN_MS).initialized(None, 60_000, BORN_MS, None)
     ongoing = new.with_partitions(PARTITIONS, BORN_MS + 1, 2)
     prepared = ongoing.prepared(PREPARE_COMMIT, 2, BORN_MS + 2)
     assert [each.encode().hex() for each in (new, ongoing, prepared)] == [
@@ -100,7 +101,7 @@ def test_what_only_we_write_down_is_read_again() -> None:
         **{name: getattr(group, name) for name in group.__slots__}
         | {"batch_id": 7, "winners": ("x", "y"), "last_epoch": 4}
     )
-    assert decode_transaction(ID, group.encode()) == group
+    assert decode_transaction(PlainId(ID), group.encode()) == group
 
 
 def test_states_have_kafkas_numbers_and_names() -> None:

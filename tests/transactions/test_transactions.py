@@ -17,6 +17,7 @@ from tidelog.errors import (
     TransactionalIdNotFound,
 )
 from tidelog.protocol.messages.describe_transactions import DescribeTransactionsResponse
+from tidelog.protocol.transaction_groups import PlainId
 from tidelog.replicated.machine import StateRecord
 from tidelog.replicated.memory_shard import MemoryReply
 from tidelog.transactions.states import (
@@ -534,7 +535,7 @@ def test_a_transaction_is_described(coordinator: Coordinator) -> None:
     (order,) = coordinator.markers.waiting
     coordinator.arrive(order, frozenset({B0}))
     reply = MemoryReply()
-    coordinator.shard.perform(lambda machine, effects: machine.describe(ID, reply, effects))
+    coordinator.shard.perform(lambda machine, effects: machine.describe(PlainId(ID), reply, effects))
     assert isinstance(reply.outcome, DescribeTransactionsResponse)
     (described,) = reply.outcome.transaction_states
     assert (described.transaction_state, described.producer_id, described.producer_epoch) == ("PrepareCommit", 1000, 1)
@@ -547,5 +548,5 @@ def test_a_transaction_is_described(coordinator: Coordinator) -> None:
 
 def test_an_unknown_transaction_is_not_found(coordinator: Coordinator) -> None:
     reply = MemoryReply()
-    coordinator.shard.perform(lambda machine, effects: machine.describe(ID, reply, effects))
+    coordinator.shard.perform(lambda machine, effects: machine.describe(PlainId(ID), reply, effects))
     assert isinstance(reply.outcome, TransactionalIdNotFound)

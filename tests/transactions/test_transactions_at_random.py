@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.transactions.driving import A0, A1, B0, NEWEST, OLD, TIMEOUT_MS, Coordinator
 from tidelog.errors import CoordinatorNotAvailable, KafkaError
+from tidelog.protocol.transaction_groups import parse_transactional_id
 from tidelog.transactions.states import TransactionState
 from tidelog.transactions.transaction import ProducerIdentity, decode_key, decode_transaction
 from tidelog.types import TopicPartition
@@ -187,7 +188,7 @@ class AnyTransactions(RuleBasedStateMachine):
         if value is None:
             assert "#" in transactional_id
             return
-        transaction = decode_transaction(transactional_id, value)
+        transaction = decode_transaction(parse_transactional_id(transactional_id), value)
         earlier = self.epochs[transactional_id]
         if earlier and earlier[-1].producer_id == transaction.producer_id:
             assert transaction.producer_epoch >= earlier[-1].producer_epoch, "an epoch went back"

@@ -25,7 +25,7 @@ from tidelog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tidelog.protocol.transaction_groups import is_group, parse_member
+from tidelog.protocol.transaction_groups import GroupId, MemberId, parse_transactional_id
 from tidelog.types import BrokerId, TopicPartition
 
 T = TypeVar("T")
@@ -101,9 +101,9 @@ class TransactionAdmin:
 
     async def fence(self, transactional_id: str) -> None:
         """End what its producer has open, and the producer with it: the next one of this id begins anew."""
-        member = parse_member(transactional_id)
-        if member is not None:
-            raise InvalidTxnState(f"{transactional_id} is a member of {member.group_id}, and ends with it")
+        parsed = parse_transactional_id(transactional_id)
+        if isinstance(parsed, MemberId):
+            raise InvalidTxnState(f"{transactional_id} is a member of {parsed.group_id}, and ends with it")
 
         async def attempt(connection: ClientConnection) -> InitProducerIdResponse:
             request = InitProducerIdRequest(
@@ -114,7 +114,7 @@ class TransactionAdmin:
             return response
 
         successor = await self._ask(transactional_id, f"aborting the transaction of {transactional_id}", attempt)
-        if is_group(transactional_id):
+        if isinstance(parsed, GroupId):
             await self._close_group(transactional_id, successor)
 
     async def _close_group(self, group_id: str, opened: InitProducerIdResponse) -> None:

@@ -9,7 +9,7 @@ from tidelog.client.producer_batch import Identity
 from tidelog.client.transactional_identity import TransactionalIdentity
 from tidelog.errors import UnsupportedVersion, raise_error
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from tidelog.protocol.transaction_groups import FEATURE, MemberId, group_id
+from tidelog.protocol.transaction_groups import FEATURE, group_id, member_id
 
 NO_BATCH = -1
 
@@ -24,7 +24,7 @@ class OpenGroup(NamedTuple):
     """What the group has committed so far; -1 for nothing."""
 
     def member_id(self, member: str) -> str:
-        return str(MemberId(self.group_id, self.producer_id, self.producer_epoch, member))
+        return member_id(self.group_id, self.producer_id, self.producer_epoch, member)
 
 
 class TransactionGroup:

@@ -1,27 +1,55 @@
-"""How the transactional ids of a transaction group look: many producers, one decision.
+"""Transactional ids, and how those of a transaction group look: many producers, one decision.
 
 The group is `tidelog-group-<name>`. Its members are `tidelog-group-<name>#<producer id>.<epoch>-<member>`, with
 producer id and epoch of the group as it is open: a member of an earlier one can be told by its name.
 """
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 PREFIX = "tidelog-group-"
 FEATURE = "tidelog.transaction.groups"
 """Told by brokers that have them, among their supported features."""
 
-_MEMBER = re.compile(rf"({re.escape(PREFIX)}[^#]+)#(\d{{1,19}})\.(\d{{1,5}})-(.+)", re.DOTALL)
+_MEMBER = re.compile(rf"({re.escape(PREFIX)}[^#]+)#(\d{{1,19}})\.(\d{{1,5}})-.+", re.DOTALL)
+
+
+class PlainId(NamedTuple):
+    """Of a producer that has its transactions for itself."""
+
+    text: str
+
+    @property
+    def coordinator_key(self) -> str:
+        return self.text
+
+
+class GroupId(NamedTuple):
+    """Of a transaction group, and of the driver that opens and ends it."""
+
+    text: str
+
+    @property
+    def coordinator_key(self) -> str:
+        return self.text
 
 
 class MemberId(NamedTuple):
+    """Of a producer that writes for a transaction group."""
+
+    text: str
     group_id: str
     producer_id: int
     producer_epoch: int
-    member: str
+    """Of the group, as its driver has opened it."""
 
-    def __str__(self) -> str:
-        return f"{self.group_id}#{self.producer_id}.{self.producer_epoch}-{self.member}"
+    @property
+    def coordinator_key(self) -> str:
+        """Members belong to the coordinator of their group."""
+        return self.group_id
+
+
+TransactionalId: TypeAlias = PlainId | GroupId | MemberId
 
 
 def group_id(name: str) -> str:
@@ -30,20 +58,22 @@ def group_id(name: str) -> str:
     return PREFIX + name
 
 
-def is_group(transactional_id: str) -> bool:
-    return transactional_id.startswith(PREFIX) and "#" not in transactional_id and transactional_id != PREFIX
+def member_id(group_id: str, producer_id: int, producer_epoch: int, member: str) -> str:
+    return f"{group_id}#{producer_id}.{producer_epoch}-{member}"
 
 
-def parse_member(transactional_id: str) -> MemberId | None:
-    """None for an id that is not of a member."""
-    found = _MEMBER.fullmatch(transactional_id)
+def parse_transactional_id(text: str) -> TransactionalId:
+    if not text.startswith(PREFIX) or text == PREFIX:
+        return PlainId(text)
+    if "#" not in text:
+        return GroupId(text)
+    found = _MEMBER.fullmatch(text)
     if found is None:
-        return None
-    group, producer_id, producer_epoch, member = found.groups()
-    return MemberId(group, int(producer_id), int(producer_epoch), member)
+        return PlainId(text)
+    group, producer_id, producer_epoch = found.groups()
+    return MemberId(text, group, int(producer_id), int(producer_epoch))
 
 
 def coordinator_key(transactional_id: str) -> str:
-    """By which a coordinator is chosen: members belong to that of their group."""
-    member = parse_member(transactional_id)
-    return transactional_id if member is None else member.group_id
+    """By which a coordinator is chosen."""
+    return parse_transactional_id(transactional_id).coordinator_key

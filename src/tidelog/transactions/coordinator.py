@@ -17,7 +17,7 @@ from tidelog.errors import (
 from tidelog.protocol.messages.end_txn import EndTxnRequest
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from tidelog.protocol.structs import Response
-from tidelog.protocol.transaction_groups import PREFIX, coordinator_key, is_group, parse_member
+from tidelog.protocol.transaction_groups import PREFIX, PlainId, TransactionalId, parse_transactional_id
 from tidelog.replicated.machine import Effects, Reply
 from tidelog.replicated.topic import ReplicatedTopic
 from tidelog.runtime.side_tasks import SideTasks
@@ -71,7 +71,9 @@ class TransactionCoordinator:
         self.topic = make_topic(self._make_machine)
 
     def partition_of(self, transactional_id: str) -> TopicPartition:
-        return TopicPartition(TRANSACTION_TOPIC, self.topic.partition_of(coordinator_key(transactional_id)))
+        return TopicPartition(
+            TRANSACTION_TOPIC, self.topic.partition_of(parse_transactional_id(transactional_id).coordinator_key)
+        )
 
     # ---- requests
 
@@ -87,7 +89,9 @@ class TransactionCoordinator:
             reply.fail(error)
         else:
             self._perform(
-                request.transactional_id, reply, lambda machine, effects: machine.init(request, reply, effects)
+                request.transactional_id,
+                reply,
+                lambda machine, parsed, effects: machine.init(parsed, request, reply, effects),
             )
 
     def _check_init(self, request: InitProducerIdRequest) -> None:
@@ -115,8 +119,8 @@ class TransactionCoordinator:
         self._perform(
             transactional_id,
             reply,
-            lambda machine, effects: machine.add_partitions(
-                transactional_id, identity, partitions, client_version, granted, reply, effects
+            lambda machine, parsed, effects: machine.add_partitions(
+                parsed, identity, partitions, client_version, granted, reply, effects
             ),
         )
 
@@ -126,19 +130,19 @@ class TransactionCoordinator:
         self._perform(
             transactional_id,
             reply,
-            lambda machine, effects: machine.verify_partitions(transactional_id, identity, partitions, reply, effects),
+            lambda machine, parsed, effects: machine.verify_partitions(parsed, identity, partitions, reply, effects),
         )
 
     def end(self, request: EndTxnRequest, api_version: int, reply: Reply) -> None:
         self._perform(
             request.transactional_id,
             reply,
-            lambda machine, effects: machine.end(request, api_version, reply, effects),
+            lambda machine, parsed, effects: machine.end(parsed, request, api_version, reply, effects),
         )
 
     def describe(self, transactional_id: str, reply: Reply) -> None:
         self._perform(
-            transactional_id, reply, lambda machine, effects: machine.describe(transactional_id, reply, effects)
+            transactional_id, reply, lambda machine, parsed, effects: machine.describe(parsed, reply, effects)
         )
 
     def transactions(self) -> Iterator[Transaction]:
@@ -153,10 +157,15 @@ class TransactionCoordinator:
         return Counter(each.state for _, machine in self.topic.loaded() for each in machine.ledger)
 
     def _perform(
-        self, transactional_id: str, reply: Reply, step: Callable[[TransactionMachine, Effects], None]
+        self,
+        transactional_id: str,
+        reply: Reply,
+        step: Callable[[TransactionMachine, TransactionalId, Effects], None],
     ) -> None:
+        """What kind of id it is, is told here, and nowhere below."""
         if transactional_id:
-            self.topic.perform(coordinator_key(transactional_id), reply, step)
+            parsed = parse_transactional_id(transactional_id)
+            self.topic.perform(parsed.coordinator_key, reply, lambda machine, effects: step(machine, parsed, effects))
         else:
             reply.fail(InvalidRequest("the transactional id is empty"))
 
@@ -215,11 +224,7 @@ def _on_failure(error: BaseException) -> None:
 
 def _check_group(transactional_id: str) -> None:
     """An id that begins like that of a transaction group is one of these."""
-    if (
-        transactional_id.startswith(PREFIX)
-        and not is_group(transactional_id)
-        and parse_member(transactional_id) is None
-    ):
+    if transactional_id.startswith(PREFIX) and isinstance(parse_transactional_id(transactional_id), PlainId):
         raise InvalidRequest(
             f"{transactional_id!r} is neither a transaction group ({PREFIX}<name>)"
             f" nor a member of one ({PREFIX}<name>#<producer id>.<epoch>-<member>)"

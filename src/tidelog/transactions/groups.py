@@ -28,7 +28,7 @@ from tidelog.errors import (
 )
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from tidelog.protocol.transaction_groups import MemberId, parse_member
+from tidelog.protocol.transaction_groups import GroupId, MemberId, parse_transactional_id
 from tidelog.replicated.machine import Effects
 from tidelog.transactions.ledger import MAX_FORGOTTEN_BYTES, MarkerOrder, TransactionLedger, id_bytes
 from tidelog.transactions.rules import (
@@ -73,13 +73,12 @@ class TransactionGroups:
 
     # ---- opening
 
-    def open(self, request: InitProducerIdRequest, effects: Effects) -> InitProducerIdResponse | KafkaError:
-        assert request.transactional_id is not None
-        group = self._ledger.get(request.transactional_id)
+    def open(
+        self, group_id: GroupId, request: InitProducerIdRequest, effects: Effects
+    ) -> InitProducerIdResponse | KafkaError:
+        group = self._ledger.get(group_id.text)
         if group is None:
-            new = created(
-                request.transactional_id, self._take_producer_id(), request.transaction_timeout_ms, effects.now_ms
-            )
+            new = created(group_id, self._take_producer_id(), request.transaction_timeout_ms, effects.now_ms)
             return self._open(new.initialized(None, request.transaction_timeout_ms, effects.now_ms, None), effects)
         expected = expected_identity(request)
         check_expected(group, expected)
@@ -132,17 +131,14 @@ class TransactionGroups:
     def add_member(
         self, member_id: MemberId, request: InitProducerIdRequest, effects: Effects
     ) -> InitProducerIdResponse:
-        assert request.transactional_id is not None
         group = self.check_open(member_id)
-        member = self._ledger.get(request.transactional_id)
+        member = self._ledger.get(member_id.text)
         if member is None:
-            self._check_room(group, request.transactional_id)
-            member = created(
-                request.transactional_id, self._take_producer_id(), request.transaction_timeout_ms, effects.now_ms
-            )
+            self._check_room(group, member_id.text)
+            member = created(member_id, self._take_producer_id(), request.transaction_timeout_ms, effects.now_ms)
         if member.state is ONGOING:
             # What it wrote may have won already: nobody else may go on under its name.
-            raise ProducerFenced(f"{request.transactional_id} has written already")
+            raise ProducerFenced(f"{member_id.text} has written already")
         expected = expected_identity(request)
         check_expected(member, expected)
         initialized = self._next_epoch(member, expected, request.transaction_timeout_ms, effects.now_ms)
@@ -207,8 +203,9 @@ class TransactionGroups:
     def _check_winners(self, group: Transaction, winners: Collection[str]) -> tuple[str, ...]:
         """Those that have written something; the others have nothing to commit."""
         for winner in winners:
-            member_id = parse_member(winner)
-            if member_id is None or _driver_of(member_id) != group.identity or self._ledger.get(winner) is None:
+            member_id = parse_transactional_id(winner)
+            is_member = isinstance(member_id, MemberId) and _driver_of(member_id) == group.identity
+            if not is_member or self._ledger.get(winner) is None:
                 raise InvalidTxnState(f"{winner} is no member of {group.transactional_id} as it is open now")
         chosen = frozenset(winners)
         return tuple(
@@ -256,9 +253,9 @@ class TransactionGroups:
                 order = _order(member, is_committed=member.transactional_id in winners)
                 self._ledger.order_markers(order, effects)
 
-    def finish_member(self, member_id: MemberId, transactional_id: str, effects: Effects) -> None:
+    def finish_member(self, member_id: MemberId, effects: Effects) -> None:
         """Forget a member that is done; with the last one the group is."""
-        member, group = self._ledger.get(transactional_id), self._ledger.get(member_id.group_id)
+        member, group = self._ledger.get(member_id.text), self._ledger.get(member_id.group_id)
         if member is None or group is None or not group.state.is_prepared or not self._ledger.is_done(member):
             return
         self._ledger.forget(member, effects)
@@ -269,7 +266,7 @@ class TransactionGroups:
         """The same for all members that are done, or have nothing to be ended, however many steps that takes."""
         done = [member for member in self._members(group) if self._ledger.is_done(member)]
         if not self._ledger.forget_some(done, effects):
-            effects.set_timer(TimerKey(TimerKind.FINISH, group.transactional_id), 0)
+            effects.set_timer(TimerKey(TimerKind.FINISH, group.id), 0)
         elif len(done) == self._ledger.member_count(group.transactional_id):
             self._ledger.write(group.completed(effects.now_ms), effects)
 
@@ -281,7 +278,7 @@ def _driver_of(member_id: MemberId) -> ProducerIdentity:
 def _order(member: Transaction, *, is_committed: bool) -> MarkerOrder:
     """With the member's next epoch, so that nothing it sent can arrive later (KIP-890)."""
     return MarkerOrder(
-        member.transactional_id,
+        member.id,
         member.producer_id,
         member.producer_epoch + 1,
         is_committed,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tidelog.errors import UnsupportedVersion
 from tidelog.protocol.errors import MalformedMessage
-from tidelog.protocol.transaction_groups import parse_member
+from tidelog.protocol.transaction_groups import MemberId, TransactionalId, parse_transactional_id
 from tidelog.replicated.machine import Effects, StateRecord
 from tidelog.state_machine import SharedHistory
 from tidelog.transactions.transaction import Transaction, decode_key, decode_transaction, encode_key
@@ -23,7 +23,7 @@ TOMBSTONE_OVERHEAD_BYTES = 20
 class MarkerOrder(NamedTuple):
     """How the transaction of a producer ends, for all its partitions."""
 
-    transactional_id: str
+    transactional_id: TransactionalId
     producer_id: int
     producer_epoch: int
     is_committed: bool
@@ -78,7 +78,7 @@ class TransactionLedger:
 
     def replay(self, record: StateRecord) -> None:
         try:
-            transactional_id = decode_key(record.key)
+            transactional_id = parse_transactional_id(decode_key(record.key))
             transaction = (
                 None if record.value is None else decode_transaction(transactional_id, record.value, self._history)
             )
@@ -91,30 +91,32 @@ class TransactionLedger:
             self._put(transaction)
 
     def _put(self, transaction: Transaction) -> None:
-        transactional_id = transaction.transactional_id
+        transactional_id = transaction.id.text
         earlier = self.by_id.get(transactional_id)
         if earlier is not None and earlier.state is not transaction.state:
             self._history.record(transactional_id, earlier.state, transaction.state, transaction.identity)
         self.by_id[transactional_id] = transaction
-        if (member := parse_member(transactional_id)) is not None:
-            others = self._members[member.group_id]
+        if isinstance(transaction.id, MemberId):
+            group_id = transaction.id.group_id
+            others = self._members[group_id]
             if transactional_id not in others:
                 others[transactional_id] = None
-                self._member_bytes[member.group_id] += id_bytes(transactional_id)
+                self._member_bytes[group_id] += id_bytes(transactional_id)
         elif not transaction.state.is_prepared:
             self._unwritten.pop(transactional_id, None)
 
-    def _remove(self, transactional_id: str) -> None:
+    def _remove(self, removed: TransactionalId) -> None:
+        transactional_id = removed.text
         self.by_id.pop(transactional_id, None)
         self._unwritten.pop(transactional_id, None)
-        if (member := parse_member(transactional_id)) is not None:
-            others = self._members.get(member.group_id, {})
+        if isinstance(removed, MemberId):
+            others = self._members.get(removed.group_id, {})
             if transactional_id in others:
                 del others[transactional_id]
-                self._member_bytes[member.group_id] -= id_bytes(transactional_id)
+                self._member_bytes[removed.group_id] -= id_bytes(transactional_id)
             if not others:
-                self._members.pop(member.group_id, None)
-                self._member_bytes.pop(member.group_id, None)
+                self._members.pop(removed.group_id, None)
+                self._member_bytes.pop(removed.group_id, None)
 
     # ---- markers
 
@@ -122,14 +124,14 @@ class TransactionLedger:
         """Once the decision is committed, and not before."""
 
         def begin() -> None:
-            self._unwritten[order.transactional_id] = (order, set(order.partitions))
+            self._unwritten[order.transactional_id.text] = (order, set(order.partitions))
             self._send(order)
 
         effects.after_commit.append(begin)
 
     def on_markers_written(self, order: MarkerOrder, partitions: frozenset[TopicPartition]) -> bool:
         """Whether these were the last ones of that order, as far as it still counts."""
-        awaited, left = self._unwritten.get(order.transactional_id, (None, None))
+        awaited, left = self._unwritten.get(order.transactional_id.text, (None, None))
         if awaited != order or left is None:
             return False
         left -= partitions

@@ -22,7 +22,7 @@ from tidelog.protocol.messages.describe_transactions import DescribeTransactions
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.structs import Response
-from tidelog.protocol.transaction_groups import is_group, parse_member
+from tidelog.protocol.transaction_groups import GroupId, MemberId, PlainId, TransactionalId
 from tidelog.replicated.machine import Answer, Effects, Producer, Reply, StateRecord
 from tidelog.transactions.answers import description, verified
 from tidelog.transactions.groups import TransactionGroups
@@ -87,42 +87,48 @@ class TransactionMachine:
         effects.is_read_of_state = True
         effects.set_timer(EXPIRATION, self._settings().transaction_remove_expired_transaction_cleanup_interval_ms)
         for transaction in self.ledger:
-            if parse_member(transaction.transactional_id) is not None:
-                continue
+            if isinstance(transaction.id, MemberId):
+                continue  # its group orders its markers
             if transaction.state is ONGOING:
                 set_timeout(transaction, effects)
             elif transaction.state.is_prepared:
                 self._order_markers(transaction, effects)
-                effects.set_timer(TimerKey(TimerKind.FINISH, transaction.transactional_id), 0)
+                effects.set_timer(TimerKey(TimerKind.FINISH, transaction.id), 0)
 
     def on_unloaded(self, effects: Effects) -> None:
         self.is_gone = True
         self.on_gone()
 
     def on_timer(self, key: TimerKey, effects: Effects) -> None:
-        match key.kind:
-            case TimerKind.TIMEOUT:
-                self._on_timeout(key.transactional_id, effects)
-            case TimerKind.FINISH:
-                self._finish(key.transactional_id, effects)
-            case TimerKind.EXPIRATION:
+        match key:
+            case TimerKey(TimerKind.EXPIRATION):
                 self._expire(effects)
+            case TimerKey(TimerKind.TIMEOUT, PlainId() | GroupId() as transactional_id):
+                self._on_timeout(transactional_id, effects)
+            case TimerKey(TimerKind.FINISH, PlainId() | GroupId() | MemberId() as transactional_id):
+                self._finish(transactional_id, effects)
 
     # ---- InitProducerId
 
-    def init(self, request: InitProducerIdRequest, reply: Reply, effects: Effects) -> None:
-        self._answer(reply, effects, lambda: self._init(request, effects))
+    def init(
+        self, transactional_id: TransactionalId, request: InitProducerIdRequest, reply: Reply, effects: Effects
+    ) -> None:
+        def decide() -> Outcome:
+            match transactional_id:
+                case PlainId():
+                    return self._init(transactional_id, request, effects)
+                case GroupId():
+                    return self._groups.open(transactional_id, request, effects)
+                case MemberId():
+                    return self._groups.add_member(transactional_id, request, effects)
 
-    def _init(self, request: InitProducerIdRequest, effects: Effects) -> Outcome:
-        assert request.transactional_id is not None
-        if is_group(request.transactional_id):
-            return self._groups.open(request, effects)
-        if (member_id := parse_member(request.transactional_id)) is not None:
-            return self._groups.add_member(member_id, request, effects)
+        self._answer(reply, effects, decide)
+
+    def _init(self, plain_id: PlainId, request: InitProducerIdRequest, effects: Effects) -> Outcome:
         timeout_ms, expected = request.transaction_timeout_ms, expected_identity(request)
-        transaction = self.ledger.get(request.transactional_id)
+        transaction = self.ledger.get(plain_id.text)
         if transaction is None:
-            transaction = created(request.transactional_id, self._take_producer_id(), timeout_ms, effects.now_ms)
+            transaction = created(plain_id, self._take_producer_id(), timeout_ms, effects.now_ms)
         else:
             check_expected(transaction, expected)
         if transaction.state is ONGOING:
@@ -146,7 +152,7 @@ class TransactionMachine:
 
     def add_partitions(
         self,
-        transactional_id: str,
+        transactional_id: TransactionalId,
         identity: ProducerIdentity,
         partitions: Collection[TopicPartition],
         client_version: int,
@@ -166,7 +172,7 @@ class TransactionMachine:
 
     def verify_partitions(
         self,
-        transactional_id: str,
+        transactional_id: TransactionalId,
         identity: ProducerIdentity,
         partitions: Collection[TopicPartition],
         reply: Reply,
@@ -183,29 +189,42 @@ class TransactionMachine:
 
         self._answer(reply, effects, decide)
 
-    def _check_producer(self, transactional_id: str, identity: ProducerIdentity) -> Transaction:
-        if is_group(transactional_id):
+    def _check_producer(self, transactional_id: TransactionalId, identity: ProducerIdentity) -> Transaction:
+        if isinstance(transactional_id, GroupId):
             raise InvalidTxnState("the members of a transaction group write, not the group")
-        transaction = check_producer(self.ledger.get(transactional_id), identity)
-        if (member_id := parse_member(transactional_id)) is not None:
-            self._groups.check_open(member_id)
+        transaction = check_producer(self.ledger.get(transactional_id.text), identity)
+        if isinstance(transactional_id, MemberId):
+            self._groups.check_open(transactional_id)
         return transaction
 
     def _begin(self, transaction: Transaction, effects: Effects) -> None:
         self.ledger.write(transaction, effects)
-        if parse_member(transaction.transactional_id) is None and transaction.started_at_ms == effects.now_ms:
+        # A member ends with its group, and times out with it.
+        if not isinstance(transaction.id, MemberId) and transaction.started_at_ms == effects.now_ms:
             set_timeout(transaction, effects)
 
     # ---- EndTxn
 
-    def end(self, request: EndTxnRequest, api_version: int, reply: Reply, effects: Effects) -> None:
-        self._answer(reply, effects, lambda: self._end(request, api_version, effects))
+    def end(
+        self,
+        transactional_id: TransactionalId,
+        request: EndTxnRequest,
+        api_version: int,
+        reply: Reply,
+        effects: Effects,
+    ) -> None:
+        def decide() -> Outcome:
+            match transactional_id:
+                case PlainId():
+                    return self._end(request, api_version, effects)
+                case GroupId():
+                    return self._groups.end(request, effects)
+                case MemberId():
+                    raise InvalidTxnState("a member of a transaction group ends with its group")
+
+        self._answer(reply, effects, decide)
 
     def _end(self, request: EndTxnRequest, api_version: int, effects: Effects) -> EndTxnResponse:
-        if is_group(request.transactional_id):
-            return self._groups.end(request, effects)
-        if parse_member(request.transactional_id) is not None:
-            raise InvalidTxnState("a member of a transaction group ends with its group")
         transaction = self.ledger.get(request.transactional_id)
         if transaction is None:
             raise InvalidProducerIdMapping
@@ -253,7 +272,7 @@ class TransactionMachine:
     # ---- after the decision
 
     def _order_markers(self, transaction: Transaction, effects: Effects) -> None:
-        if is_group(transaction.transactional_id):
+        if isinstance(transaction.id, GroupId):
             self._groups.order_markers(transaction, effects)
         elif transaction.partitions:
             self.ledger.order_markers(_order(transaction), effects)
@@ -262,45 +281,44 @@ class TransactionMachine:
         if self.ledger.on_markers_written(order, partitions):
             self._finish(order.transactional_id, effects)
 
-    def _finish(self, transactional_id: str, effects: Effects) -> None:
+    def _finish(self, transactional_id: TransactionalId, effects: Effects) -> None:
         """Write down what is done, if need be again and again."""
 
         def try_again(error: KafkaError, instead: Effects) -> None:
             instead.set_timer(TimerKey(TimerKind.FINISH, transactional_id), FINISH_RETRY_MS)
 
         effects.on_refused = try_again
-        if (member_id := parse_member(transactional_id)) is not None:
-            self._groups.finish_member(member_id, transactional_id, effects)
+        if isinstance(transactional_id, MemberId):
+            self._groups.finish_member(transactional_id, effects)
             return
-        transaction = self.ledger.get(transactional_id)
+        transaction = self.ledger.get(transactional_id.text)
         if transaction is None or not transaction.state.is_prepared:
             return
-        if is_group(transactional_id):
+        if isinstance(transactional_id, GroupId):
             self._groups.finish(transaction, effects)
         elif self.ledger.is_done(transaction):
             self.ledger.write(transaction.completed(effects.now_ms), effects)
 
     # ---- time
 
-    def _on_timeout(self, transactional_id: str, effects: Effects) -> None:
-        transaction = self.ledger.get(transactional_id)
+    def _on_timeout(self, transactional_id: PlainId | GroupId, effects: Effects) -> None:
+        transaction = self.ledger.get(transactional_id.text)
         if transaction is None or transaction.state is not ONGOING:
             return
-        times_out_at_ms = transaction.times_out_at_ms
-        if is_group(transactional_id):
-            times_out_at_ms = self._groups.times_out_at_ms(transaction)
+        is_group = isinstance(transactional_id, GroupId)
+        times_out_at_ms = self._groups.times_out_at_ms(transaction) if is_group else transaction.times_out_at_ms
         if times_out_at_ms > effects.now_ms:
             effects.set_timer(TimerKey(TimerKind.TIMEOUT, transactional_id), times_out_at_ms - effects.now_ms)
             return
         retry_ms = self._settings().transaction_abort_timed_out_transaction_cleanup_interval_ms
         # Should the abort be refused, it is tried again; if not, there will be nothing to do then.
         effects.set_timer(TimerKey(TimerKind.TIMEOUT, transactional_id), retry_ms)
-        abort = self._groups.abort if is_group(transactional_id) else self._abort
+        abort = self._groups.abort if is_group else self._abort
         try:
             abort(transaction, effects, "it timed out")
             effects.after_commit.append(self._counts.note_timeout)
         except KafkaError as error:
-            logger.warning("cannot abort a transaction yet transactional_id=%s error=%s", transactional_id, error)
+            logger.warning("cannot abort a transaction yet transactional_id=%s error=%s", transactional_id.text, error)
 
     def _expire(self, effects: Effects) -> None:
         settings = self._settings()
@@ -314,9 +332,9 @@ class TransactionMachine:
 
     # ---- questions
 
-    def describe(self, transactional_id: str, reply: Reply, effects: Effects) -> None:
+    def describe(self, transactional_id: TransactionalId, reply: Reply, effects: Effects) -> None:
         def decide() -> Outcome:
-            transaction = self.ledger.get(transactional_id)
+            transaction = self.ledger.get(transactional_id.text)
             if transaction is None:
                 return TransactionalIdNotFound()
             partitions = self.ledger.partitions_left(transaction)
@@ -337,7 +355,7 @@ class TransactionMachine:
 
 def _order(transaction: Transaction) -> MarkerOrder:
     return MarkerOrder(
-        transaction.transactional_id,
+        transaction.id,
         transaction.producer_id,
         transaction.producer_epoch,
         transaction.is_committing,
@@ -348,6 +366,9 @@ def _order(transaction: Transaction) -> MarkerOrder:
 
 def _may_expire(transaction: Transaction) -> bool:
     """A group that has numbered what it committed knows it for ever, and members go when their group ends."""
-    has_to_remember = is_group(transaction.transactional_id) and transaction.batch_id != NO_BATCH_ID
-    is_member = parse_member(transaction.transactional_id) is not None
-    return transaction.state.may_expire and not has_to_remember and not is_member
+    match transaction.id:
+        case MemberId():
+            return False
+        case GroupId() if transaction.batch_id != NO_BATCH_ID:
+            return False
+    return transaction.state.may_expire

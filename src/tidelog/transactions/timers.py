@@ -3,6 +3,7 @@
 from enum import Enum, auto
 from typing import NamedTuple
 
+from tidelog.protocol.transaction_groups import TransactionalId
 from tidelog.replicated.machine import Effects
 from tidelog.transactions.transaction import Transaction
 
@@ -15,7 +16,7 @@ class TimerKind(Enum):
 
 class TimerKey(NamedTuple):
     kind: TimerKind
-    transactional_id: str = ""
+    transactional_id: TransactionalId | None = None
 
 
 EXPIRATION = TimerKey(TimerKind.EXPIRATION)
@@ -24,4 +25,4 @@ EXPIRATION = TimerKey(TimerKind.EXPIRATION)
 def set_timeout(transaction: Transaction, effects: Effects) -> None:
     """It is never cancelled: whoever is told looks whether there is still something to abort."""
     delay_ms = max(0, transaction.times_out_at_ms - effects.now_ms)
-    effects.set_timer(TimerKey(TimerKind.TIMEOUT, transaction.transactional_id), delay_ms)
+    effects.set_timer(TimerKey(TimerKind.TIMEOUT, transaction.id), delay_ms)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from tidelog.errors import ProducerFenced
 from tidelog.protocol.internal.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from tidelog.protocol.internal.versioned import decode_versioned, encode_versioned
+from tidelog.protocol.transaction_groups import TransactionalId
 from tidelog.state_machine import SharedHistory
 from tidelog.transactions.states import (
     COMPLETE_ABORT,
@@ -48,7 +49,7 @@ class ProducerIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    transactional_id: str
+    id: TransactionalId
     producer_id: int
     producer_epoch: int
     timeout_ms: int
@@ -70,6 +71,10 @@ class Transaction:
     """Of a transaction group: the members whose records the decision commits."""
     history: SharedHistory[str] = field(default=NO_HISTORY, compare=False, repr=False)
     """Of all transactions in the same partition of the state topic: for the error of an illegal transition."""
+
+    @property
+    def transactional_id(self) -> str:
+        return self.id.text
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -201,10 +206,10 @@ class Transaction:
         )
 
 
-def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+def created(transactional_id: TransactionalId, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
     """A new id; `initialized` gives it its first epoch."""
     return Transaction(
-        transactional_id=transactional_id,
+        id=transactional_id,
         producer_id=producer_id,
         producer_epoch=NO_PRODUCER_EPOCH,
         timeout_ms=timeout_ms,
@@ -225,10 +230,12 @@ def decode_key(key: Buffer) -> str:
     return decode_versioned(TransactionLogKey, key).transactional_id
 
 
-def decode_transaction(transactional_id: str, value: Buffer, history: SharedHistory[str] = NO_HISTORY) -> Transaction:
+def decode_transaction(
+    transactional_id: TransactionalId, value: Buffer, history: SharedHistory[str] = NO_HISTORY
+) -> Transaction:
     record = decode_versioned(TransactionLogValue, value)
     return Transaction(
-        transactional_id=transactional_id,
+        id=transactional_id,
         producer_id=record.producer_id,
         producer_epoch=record.producer_epoch,
         timeout_ms=record.transaction_timeout_ms,
