@@ -235,17 +235,17 @@ class Log:
             header, data, log_append_time_ms = prepare(batch, self._settings, now_ms, origin)
         else:
             header, data, log_append_time_ms = stamped(prepared, self._settings, now_ms)
-        length, max_timestamp, producer_id = header[1], header[8], header[9]
+        length, max_timestamp, producer_id = header.length, header.max_timestamp, header.producer_id
         marker = None
         if producer_id >= 0:
             duplicate = self.producers.check(header, origin)
             if duplicate is not None:
                 return self._duplicate(duplicate)
-            if header[5] & CONTROL_BIT:
+            if header.attributes & CONTROL_BIT:
                 marker = self._checked_marker(header, data)
         size_bytes = length + 12
         first_offset = self.log_end_offset
-        last_offset = first_offset + header[6]
+        last_offset = first_offset + header.last_offset_delta
         segment = self.segments[-1]
         try:
             if (
@@ -292,7 +292,7 @@ class Log:
         )
 
     def _note_producer(self, header: BatchHeader, marker: EndMarker | None, first_offset: int) -> None:
-        attributes = header[5]
+        attributes = header.attributes
         if not attributes & CONTROL_BIT:
             self.producers.update(header, first_offset)
         elif marker is None:

@@ -131,10 +131,10 @@ class ProducerStates:
 
     def check(self, header: BatchHeader, origin: AppendOrigin) -> RememberedBatch | None:
         """Refuse the batch, or give the earlier one that it repeats, or None if it may be appended."""
-        state = self.by_id.get(header[9])
+        state = self.by_id.get(header.producer_id)
         if state is None:
             return None
-        attributes, epoch, sequence = header[5], header[10], header[11]
+        attributes, epoch, sequence = header.attributes, header.producer_epoch, header.base_sequence
         if attributes & CONTROL_BIT:
             self._check_epoch(state, header)
             return None
@@ -218,8 +218,8 @@ class ProducerStates:
 
     def update(self, header: BatchHeader, first_offset: int) -> None:
         """A batch of records was appended at `first_offset`."""
-        attributes, delta, timestamp = header[5], header[6], header[8]
-        producer_id, epoch, sequence = header[9], header[10], header[11]
+        attributes, delta, timestamp = header.attributes, header.last_offset_delta, header.max_timestamp
+        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         state = self.by_id.get(producer_id) or self._state(producer_id)
         if epoch != state.epoch:
             state.take_epoch(epoch)

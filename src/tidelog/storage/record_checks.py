@@ -44,8 +44,8 @@ def begin_check(payload: bytes, start: int, header: BatchHeader, settings: Topic
     return kernels.RecordCheck(
         payload,
         start,
-        header[12],
-        header[7],
+        header.record_count,
+        header.base_timestamp,
         now_ms - settings.message_timestamp_before_max_ms,
         now_ms + after_max_ms if after_max_ms < _NO_LIMIT_MS else _LAST_INT64,
         needs_keys,
