@@ -36,21 +36,22 @@ class Stage:
         self.directory = LogDirectory("/logs", self.context)
         self.topic_settings = topic_settings
         self.dedupe_buffer_bytes = dedupe_buffer_bytes
+        self.logs_by_partition: dict[TopicPartition, Log] = {}
         self.cleaner = self.new_cleaner()
 
     @property
     def logs(self) -> list[Log]:
-        return list(self.directory.logs.values())
+        return list(self.logs_by_partition.values())
 
     def new_cleaner(self, workers: Workers | None = None) -> Cleaner:
         context = StorageContext(self.disk, self.clock, workers or InlineWorkers(), SeededRandomness(1))
-        cleaner = Cleaner(context, [self.directory], self.dedupe_buffer_bytes)
+        cleaner = Cleaner(context, [self.directory], self.logs_by_partition, self.dedupe_buffer_bytes)
         asyncio.run(cleaner.load())
         return cleaner
 
     def create(self, partition: TopicPartition = PARTITION) -> Log:
         log = create_log(self.directory, self.path_of(partition), partition, bytes(16), self.topic_settings)
-        self.directory.logs[partition] = log
+        self.directory.logs[partition] = self.logs_by_partition[partition] = log
         return log
 
     def path_of(self, partition: TopicPartition) -> str:
@@ -63,6 +64,7 @@ class Stage:
         marks = Checkpointed(is_clean=False, recovery_point=0, high_watermark=2**40)
         log = load_log(self.directory, self.path_of(PARTITION), PARTITION, self.topic_settings, marks)
         self.directory.logs = {PARTITION: log}
+        self.logs_by_partition = {PARTITION: log}
         self.cleaner = self.new_cleaner()
         return log
 

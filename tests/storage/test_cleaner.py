@@ -151,6 +151,7 @@ def test_the_checkpoint_forgets_logs_that_are_gone(stage: Stage) -> None:
     log.roll()
     stage.clean()
     stage.directory.logs.clear()
+    stage.logs_by_partition.clear()
     stage.clean()
     assert read_offsets(stage.disk, stage.directory.file(CLEANER_OFFSETS)) == {}
 

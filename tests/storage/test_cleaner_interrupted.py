@@ -87,6 +87,7 @@ def test_a_log_that_is_deleted_meanwhile_takes_no_directory_offline(stage: Stage
 
     def delete() -> None:
         stage.directory.logs.clear()
+        stage.logs_by_partition.clear()
         log.is_deleted = True
         stage.disk.rename(log.path, log.path + ".gone-delete")
 

@@ -58,10 +58,10 @@ def work(log: Log) -> None:
         log.raise_high_watermark(log.log_end_offset)
         if number % 20 == 0:
             log.delete_old_segments(NOW_MS)
-            for pending in log.pending_deletions:
+            for pending in log.local._pending_deletions:
                 for path in pending.paths:
                     log.directory.context.disk.remove(path)
-            log.pending_deletions.clear()
+            log.local._pending_deletions.clear()
         if number % 100 == 0:
             log.active_segment.write_indexes()
         if number % 300 == 0:

@@ -114,7 +114,7 @@ def test_names_are_synced_also_if_a_flush_was_given_up_meanwhile() -> None:
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.gather(given_up, return_exceptions=True)
-        assert log.unsynced_directories == {"/data", "/data/orders-0"}
+        assert log.flusher.unsynced_directories == {"/data", "/data/orders-0"}
 
     asyncio.run(scenario())
 

@@ -216,7 +216,7 @@ def test_a_reader_keeps_its_bytes_when_the_segment_is_deleted() -> None:
     log.raise_high_watermark(20)
     log.settings = TopicSettings(segment_bytes=500, retention_bytes=0)
     assert log.delete_old_segments(NOW_MS)
-    for pending in log.pending_deletions:
+    for pending in log.local._pending_deletions:
         for path in pending.paths:
             log.directory.context.disk.remove(path)
     assert read.slice.read() == contents
@@ -454,7 +454,7 @@ def test_deleted_files_are_renamed_at_once() -> None:
     log.delete_old_segments(NOW_MS)
     assert not disk.exists("/data/orders-0/00000000000000000000.log")
     assert disk.exists("/data/orders-0/00000000000000000000.log.deleted")
-    assert {pending.due_ms for pending in log.pending_deletions} == {NOW_MS + 60_000}
+    assert {pending.due_ms for pending in log.local._pending_deletions} == {NOW_MS + 60_000}
 
 
 # ---- flushing

@@ -13,7 +13,8 @@ from tidelog.errors import (
 from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
 from tidelog.protocol.records import ControlType, EndMarker
 from tidelog.runtime.memory_disk import MemoryDisk
-from tidelog.storage.log import REMEMBERED_TAIL_BATCHES, AppendResult, Log
+from tidelog.storage.local_log import REMEMBERED_TAIL_BATCHES
+from tidelog.storage.log import AppendResult, Log
 from tidelog.storage.producer_snapshots import replay_segments
 from tidelog.storage.producer_state import DamagedSnapshot, ProducerStates
 from tidelog.storage.transaction_index import AbortedTransaction

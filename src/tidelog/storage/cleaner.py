@@ -6,7 +6,7 @@ the swap happens on the event loop, in one step, and only if the log is still wh
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
 from typing import Final, NamedTuple, Never, ParamSpec, TypeVar
 
@@ -110,9 +110,16 @@ class CleaningStatistics(NamedTuple):
 class Cleaner:
     """Cleans one log of the log dirs at a time."""
 
-    def __init__(self, context: StorageContext, directories: Sequence[LogDirectory], dedupe_buffer_bytes: int) -> None:
+    def __init__(
+        self,
+        context: StorageContext,
+        directories: Sequence[LogDirectory],
+        logs: Mapping[TopicPartition, Log],
+        dedupe_buffer_bytes: int,
+    ) -> None:
         self._context = context
         self._directories = directories
+        self._logs = logs
         self.dedupe_buffer_bytes = dedupe_buffer_bytes
         self.backoff_ms = 0
         self._checkpointed: dict[LogDirectory, dict[TopicPartition, int]] = {}
@@ -136,8 +143,8 @@ class Cleaner:
             directory.fail_while_opening(error)
             return
         self._checkpointed[directory] = offsets
-        for topic_partition, log in directory.logs.items():
-            log.cleaned_until = offsets.get(topic_partition)
+        for log in self._logs_in(directory):
+            log.mark_cleaned(offsets.get(log.topic_partition))
 
     async def run(self, backoff_ms: int) -> Never:
         self.backoff_ms = backoff_ms
@@ -156,7 +163,7 @@ class Cleaner:
 
     async def _find_filthiest(self) -> tuple[Snapshot, CleanableRange] | None:
         now_ms = self._context.clock.now_ms()
-        logs = [log for directory in self._directories for log in directory.logs.values() if self._may_clean(log)]
+        logs = [log for log in self._logs.values() if self._may_clean(log)]
         candidates = [Snapshot.of(log, now_ms, self._stop) for log in logs]
         if not candidates:
             return None
@@ -180,7 +187,7 @@ class Cleaner:
 
     async def _clean_safely(self, snapshot: Snapshot, found: CleanableRange) -> bool:
         """False if the same would fail at once again."""
-        log, renames = snapshot.log, snapshot.log.renames
+        log, renames = snapshot.log, snapshot.log.local.renames
         try:
             await self._clean(snapshot, found)
         except CleaningGivenUp:
@@ -193,7 +200,7 @@ class Cleaner:
             logger.info("cleaning given up partition=%s reason=%s", log.topic_partition, error)
             return not is_passing(error)
         except OSError as error:
-            is_retired = isinstance(error, FileNotFoundError) and log.renames != renames
+            is_retired = isinstance(error, FileNotFoundError) and log.local.renames != renames
             if not log.is_deleted and not is_retired:
                 log.directory.fail(error)
             return not is_passing(error)
@@ -210,7 +217,7 @@ class Cleaner:
             bytes_written += cleaned.size_bytes
             self._swap(snapshot, numbers, old, cleaned)
             await self._context.workers.run(self._context.disk.sync_directory, log.path)
-        log.cleaned_until = round_.end_offset
+        log.mark_cleaned(round_.end_offset)
         unreadable = round_.batch_filter.unreadable
         if unreadable:
             logger.warning(
@@ -265,12 +272,15 @@ class Cleaner:
 
     # ---- checkpoints
 
+    def _logs_in(self, directory: LogDirectory) -> list[Log]:
+        return [log for log in self._logs.values() if log.directory is directory]
+
     async def _write_checkpoints(self) -> None:
         """Also when a log was truncated or deleted: a new log of the same name must not count as clean."""
         for directory, written in self._checkpointed.items():
             offsets = {
-                topic_partition: log.cleaned_until
-                for topic_partition, log in directory.logs.items()
+                log.topic_partition: log.cleaned_until
+                for log in self._logs_in(directory)
                 if log.cleaned_until is not None
             }
             if offsets == written or not directory.is_online:

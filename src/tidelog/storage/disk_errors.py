@@ -1,6 +1,8 @@
 """Classification of OSErrors: shortages that pass, and failures of a disk (R5)."""
 
 import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tidelog.errors import KafkaStorageError
 from tidelog.runtime.disk import DirectoryInUse, File
@@ -39,3 +41,28 @@ def append_whole(file: File, data: bytes | bytearray | memoryview, size_bytes: i
         except OSError:
             raise half_done(error) from error
         raise
+
+
+class DiskGuard:
+    """Turns any OSError of a block into the error that its owner makes of it."""
+
+    __slots__ = ("_failed",)
+
+    def __init__(self, failed: Callable[[OSError], KafkaStorageError]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise self._failed(error) from error
+
+
+@contextmanager
+def irrevocably() -> Iterator[None]:
+    """A change of files that cannot be taken back: an error in its middle is never one that passes."""
+    try:
+        yield
+    except OSError as error:
+        raise half_done(error) from error

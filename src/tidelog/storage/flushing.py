@@ -1,58 +1,134 @@
-"""Bringing what a log has written to the disk, in a worker, and moving its recovery point."""
+"""Flushes of one log, in a worker: what has reached the disk, and the recovery point."""
 
 import asyncio
+import threading
 from bisect import bisect_right
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidelog.runtime.disk import Disk
 from tidelog.storage.checkpoints import LEADER_EPOCHS, write_epochs
+from tidelog.storage.disk_errors import DiskGuard
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.local_log import LocalLog
+from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import sync_topic_id
 from tidelog.storage.reading import BASE_OFFSET
 from tidelog.storage.segment import Segment
 
-if TYPE_CHECKING:
-    from tidelog.storage.log import Log
+
+class FlushedLog(Protocol):
+    """The part of a log that is flushed."""
+
+    directory: LogDirectory
+    local: LocalLog
+    leader_epochs: LeaderEpochs
+    log_end_offset: int
+    is_deleted: bool
+    guard: DiskGuard
 
 
-async def flush_log(log: "Log") -> None:
-    """Sync everything written so far; the recovery point then moves up to it. KafkaStorageError if that fails."""
-    end_offset, truncations, renames = log.log_end_offset, log.truncations, log.renames
-    try:
-        await _sync_segments(log)
-        await _write_leader_epochs(log)
-    except FileNotFoundError as error:
-        if log.renames == renames or log.is_deleted:
-            raise log.failed(error) from error
-        return  # a segment that was to be synced has been deleted or compacted meanwhile
-    except OSError as error:
-        raise log.failed(error) from error
-    log.last_flush_ms = log.directory.context.clock.now_ms()
-    if log.truncations == truncations:
-        log.recovery_point = max(log.recovery_point, end_offset)
+class LogFlusher:
+    """Owns the recovery point: everything before it is on the disk."""
 
+    __slots__ = (
+        "_epochs_lock",
+        "_epochs_write",
+        "_log",
+        "_truncations",
+        "last_flush_ms",
+        "recovery_point",
+        "unsynced_directories",
+    )
 
-async def _sync_segments(log: "Log") -> None:
-    unflushed = _unflushed_segments(log)
-    for segment in unflushed:
-        segment.write_indexes()
-    if unflushed:
-        directories, log.unsynced_directories = log.unsynced_directories, set()
-        try:
-            await log.directory.context.workers.run(_sync, log.directory.context.disk, unflushed, directories)
-        except BaseException:
-            log.unsynced_directories |= directories  # whoever asked is gone: the next flush does it
-            raise
+    def __init__(self, log: FlushedLog, recovery_point: int) -> None:
+        self._log = log
+        self.recovery_point = recovery_point
+        self.last_flush_ms = log.directory.context.clock.now_ms()
+        self.unsynced_directories = {log.local.path}
+        """Where names are new: a file that was synced is safe only with its name."""
+        self._truncations = 0
+        self._epochs_write: asyncio.Task[None] | None = None
+        """The leader epochs are on their way to their file."""
+        self._epochs_lock = threading.Lock()
+        """Of whoever writes that file: a worker that flushes, or the event loop before the first record of an epoch."""
 
+    def on_new_name(self, directory: str) -> None:
+        """A file or directory was created in `directory`, or renamed."""
+        self.unsynced_directories.add(directory)
 
-def _unflushed_segments(log: "Log") -> list[Segment]:
-    first = max(bisect_right(log.segments, log.recovery_point, key=BASE_OFFSET) - 1, 0)
-    has_unflushed_data = log.log_end_offset > log.recovery_point
-    return [
-        segment
-        for number, segment in enumerate(log.segments)
-        if segment.has_unsynced_indexes or (number >= first and has_unflushed_data)
-    ]
+    def on_truncated(self, offset: int) -> None:
+        """What is appended from `offset` on is not what was flushed there."""
+        self._truncations += 1
+        self.recovery_point = min(self.recovery_point, offset)
+
+    async def flush(self) -> None:
+        """Sync everything written so far; the recovery point then moves up to it. KafkaStorageError if that fails."""
+        log = self._log
+        end_offset, truncations, renames = log.log_end_offset, self._truncations, log.local.renames
+        with log.guard:
+            try:
+                await self._sync_segments()
+                await self._write_leader_epochs()
+            except FileNotFoundError:
+                if log.local.renames == renames or log.is_deleted:
+                    raise
+                return  # a segment that was to be synced has been deleted or compacted meanwhile
+        self.last_flush_ms = log.directory.context.clock.now_ms()
+        if self._truncations == truncations:
+            self.recovery_point = max(self.recovery_point, end_offset)
+
+    async def _sync_segments(self) -> None:
+        unflushed = self._unflushed_segments()
+        for segment in unflushed:
+            segment.write_indexes()
+        if unflushed:
+            context = self._log.directory.context
+            directories, self.unsynced_directories = self.unsynced_directories, set()
+            try:
+                await context.workers.run(_sync, context.disk, unflushed, directories)
+            except BaseException:
+                self.unsynced_directories |= directories  # the flush failed or was cancelled: the next one does it
+                raise
+
+    def _unflushed_segments(self) -> list[Segment]:
+        segments = self._log.local.segments
+        first = max(bisect_right(segments, self.recovery_point, key=BASE_OFFSET) - 1, 0)
+        has_unflushed_data = self._log.log_end_offset > self.recovery_point
+        return [
+            segment
+            for number, segment in enumerate(segments)
+            if segment.has_unsynced_indexes or (number >= first and has_unflushed_data)
+        ]
+
+    async def _write_leader_epochs(self) -> None:
+        """One write at a time, never cancelled: if two ran at once, the older could overwrite the newer."""
+        while self._epochs_write is not None:
+            await asyncio.wait([self._epochs_write])
+        epochs = self._log.leader_epochs
+        if epochs.is_changed:
+            epochs.is_changed = False
+            work = self._log.directory.context.workers.run(self.write_epochs)
+            self._epochs_write = asyncio.get_running_loop().create_task(work)
+            self._epochs_write.add_done_callback(self._on_epochs_written)
+            await asyncio.shield(self._epochs_write)
+
+    def write_epochs(self, *, is_synced: bool = True) -> None:
+        """Unless the log was deleted while this waited for a worker: the next one of its name may be in its place."""
+        log, epochs = self._log, self._log.leader_epochs
+        with self._epochs_lock:
+            if not log.is_deleted:
+                epochs.is_unwritten = False
+                try:
+                    path = f"{log.local.path}/{LEADER_EPOCHS}"
+                    write_epochs(log.directory.context.disk, path, epochs.starts, is_synced=is_synced)
+                except BaseException:
+                    epochs.is_unwritten = True
+                    raise
+
+    def _on_epochs_written(self, task: asyncio.Task[None]) -> None:
+        self._epochs_write = None
+        if task.cancelled() or task.exception() is not None:
+            self._log.leader_epochs.is_changed = True
 
 
 def _sync(disk: Disk, segments: list[Segment], directories: set[str]) -> None:
@@ -61,35 +137,3 @@ def _sync(disk: Disk, segments: list[Segment], directories: set[str]) -> None:
     for directory in directories:
         sync_topic_id(disk, directory)
         disk.sync_directory(directory)
-
-
-async def _write_leader_epochs(log: "Log") -> None:
-    """One after the other, each to its end, be whoever asked for it gone: of two at once the older might win."""
-    while log.epochs_write is not None:
-        await asyncio.wait([log.epochs_write])
-    if log.leader_epochs.is_changed:
-        log.leader_epochs.is_changed = False
-        work = log.directory.context.workers.run(write_epochs_of, log)
-        log.epochs_write = asyncio.get_running_loop().create_task(work)
-        log.epochs_write.add_done_callback(partial(_on_epochs_written, log))
-        await asyncio.shield(log.epochs_write)
-
-
-def write_epochs_of(log: "Log", *, is_synced: bool = True) -> None:
-    """Unless the log was deleted while this waited for a worker: the next one of its name may be in its place."""
-    epochs = log.leader_epochs
-    with log.epochs_lock:
-        if not log.is_deleted:
-            epochs.is_unwritten = False
-            try:
-                path = f"{log.path}/{LEADER_EPOCHS}"
-                write_epochs(log.directory.context.disk, path, epochs.starts, is_synced=is_synced)
-            except BaseException:
-                epochs.is_unwritten = True
-                raise
-
-
-def _on_epochs_written(log: "Log", task: asyncio.Task[None]) -> None:
-    log.epochs_write = None
-    if task.cancelled() or task.exception() is not None:
-        log.leader_epochs.is_changed = True

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tidelog.config.topic import TopicSettings
 from tidelog.storage.checkpoints import LEADER_EPOCHS, DamagedCheckpoint, read_epochs
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
-from tidelog.storage.log import Log
+from tidelog.storage.log import Log, LogContents
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_files import PartitionFiles, tidy_and_list
 from tidelog.storage.partition_metadata import read_topic_id, write_topic_id
@@ -58,16 +58,9 @@ def create_log(
         settings,
         directory,
         path,
-        [segment],
-        log_start_offset=0,
-        log_end_offset=0,
-        high_watermark=0,
-        recovery_point=0,
-        leader_epochs=LeaderEpochs(),
-        producers=ProducerStates(),
-        snapshots=ProducerSnapshots(context.disk, path),
+        LogContents([segment], LeaderEpochs(), ProducerStates(), ProducerSnapshots(context.disk, path)),
     )
-    log.unsynced_directories.add(directory.path)
+    log.flusher.on_new_name(directory.path)
     return log
 
 
@@ -123,14 +116,16 @@ class _Loading:
             self.settings,
             self.directory,
             self.path,
-            self.segments,
-            log_start_offset=log_start_offset,
-            log_end_offset=end_offset,
-            high_watermark=log_start_offset if high_watermark is None else high_watermark,
-            recovery_point=min(self.checkpointed.recovery_point or 0, end_offset),
-            leader_epochs=self.leader_epochs,
-            producers=self.producers,
-            snapshots=self.snapshots,
+            LogContents(
+                self.segments,
+                self.leader_epochs,
+                self.producers,
+                self.snapshots,
+                log_start_offset=log_start_offset,
+                log_end_offset=end_offset,
+                high_watermark=log_start_offset if high_watermark is None else high_watermark,
+                recovery_point=min(self.checkpointed.recovery_point or 0, end_offset),
+            ),
         )
 
     def _log_start_offset(self) -> int:

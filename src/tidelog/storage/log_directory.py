@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from tidelog.config.properties import parse_properties
 from tidelog.errors import KafkaStorageError
@@ -24,9 +24,6 @@ from tidelog.storage.checkpoints import (
 from tidelog.storage.disk_errors import StorageShortage, is_passing
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import TopicPartition, uuid_text
-
-if TYPE_CHECKING:
-    from tidelog.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +50,26 @@ class ForeignLogDirectory(StorageSetupError):
 
 class DuplicateLog(StorageSetupError):
     """Two log dirs hold the same partition."""
+
+
+class CheckpointedLog(Protocol):
+    """A log, as far as the checkpoints of its directory tell of it."""
+
+    log_start_offset: int
+    high_watermark: int
+    is_closed: bool
+
+    @property
+    def recovery_point(self) -> int: ...
+
+    @property
+    def first_base_offset(self) -> int: ...
+
+    @property
+    def active_size_bytes(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +125,7 @@ class LogDirectory:
         self.cluster_id: str | None = None
         self.directory_id: str | None = None
         """KIP-858: given once, so that an empty disk in its place is another directory (R42)."""
-        self.logs: dict[TopicPartition, Log] = {}
+        self.logs: dict[TopicPartition, CheckpointedLog] = {}
         self.was_clean = False
         """Whether the last stop before this one was clean."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
@@ -362,25 +379,25 @@ def _read_marker(marker: bytes) -> tuple[int, frozenset[str]]:
     return (epoch if isinstance(epoch, int) else NO_BROKER_EPOCH), directory_ids
 
 
-def _log_start_offset(log: "Log") -> int | None:
+def _log_start_offset(log: CheckpointedLog) -> int | None:
     """Only where it says more than the name of the first segment."""
-    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+    return log.log_start_offset if log.log_start_offset > log.first_base_offset else None
 
 
-def _recovery_point(log: "Log") -> int:
+def _recovery_point(log: CheckpointedLog) -> int:
     return log.recovery_point
 
 
-def _high_watermark(log: "Log") -> int:
+def _high_watermark(log: CheckpointedLog) -> int:
     return log.high_watermark
 
 
-def _active_size_bytes(log: "Log") -> int | None:
+def _active_size_bytes(log: CheckpointedLog) -> int | None:
     """Only of a log that was closed: the next start looks into the others."""
-    return log.active_segment.size_bytes if log.is_closed else None
+    return log.active_size_bytes if log.is_closed else None
 
 
-CHECKPOINTED_OFFSETS: dict[str, Callable[["Log"], int | None]] = {
+CHECKPOINTED_OFFSETS: dict[str, Callable[[CheckpointedLog], int | None]] = {
     RECOVERY_POINTS: _recovery_point,
     HIGH_WATERMARKS: _high_watermark,
     LOG_START_OFFSETS: _log_start_offset,

@@ -68,9 +68,9 @@ class LogManager:
         self.settings = settings
         self.directories = directories
         self.on_directory_offline: list[OfflineCallback] = []
-        self.cleaner = Cleaner(context, directories, settings.log_cleaner_dedupe_buffer_size)
         self._context = context
         self._logs: dict[TopicPartition, Log] = {}
+        self.cleaner = Cleaner(context, directories, self._logs, settings.log_cleaner_dedupe_buffer_size)
         self._doomed: list[_DoomedDirectory] = []
         self.stray_paths: list[str] = []
         """Logs that were set aside, now or in an earlier run: nothing here removes them."""
@@ -251,8 +251,7 @@ class LogManager:
         del self._logs[log.topic_partition]
         directory.logs.pop(log.topic_partition, None)
         self._rolled.pop(log, None)
-        log.is_deleted = True
-        log.let_go()
+        log.mark_deleted()
         return path if is_renamed else None
 
     def _keep_what_stands_in(self, path: str, directory: LogDirectory, topic_partition: TopicPartition) -> None:
@@ -325,8 +324,8 @@ class LogManager:
         """Those whose topic asks for it by flush.ms or flush.messages."""
         now_ms = self._context.clock.now_ms()
         for log in self._online_logs():
-            is_due = now_ms - log.last_flush_ms >= log.settings.flush_ms
-            if log.unflushed_messages and (is_due or log.is_flush_due):
+            is_due = now_ms - log.flusher.last_flush_ms >= log.settings.flush_ms
+            if log.log_end_offset > log.recovery_point and (is_due or log.is_flush_due):
                 await _flush_quietly(log)
 
     async def enforce_retention(self) -> None:
@@ -359,12 +358,11 @@ class LogManager:
         """Files of deleted segments and partitions whose delay is over."""
         now_ms = self._context.clock.now_ms()
         for log in self._online_logs():
-            if log.pending_deletions:
-                due = [pending for pending in log.pending_deletions if pending.due_ms <= now_ms]
-                log.pending_deletions = [pending for pending in log.pending_deletions if pending.due_ms > now_ms]
+            due = log.local.take_due_deletions(now_ms)
+            if due:
                 paths = [path for pending in due for path in pending.paths]
                 if not await self._in_directory(log.directory, _remove_files, self._context.disk, paths):
-                    log.pending_deletions += due
+                    log.local.put_back_deletions(due)
         due_directories = [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]
         self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
         for doomed in due_directories:

@@ -1,13 +1,20 @@
 """Which segments a log need not keep: by time, by size, and below its log start."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from tidelog.config.topic import TopicSettings
 from tidelog.storage.segment import Segment
 
-if TYPE_CHECKING:
-    from tidelog.storage.log import Log
+
+class RetainedLog(NamedTuple):
+    """The part of a log that retention looks at."""
+
+    settings: TopicSettings
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
 
 
 def load_timestamps(segments: list[Segment], settings: TopicSettings, now_ms: int) -> None:
@@ -19,7 +26,7 @@ def load_timestamps(segments: list[Segment], settings: TopicSettings, now_ms: in
             return
 
 
-def expired_segments(log: "Log", now_ms: int) -> list[Segment]:
+def expired_segments(log: RetainedLog, now_ms: int) -> list[Segment]:
     """The oldest segments that may go, in order. None of them reaches past the high watermark (R4)."""
     is_deleting = "delete" in log.settings.cleanup_policy
     by_time = _count_by_time(log, now_ms) if is_deleting else 0
@@ -27,7 +34,7 @@ def expired_segments(log: "Log", now_ms: int) -> list[Segment]:
     return log.segments[: max(by_time, by_size, _count_by_log_start(log))]
 
 
-def _deletable(log: "Log") -> Iterator[tuple[Segment, int]]:
+def _deletable(log: RetainedLog) -> Iterator[tuple[Segment, int]]:
     """Each segment with the offset after it, as long as that is committed; an empty last segment stays."""
     segments = log.segments
     for number, segment in enumerate(segments):
@@ -38,7 +45,7 @@ def _deletable(log: "Log") -> Iterator[tuple[Segment, int]]:
         yield segment, end_offset
 
 
-def _count_by_time(log: "Log", now_ms: int) -> int:
+def _count_by_time(log: RetainedLog, now_ms: int) -> int:
     if log.settings.retention_ms < 0:
         return 0
     count = 0
@@ -49,11 +56,11 @@ def _count_by_time(log: "Log", now_ms: int) -> int:
     return count
 
 
-def _count_by_size(log: "Log") -> int:
+def _count_by_size(log: RetainedLog) -> int:
     limit = log.settings.retention_bytes
     if limit < 0:
         return 0
-    excess, count = log.size_bytes - limit, 0
+    excess, count = sum(segment.size_bytes for segment in log.segments) - limit, 0
     for segment, _ in _deletable(log):
         if excess - segment.size_bytes < 0:
             break
@@ -62,7 +69,7 @@ def _count_by_size(log: "Log") -> int:
     return count
 
 
-def _count_by_log_start(log: "Log") -> int:
+def _count_by_log_start(log: RetainedLog) -> int:
     """Segments that readers cannot reach any more; the last one is kept, as it is being written."""
     count = 0
     for segment, end_offset in _deletable(log):

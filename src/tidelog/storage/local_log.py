@@ -1,0 +1,157 @@
+"""The segments of a log and their files: what Kafka's LocalLog is to its UnifiedLog.
+
+It knows no leaders, producers or watermarks. Changes happen on the event loop; readers in workers keep the list of
+segments that they started with, and notice by `renames` when files changed their names under them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeVar
+
+from tidelog.storage.disk_errors import irrevocably
+from tidelog.storage.log_directory import StorageContext
+from tidelog.storage.reading import Tail
+from tidelog.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, Segment
+
+T = TypeVar("T")
+
+REMEMBERED_TAIL_BATCHES: Final = 256
+"""So many of the last batches are found without index or file: tail readers and high watermarks live there."""
+
+
+class PendingDeletion(NamedTuple):
+    due_ms: int
+    paths: list[str]
+
+
+class LocalLog:
+    __slots__ = ("_context", "_pending_deletions", "path", "renames", "segments", "tail")
+
+    def __init__(self, context: StorageContext, path: str, segments: list[Segment], log_end_offset: int) -> None:
+        self._context = context
+        self.path = path
+        self.segments = segments
+        """Oldest first; a change replaces the list, so that a reader in a worker keeps the one it started with."""
+        self.tail = Tail(segments[-1], log_end_offset, [], [])
+        self.renames = 0
+        """Odd while files change their names."""
+        self._pending_deletions: list[PendingDeletion] = []
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    # ---- the tail
+
+    def remember_batch(self, end_offset: int, position: int) -> bool:
+        """A batch was appended at `position` of the active segment; whether the tail was shortened for it."""
+        _, _, ends, positions = self.tail
+        positions.append(position)
+        ends.append(end_offset)
+        if len(ends) <= REMEMBERED_TAIL_BATCHES:
+            return False
+        # Replaced as a whole, not cut: a reader in a worker may hold the old one.
+        half = REMEMBERED_TAIL_BATCHES // 2
+        self.tail = Tail(self.segments[-1], ends[half - 1], ends[half:], positions[half:])
+        return True
+
+    def forget_tail(self, log_end_offset: int) -> None:
+        self.tail = Tail(self.segments[-1], log_end_offset, [], [])
+
+    # ---- new segments
+
+    def create_segment(self, base_offset: int, extra_suffix: str = "") -> Segment:
+        context = self._context
+        now_ms = context.clock.now_ms()
+        return Segment.create(
+            context.disk, context.cache, self.path, base_offset, now_ms=now_ms, extra_suffix=extra_suffix
+        )
+
+    def add(self, segment: Segment, log_end_offset: int) -> None:
+        self.segments = [*self.segments, segment]
+        self.forget_tail(log_end_offset)
+
+    def replace_empty_segment(self, base_offset: int, log_end_offset: int, due_ms: int) -> Segment:
+        """The active segment has no batch yet: give it another base offset."""
+        old = self.segments[-1]
+        if old.base_offset == base_offset:
+            return old
+        segment = self.create_segment(base_offset)
+        with irrevocably():
+            self.segments = [*self.segments[:-1], segment]
+            self.delete_files([old], due_ms)
+        self.forget_tail(log_end_offset)
+        return segment
+
+    # ---- other segments
+
+    def truncate(self, kept: list[Segment], due_ms: int) -> None:
+        """Drop the segments behind those that are kept."""
+        removed, self.segments = self.segments[len(kept) :], kept
+        self.delete_files(removed[::-1], due_ms)  # from the end: a crash in between leaves no gap
+
+    def prepare_new_start(self, base_offset: int) -> Segment:
+        """The only segment of a log that starts over. Under another name first: an old segment may have its name, and
+        a shortage must leave the old ones."""
+        return self.create_segment(base_offset, CLEANED_SUFFIX)
+
+    def start_over(self, segment: Segment, due_ms: int) -> None:
+        self.delete_files(self.segments[::-1], due_ms)
+        segment.change_suffix("")
+        self.segments = [segment]
+
+    def remove_oldest(self, count: int, due_ms: int) -> None:
+        removed, self.segments = self.segments[:count], self.segments[count:]
+        self.delete_files(removed, due_ms)
+
+    def replace(self, old: list[Segment], new: list[Segment], due_ms: int) -> None:
+        """Put segments in the place of the ones they were made from, in one step."""
+        first = self.segments.index(old[0])
+        segments = [*self.segments[:first], *new, *self.segments[first + len(old) :]]
+        with irrevocably(), self._renaming():
+            self.delete_files(old, due_ms)
+            for segment in new:
+                segment.change_suffix("")
+            self.segments = segments
+
+    # ---- names of files
+
+    def look_up(self, look: Callable[[], T]) -> T:
+        """Look into the files, maybe in a worker; once more if a file got another name meanwhile."""
+        while True:
+            renames = self.renames
+            try:
+                return look()
+            except FileNotFoundError:
+                if self.renames == renames and renames % 2 == 0:
+                    raise
+
+    def delete_files(self, segments: list[Segment], due_ms: int) -> None:
+        """Rename at once; the files go later, in a worker, since readers may still be sending from them."""
+        with self._renaming():
+            for segment in segments:
+                self._pending_deletions.append(PendingDeletion(due_ms, segment.change_suffix(DELETED_SUFFIX)))
+
+    @contextmanager
+    def _renaming(self) -> Iterator[None]:
+        is_outermost = self.renames % 2 == 0
+        self.renames += is_outermost
+        try:
+            yield
+        finally:
+            self.renames += is_outermost
+
+    def take_due_deletions(self, now_ms: int) -> list[PendingDeletion]:
+        due = [pending for pending in self._pending_deletions if pending.due_ms <= now_ms]
+        if due:
+            self._pending_deletions = [pending for pending in self._pending_deletions if pending.due_ms > now_ms]
+        return due
+
+    def put_back_deletions(self, pending: list[PendingDeletion]) -> None:
+        """They could not be removed: try again later."""
+        self._pending_deletions += pending
+
+    def let_go(self) -> None:
+        """Free descriptors and cached indexes."""
+        for segment in self.segments:
+            segment.let_go()
