@@ -1,5 +1,6 @@
 """The groups that this broker coordinates: what handlers ask, on its way to the machine of the right partition."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from tidelog.cluster.image import ClusterImage
@@ -7,7 +8,7 @@ from tidelog.errors import CoordinatorLoadInProgress, InvalidGroupId
 from tidelog.groups.caller import Caller
 from tidelog.groups.machine import GroupMachine
 from tidelog.groups.settings import GroupSettings
-from tidelog.groups.statistics import GroupCounts, GroupStatistics, statistics_of
+from tidelog.groups.statistics import GroupCounts, GroupStatistics
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -49,7 +50,12 @@ class GroupCoordinator:
         return TopicPartition(GROUP_TOPIC, self.topic.partition_of(group_id))
 
     def statistics(self) -> GroupStatistics:
-        return statistics_of(machine for _, machine in self.topic.loaded())
+        groups: Counter[tuple[str, str]] = Counter()
+        offsets = 0
+        for _, machine in self.topic.loaded():
+            groups.update((group.kind, group.state_name) for group in machine.groups.values())
+            offsets += machine.offsets.committed.count
+        return GroupStatistics(groups, offsets)
 
     # -- members
 

@@ -1,11 +1,7 @@
 """What metrics tell of groups."""
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from tidelog.groups.machine import GroupMachine
+from typing import NamedTuple
 
 
 class GroupCounts:
@@ -32,12 +28,3 @@ class GroupStatistics(NamedTuple):
         return sum(
             number for (of, state), number in self.groups.items() if of == kind and (not states or state in states)
         )
-
-
-def statistics_of(machines: "Iterable[GroupMachine]") -> GroupStatistics:
-    groups: Counter[tuple[str, str]] = Counter()
-    offsets = 0
-    for machine in machines:
-        groups.update((group.kind, group.state_name) for group in machine.groups.values())
-        offsets += machine.offsets.committed.count
-    return GroupStatistics(groups, offsets)

@@ -1,26 +1,35 @@
 """Classic groups as records of __consumer_offsets, in the versions that Kafka 4.3 writes."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidelog.groups.classic.member import ClassicMember
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from tidelog.protocol.internal.versioned import encode_versioned
 from tidelog.replicated.machine import Effects
 
-if TYPE_CHECKING:
-    from tidelog.groups.classic.group import ClassicGroup
-
 KEY_VERSION = 2
 VALUE_VERSION = 3
 NO_TIMESTAMP = -1
+
+
+class StoredGroup(Protocol):
+    """The part of a classic group that its record holds."""
+
+    group_id: str
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader_id: str | None
+    state_timestamp_ms: int | None
+    members: dict[str, ClassicMember]
 
 
 def group_key(group_id: str) -> bytes:
     return encode_versioned(GroupMetadataKey(group=group_id), KEY_VERSION)
 
 
-def write_group(group: "ClassicGroup", assignments: Mapping[str, bytes], effects: Effects) -> None:
+def write_group(group: StoredGroup, assignments: Mapping[str, bytes], effects: Effects) -> None:
     """The generation as it is, with these assignments by member id."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type,
@@ -33,17 +42,17 @@ def write_group(group: "ClassicGroup", assignments: Mapping[str, bytes], effects
     effects.write(group_key(group.group_id), encode_versioned(value, VALUE_VERSION))
 
 
-def write_new_group(group: "ClassicGroup", effects: Effects) -> None:
+def write_new_group(group: StoredGroup, effects: Effects) -> None:
     """A group that has nothing yet."""
     value = GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=_timestamp(group))
     effects.write(group_key(group.group_id), encode_versioned(value, VALUE_VERSION))
 
 
-def _timestamp(group: "ClassicGroup") -> int:
+def _timestamp(group: StoredGroup) -> int:
     return NO_TIMESTAMP if group.state_timestamp_ms is None else group.state_timestamp_ms
 
 
-def _stored_member(group: "ClassicGroup", member: ClassicMember, assignments: Mapping[str, bytes]) -> MemberMetadata:
+def _stored_member(group: StoredGroup, member: ClassicMember, assignments: Mapping[str, bytes]) -> MemberMetadata:
     return MemberMetadata(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
