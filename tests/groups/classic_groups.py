@@ -3,12 +3,10 @@
 from typing import Any, TypeVar
 
 from tidelog.errors import NO_ERROR, KafkaError
-from tidelog.groups.caller import Caller
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.protocol import ClassicProtocol
 from tidelog.groups.classic.states import GroupState
-from tidelog.groups.group import Group
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import Caller, Group, GroupSettings
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
 from tidelog.protocol.internal.versioned import decode_versioned
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

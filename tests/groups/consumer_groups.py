@@ -6,10 +6,9 @@ from typing import Any, TypeVar, cast
 
 from tidelog.cluster.image import ClusterImage, Partition, Topic
 from tidelog.errors import KafkaError
-from tidelog.groups.caller import Caller
 from tidelog.groups.consumer.group import ConsumerGroup
+from tidelog.groups.group import Caller, GroupSettings
 from tidelog.groups.machine import GroupMachine
-from tidelog.groups.settings import GroupSettings
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

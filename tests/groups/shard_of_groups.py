@@ -5,10 +5,8 @@ from typing import Any, TypeVar
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import KafkaError
-from tidelog.groups.caller import Caller
-from tidelog.groups.group import NO_GENERATION, NO_MEMBER
+from tidelog.groups.group import NO_GENERATION, NO_MEMBER, Caller, GroupSettings
 from tidelog.groups.machine import GroupMachine
-from tidelog.groups.settings import GroupSettings
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.protocol.codec import encode
 from tidelog.protocol.internal.consumer_protocol import ConsumerProtocolSubscription

@@ -21,10 +21,8 @@ from tidelog.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
-from tidelog.groups.caller import Caller
 from tidelog.groups.consumer.replaying import GROUP_KEY
-from tidelog.groups.group import Membership
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import Caller, GroupSettings, Membership
 from tidelog.protocol.internal.versioned import version_of
 from tidelog.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tidelog.protocol.messages.offset_commit import (

@@ -17,7 +17,7 @@ from tidelog.errors import (
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.consumer import embedded
 from tidelog.groups.consumer.group import ConsumerGroup
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import GroupSettings
 from tidelog.protocol.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

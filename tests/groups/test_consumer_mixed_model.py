@@ -12,7 +12,7 @@ from tests.groups.test_consumer_migration import ClassicClient
 from tests.groups.test_consumer_model import REJOIN, Client
 from tidelog.errors import IllegalGeneration, KafkaError, RebalanceInProgress, UnknownMemberId
 from tidelog.groups.consumer.group import ConsumerGroup
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import GroupSettings
 
 PARTITIONS = 6
 MOST_MEMBERS = 5

@@ -30,7 +30,7 @@ from tidelog.errors import (
 from tidelog.groups.consumer import assignors, drafts, reconciliation, records
 from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.consumer.records import write_current_assignment
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import GroupSettings
 
 TOPICS = ("a", "b", "c")
 SUBSCRIPTIONS: list[dict[str, Any]] = [

@@ -16,7 +16,7 @@ from tidelog.errors import (
     UnstableOffsetCommit,
 )
 from tidelog.groups.expiry import GO_ON_AFTER_MS, LOOK_FOR_EXPIRED, MOST_SEEN, MOST_TOMBSTONES
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import GroupSettings
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.replicated.machine import Producer
 from tidelog.replicated.memory_shard import Written

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import CoordinatorLoadInProgress, InvalidGroupId
-from tidelog.groups.caller import Caller
+from tidelog.groups.group import Caller, GroupSettings
 from tidelog.groups.machine import GroupMachine
-from tidelog.groups.settings import GroupSettings
 from tidelog.groups.statistics import GroupCounts, GroupStatistics
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

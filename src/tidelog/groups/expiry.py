@@ -6,9 +6,8 @@ from itertools import islice
 from typing import Any
 
 from tidelog.groups.committed_offsets import CommittedOffsets, Place, Value
-from tidelog.groups.group import Group
+from tidelog.groups.group import Group, GroupSettings, offsets_retention_ms
 from tidelog.groups.offset_records import decode_value, encode_key, times_of
-from tidelog.groups.settings import GroupSettings, offsets_retention_ms
 from tidelog.groups.statistics import GroupCounts
 from tidelog.replicated.machine import Effects
 from tidelog.types import Uuid

@@ -1,10 +1,35 @@
-"""What every group can be asked, whichever protocol its members speak."""
+"""What groups of both protocols share: their interface, who calls, and the error when a record is not written."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
+from tidelog.config.coordinators import CoordinatorSettings
+from tidelog.errors import KafkaError, MessageTooLarge, RecordListTooLarge, UnknownServerError
 from tidelog.protocol.messages.offset_commit import OffsetCommitRequestTopic
 from tidelog.replicated.machine import Effects
+
+
+def answer_for(error: KafkaError) -> KafkaError:
+    """The other errors of an append are told as those of a coordinator already."""
+    if isinstance(error, (MessageTooLarge, RecordListTooLarge)):
+        return UnknownServerError(f"the group's metadata is too large: {error}")
+    return error
+
+
+GroupSettings: TypeAlias = CoordinatorSettings
+
+
+def offsets_retention_ms(settings: GroupSettings) -> int:
+    return settings.offsets_retention_minutes * 60_000
+
+
+class Caller(NamedTuple):
+    client_id: str
+    """Empty if the client gave none."""
+    client_host: str
+    """As DescribeGroups tells it: `/` and the address."""
+    api_version: int
+
 
 NO_GENERATION = -1
 NO_MEMBER = ""

@@ -6,15 +6,13 @@ from typing import Any
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import NO_ERROR, GroupIdNotFound, KafkaError
-from tidelog.groups.caller import Caller
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.protocol import ClassicProtocol
 from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.consumer.protocol import ConsumerProtocol
 from tidelog.groups.expiry import Expiry
-from tidelog.groups.group import Group
+from tidelog.groups.group import Caller, Group, GroupSettings
 from tidelog.groups.offsets import Offsets
-from tidelog.groups.settings import GroupSettings
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue

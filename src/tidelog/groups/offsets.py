@@ -15,9 +15,8 @@ from tidelog.errors import (
     StaleMemberEpoch,
     UnstableOffsetCommit,
 )
-from tidelog.groups.caller import Caller
 from tidelog.groups.committed_offsets import CommittedOffsets, Value
-from tidelog.groups.group import NO_MEMBER, Group, Membership
+from tidelog.groups.group import NO_MEMBER, Caller, Group, GroupSettings, Membership
 from tidelog.groups.offset_records import (
     CommittedOffset,
     check_value,
@@ -28,7 +27,6 @@ from tidelog.groups.offset_records import (
     key_of,
     names_of_key,
 )
-from tidelog.groups.settings import GroupSettings
 from tidelog.groups.statistics import GroupCounts
 from tidelog.groups.transaction_guards import TransactionGuard, TransactionGuards
 from tidelog.protocol.messages.offset_commit import (

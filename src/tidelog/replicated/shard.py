@@ -11,20 +11,46 @@ from collections.abc import Callable, Hashable
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 
-from tidelog.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, UnknownServerError
+from tidelog.errors import (
+    CoordinatorNotAvailable,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
 from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from tidelog.protocol.structs import Response
 from tidelog.replicated.commits import Commits, Uncommitted, fail, give
 from tidelog.replicated.entries import batch_of, end_marker_of, size_bytes_of
 from tidelog.replicated.machine import Answer, CancelTimer, Effects, OnRefused, Producer, Reply, StateMachine
-from tidelog.replicated.refusals import as_coordinator_error
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.deadlines import Deadlines
 from tidelog.runtime.purgatory import DelayedOperation, Purgatory, Watchers
+from tidelog.storage.disk_errors import is_passing
 from tidelog.storage.validation import AppendOrigin
 
 logger = logging.getLogger(__name__)
+
+_MOVED = (NotLeaderOrFollower, KafkaStorageError)
+_NOT_NOW = (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut, UnknownTopicOrPartition)
+
+
+def as_coordinator_error(error: KafkaError) -> KafkaError:
+    """Errors of other kinds, such as a batch that is too large, stay what they are."""
+    if is_passing(error):
+        return CoordinatorNotAvailable(error.message)
+    if isinstance(error, _MOVED):
+        return NotCoordinator(error.message)
+    if isinstance(error, _NOT_NOW):
+        return CoordinatorNotAvailable(error.message)
+    return error
+
 
 M = TypeVar("M", bound=StateMachine)
 

@@ -1,6 +1,6 @@
 """Who a request comes from, as groups want to know it."""
 
-from tidelog.groups.caller import Caller
+from tidelog.groups.group import Caller
 from tidelog.server.dispatch import Call
 
 

@@ -1,4 +1,4 @@
-"""What the controller tells this broker: taken one at a time, in the order it came, and only from the present one."""
+"""Requests of the controller to this broker: checked, taken one at a time, in order, and only from the present one."""
 
 import asyncio
 import logging
@@ -6,16 +6,51 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tidelog.cluster.image import ClusterImage
-from tidelog.errors import KafkaError, StaleBrokerEpoch, StaleControllerEpoch
+from tidelog.cluster.topic_names import check_topic_name
+from tidelog.controller.topic_rules import MAX_PARTITIONS_PER_TOPIC
+from tidelog.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    KafkaError,
+    StaleBrokerEpoch,
+    StaleControllerEpoch,
+)
 from tidelog.replication.assignment import LeaderAddress, PartitionAssignment, ReplicaStop
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
-from tidelog.server.control_checks import refusal_of
 from tidelog.store.interface import StoreError
-from tidelog.types import BrokerId, TopicPartition, Uuid
+from tidelog.types import NO_BROKER, BrokerId, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
+
+
+def check_partition(topic: str, index: int) -> None:
+    """A name that is part of a path, a number that is the length of a list. InvalidTopic, InvalidPartitions."""
+    check_topic_name(topic)
+    if not 0 <= index < MAX_PARTITIONS_PER_TOPIC:
+        raise InvalidPartitions(f"{topic} cannot have a partition {index}")
+
+
+def refusal_of(assignment: PartitionAssignment) -> KafkaError | None:
+    try:
+        check_partition(*assignment.topic_partition)
+        _check_role(assignment)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _check_role(assignment: PartitionAssignment) -> None:
+    replicas = assignment.replicas
+    if len(set(replicas)) < len(replicas):
+        raise InvalidReplicaAssignment(f"{assignment.topic_partition} names a replica twice: {replicas}")
+    if assignment.leader_epoch < 0 or assignment.leader < NO_BROKER:
+        raise InvalidRequest(f"{assignment.topic_partition} has no such leader or leader epoch")
+    if assignment.leader != NO_BROKER and assignment.leader not in assignment.in_sync_replicas:
+        raise InvalidRequest(f"the leader of {assignment.topic_partition} is not in sync with itself (I1)")
+
 
 RETRY_PAUSE_S = 0.2
 UNKNOWN_EPOCH = -1

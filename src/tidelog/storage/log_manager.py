@@ -15,7 +15,6 @@ from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.workers import Workers
 from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from tidelog.storage.cleaner import Cleaner
-from tidelog.storage.directory_checks import check_different_ids, check_one_cluster, check_one_is_online
 from tidelog.storage.directory_loader import LoadedDirectory, check_for_duplicates, load_directory
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
@@ -24,6 +23,9 @@ from tidelog.storage.log_directory import (
     NO_BROKER_EPOCH,
     LogDirectory,
     StorageContext,
+    check_different_ids,
+    check_one_cluster,
+    check_one_is_online,
 )
 from tidelog.storage.partition_names import deletion_name, partition_name, stray_name
 from tidelog.storage.retention import load_timestamps

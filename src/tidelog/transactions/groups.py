@@ -30,7 +30,15 @@ from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.transaction_groups import GroupId, MemberId, parse_transactional_id
 from tidelog.replicated.machine import Effects
-from tidelog.transactions.ledger import MAX_FORGOTTEN_BYTES, MarkerOrder, TransactionLedger, id_bytes
+from tidelog.transactions.ledger import (
+    MAX_FORGOTTEN_BYTES,
+    MarkerOrder,
+    TimerKey,
+    TimerKind,
+    TransactionLedger,
+    id_bytes,
+    set_timeout,
+)
 from tidelog.transactions.rules import (
     check_expected,
     check_owner,
@@ -47,7 +55,6 @@ from tidelog.transactions.states import (
     TransactionState,
 )
 from tidelog.transactions.statistics import TransactionCounts
-from tidelog.transactions.timers import TimerKey, TimerKind, set_timeout
 from tidelog.transactions.transaction import (
     EPOCH_PER_TRANSACTION,
     NO_BATCH_ID,

@@ -1,8 +1,9 @@
-"""All transactions of one partition of the state topic, and the markers that are on their way for them."""
+"""All transactions of one partition of the state topic, their timers, and the markers on their way for them."""
 
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, auto
 from typing import NamedTuple
 
 from tidelog.errors import UnsupportedVersion
@@ -14,6 +15,27 @@ from tidelog.transactions.transaction import Transaction, decode_key, decode_tra
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+
+class TimerKind(Enum):
+    TIMEOUT = auto()  # a transaction has taken too long
+    FINISH = auto()  # that all markers are written could not be noted
+    EXPIRATION = auto()  # ids that nobody uses are forgotten
+
+
+class TimerKey(NamedTuple):
+    kind: TimerKind
+    transactional_id: TransactionalId | None = None
+
+
+EXPIRATION = TimerKey(TimerKind.EXPIRATION)
+
+
+def set_timeout(transaction: Transaction, effects: Effects) -> None:
+    """It is never cancelled: whoever is told looks whether there is still something to abort."""
+    delay_ms = max(0, transaction.times_out_at_ms - effects.now_ms)
+    effects.set_timer(TimerKey(TimerKind.TIMEOUT, transaction.id), delay_ms)
+
 
 MAX_FORGOTTEN_BYTES = 100_000
 """What is forgotten in one step must fit into a batch."""

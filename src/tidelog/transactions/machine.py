@@ -26,7 +26,7 @@ from tidelog.protocol.transaction_groups import GroupId, MemberId, PlainId, Tran
 from tidelog.replicated.machine import Answer, Effects, Producer, Reply, StateRecord
 from tidelog.transactions.answers import description, verified
 from tidelog.transactions.groups import TransactionGroups
-from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
+from tidelog.transactions.ledger import EXPIRATION, MarkerOrder, TimerKey, TimerKind, TransactionLedger, set_timeout
 from tidelog.transactions.rules import (
     check_expected,
     check_owner,
@@ -37,7 +37,6 @@ from tidelog.transactions.rules import (
 )
 from tidelog.transactions.states import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from tidelog.transactions.statistics import TransactionCounts
-from tidelog.transactions.timers import EXPIRATION, TimerKey, TimerKind, set_timeout
 from tidelog.transactions.transaction import (
     EPOCH_PER_TRANSACTION,
     FIRST_TRANSACTIONS,

@@ -6,7 +6,7 @@ lost with the coordinator, as in Kafka; members notice and join again.
 
 import logging
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tidelog.errors import (
     CoordinatorNotAvailable,
@@ -18,11 +18,9 @@ from tidelog.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from tidelog.groups.classic.member import NO_ASSIGNMENT, ClassicMember
+from tidelog.groups.classic.member import CONSUMER_PROTOCOL_TYPE, NO_ASSIGNMENT, ClassicMember, topics_of
 from tidelog.groups.classic.records import NO_TIMESTAMP, group_key, restored_member
 from tidelog.groups.classic.states import TRANSITIONS, GroupState
-from tidelog.groups.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
-from tidelog.groups.classic.timers import session_key
 from tidelog.groups.group import Membership
 from tidelog.protocol.internal.offset_records import GroupMetadataValue
 from tidelog.protocol.messages.describe_groups import DescribedGroup
@@ -31,6 +29,26 @@ from tidelog.replicated.machine import Effects, Reply
 from tidelog.state_machine import History
 
 logger = logging.getLogger(__name__)
+
+OWNER = "classic"
+SESSION, JOIN, SYNC = "session", "join", "sync"
+
+TimerKey: TypeAlias = tuple[str, ...]
+
+
+def session_key(group_id: str, member_id: str) -> TimerKey:
+    """A member, or one that was only given its id yet, may have gone silent."""
+    return (OWNER, SESSION, group_id, member_id)
+
+
+def join_key(group_id: str) -> TimerKey:
+    """Members had their time to join."""
+    return (OWNER, JOIN, group_id)
+
+
+def sync_key(group_id: str) -> TimerKey:
+    """Members of a new generation had their time to ask for their assignments."""
+    return (OWNER, SYNC, group_id)
 
 
 class InitialRebalance(NamedTuple):

@@ -13,16 +13,12 @@ from tidelog.errors import (
     MemberIdRequired,
     UnknownMemberId,
 )
-from tidelog.groups.caller import Caller
-from tidelog.groups.classic.append_errors import answer_for
-from tidelog.groups.classic.group import ClassicGroup
+from tidelog.groups.classic.group import ClassicGroup, session_key
 from tidelog.groups.classic.member import ClassicMember, protocols_of
 from tidelog.groups.classic.rebalancing import Rebalances, joined
 from tidelog.groups.classic.records import write_group, write_new_group
 from tidelog.groups.classic.states import GroupState
-from tidelog.groups.classic.timers import session_key
-from tidelog.groups.group import NO_MEMBER, Group
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import NO_MEMBER, Caller, Group, GroupSettings, answer_for
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.replicated.machine import Effects, Reply
 from tidelog.runtime.randomness import Randomness

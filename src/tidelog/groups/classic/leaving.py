@@ -3,12 +3,10 @@
 import logging
 
 from tidelog.errors import NO_ERROR, KafkaError, UnknownMemberId
-from tidelog.groups.caller import Caller
-from tidelog.groups.classic.group import ClassicGroup
+from tidelog.groups.classic.group import ClassicGroup, session_key
 from tidelog.groups.classic.rebalancing import Rebalances
 from tidelog.groups.classic.states import GroupState
-from tidelog.groups.classic.timers import session_key
-from tidelog.groups.group import NO_MEMBER
+from tidelog.groups.group import NO_MEMBER, Caller
 from tidelog.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,

@@ -1,10 +1,31 @@
-"""One member of a classic group."""
+"""One member of a classic group, and the topics that it subscribes to."""
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
+from tidelog.protocol.codec import decode
+from tidelog.protocol.errors import MalformedMessage
+from tidelog.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
+from tidelog.protocol.internal.versioned import VERSION_BYTES
 from tidelog.protocol.messages.describe_groups import DescribedGroupMember
 from tidelog.protocol.messages.join_group import JoinGroupRequest
 from tidelog.replicated.machine import Reply
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+PREFIX_OF_ALL_VERSIONS = 0
+
+
+def topics_of(metadata: Iterable[bytes]) -> frozenset[str] | None:
+    """The topics of all members; None if one of them cannot be read."""
+    topics: set[str] = set()
+    try:
+        for subscription in metadata:
+            rest = memoryview(subscription)[VERSION_BYTES:]
+            topics.update(decode(ConsumerProtocolSubscription, PREFIX_OF_ALL_VERSIONS, rest).topics)
+    except MalformedMessage:
+        return None
+    return frozenset(topics)
+
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """The assignors a member can work with, by name, the one it likes best first; each with its metadata."""

@@ -13,9 +13,7 @@ from tidelog.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from tidelog.groups.caller import Caller
-from tidelog.groups.classic import timers
-from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.classic import group as timers
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.joining import Joining
 from tidelog.groups.classic.leaving import Leaving
@@ -23,8 +21,7 @@ from tidelog.groups.classic.member import NO_ASSIGNMENT, ClassicMember
 from tidelog.groups.classic.rebalancing import Rebalances
 from tidelog.groups.classic.records import write_group
 from tidelog.groups.classic.states import GroupState
-from tidelog.groups.group import Group
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import Caller, Group, GroupSettings, answer_for
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
 from tidelog.protocol.messages.describe_groups import DescribedGroup

@@ -4,12 +4,11 @@ import logging
 from collections.abc import Callable
 
 from tidelog.errors import RebalanceInProgress
-from tidelog.groups.classic.group import ClassicGroup, InitialRebalance
+from tidelog.groups.classic.group import ClassicGroup, InitialRebalance, join_key, sync_key
 from tidelog.groups.classic.member import ClassicMember
 from tidelog.groups.classic.records import write_group
 from tidelog.groups.classic.states import TRANSITIONS, GroupState
-from tidelog.groups.classic.timers import join_key, sync_key
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import GroupSettings
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.replicated.machine import Effects

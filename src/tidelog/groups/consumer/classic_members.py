@@ -16,12 +16,11 @@ from tidelog.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from tidelog.groups.caller import Caller
 from tidelog.groups.consumer import conversion, embedded
 from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.consumer.members import Assignment, ClassicMember, Member, MemberState, partitions_of
 from tidelog.groups.consumer.memberships import Memberships
-from tidelog.groups.group import NO_MEMBER
+from tidelog.groups.group import NO_MEMBER, Caller
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

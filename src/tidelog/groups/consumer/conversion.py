@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import GroupIdNotFound
 from tidelog.groups.classic.group import ClassicGroup
+from tidelog.groups.classic.member import CONSUMER_PROTOCOL_TYPE
 from tidelog.groups.classic.member import ClassicMember as MemberOfClassicGroup
 from tidelog.groups.classic.records import write_group
-from tidelog.groups.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from tidelog.groups.consumer import embedded, records, timers
 from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.consumer.members import Assignment, ClassicMember, Member, MemberState
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import GroupSettings
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.replicated.machine import Effects
 

@@ -4,7 +4,6 @@ import logging
 from dataclasses import replace
 
 from tidelog.errors import GroupIdNotFound, KafkaError
-from tidelog.groups.caller import Caller
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.consumer import conversion, records
 from tidelog.groups.consumer.drafts import Draft
@@ -19,6 +18,7 @@ from tidelog.groups.consumer.requests import (
     is_leaving,
     owned_partitions,
 )
+from tidelog.groups.group import Caller
 from tidelog.protocol.messages import consumer_group_heartbeat as messages
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -24,8 +24,7 @@ from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, Assignment, Member, MemberState
 from tidelog.groups.consumer.reconciliation import reconcile
 from tidelog.groups.consumer.timers import Timers
-from tidelog.groups.group import Group
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import Group, GroupSettings
 from tidelog.groups.statistics import GroupCounts
 from tidelog.replicated.machine import Effects
 from tidelog.runtime.randomness import Randomness

@@ -6,7 +6,6 @@ from typing import Any
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import KafkaError
-from tidelog.groups.caller import Caller
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.protocol import ClassicProtocol
 from tidelog.groups.consumer import replaying, timers
@@ -16,8 +15,7 @@ from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.consumer.heartbeats import Heartbeats
 from tidelog.groups.consumer.members import MemberState
 from tidelog.groups.consumer.memberships import Memberships
-from tidelog.groups.group import Group
-from tidelog.groups.settings import GroupSettings
+from tidelog.groups.group import Caller, Group, GroupSettings
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat: a member of a consumer group joins, is alive, or leaves, and hears what it has (KIP-848)."""
 
 from tidelog.errors import KafkaError
-from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -3,8 +3,8 @@
 import asyncio
 
 from tidelog.errors import KafkaError
-from tidelog.groups.classic.append_errors import answer_for
 from tidelog.groups.gathering import Gathering
+from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.server.dispatch import Call
 from tidelog.server.outcome import Deferred

@@ -1,7 +1,7 @@
 """JoinGroup: a member joins a group, or joins it again for a rebalance. The answer comes when all have joined."""
 
 from tidelog.errors import GroupMaxSizeReached, KafkaError
-from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call

@@ -1,7 +1,7 @@
 """LeaveGroup: members leave a group."""
 
 from tidelog.errors import KafkaError
-from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
-from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,

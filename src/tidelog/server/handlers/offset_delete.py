@@ -1,7 +1,7 @@
 """OffsetDelete: forget how far a group has come in some partitions."""
 
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
-from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,

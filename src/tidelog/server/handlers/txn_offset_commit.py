@@ -10,7 +10,7 @@ from tidelog.errors import (
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
-from tidelog.groups.classic.append_errors import answer_for
+from tidelog.groups.group import answer_for
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -17,8 +17,7 @@ from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
-from tidelog.server.control_checks import check_partition
-from tidelog.server.control_plane import Sender
+from tidelog.server.control_plane import Sender, check_partition
 from tidelog.server.dispatch import Call
 from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidelog.config.nearest import nearest_name
+from tidelog.config.properties import nearest_name
 from tidelog.spark.options.client_settings import refuse
 from tidelog.spark.options.kafka_settings import (
     KAFKA_SETTINGS,

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tidelog.config.nearest import nearest_name
+from tidelog.config.properties import nearest_name
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.spark.accelerators.error_texts import only_the_sentence
