@@ -4,6 +4,8 @@ A table says which states may follow each state. An illegal transition is a bug 
 changes nothing, and its error names the transitions that led there.
 """
 
+# Core: no clock, no I/O, no await.
+
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet

@@ -34,7 +34,7 @@ class LogLines(logging.Formatter):
 if TYPE_CHECKING:
     from tidelog.server.broker import Broker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
@@ -67,7 +67,7 @@ async def _serve(settings: BrokerSettings) -> int:
     from tidelog.server.broker import Broker, CannotStart
 
     if not is_compiled:
-        log.warning(INTERPRETED_WARNING)
+        logger.warning(INTERPRETED_WARNING)
     _collect_garbage_from_now_on()
     _allow_many_files()
     stop = asyncio.Event()

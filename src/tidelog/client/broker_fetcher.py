@@ -17,7 +17,7 @@ from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchR
 from tidelog.runtime.disk import FileSlice
 from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, BrokerId, TopicPartition, Uuid
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TOPIC_IDS_FROM_VERSION = 13
 GRACE_S = 10.0

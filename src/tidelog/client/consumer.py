@@ -20,7 +20,7 @@ from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET, BrokerId, TopicPartition
 
 __all__ = ["BEGINNING", "END", "AtTime", "ConsumedRecord", "Consumer", "ConsumerSettings"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_WAITING_ANSWERS = 4
 """Partitions' worth of batches that were fetched and not read yet; then fetching pauses."""
@@ -147,7 +147,9 @@ class Consumer:
     # -- finding leaders
 
     def _give_back(self, position: Position, error: KafkaError | ConnectionLost) -> None:
-        log.info("lost the leader: partition=%s offset=%d reason=%s", position.topic_partition, position.offset, error)
+        logger.info(
+            "lost the leader: partition=%s offset=%d reason=%s", position.topic_partition, position.offset, error
+        )
         if isinstance(error, OffsetOutOfRange):
             self._tasks.start(self._reset(position, error))
         elif is_retriable(error):
@@ -175,7 +177,7 @@ class Consumer:
                 seen_version = self._cluster.metadata.version
                 await self._place_those_with_leaders()
             except (KafkaError, ConnectionLost, GaveUp) as error:
-                log.info("cannot find leaders: partitions=%d reason=%s", len(self._unplaced), error)
+                logger.info("cannot find leaders: partitions=%d reason=%s", len(self._unplaced), error)
 
     async def _place_those_with_leaders(self) -> None:
         leaders = {key: leader for key in list(self._unplaced) if (leader := self._leader_of(key)) is not None}
@@ -224,7 +226,7 @@ class Consumer:
         for key, end in ends.items():
             position = moved[key]
             if NO_OFFSET < end.end_offset < position.offset:
-                log.warning(
+                logger.warning(
                     "records that were read are gone: partition=%s from_offset=%d to_offset=%d",
                     key, end.end_offset, position.offset,
                 )  # fmt: skip
@@ -242,7 +244,7 @@ class Consumer:
         except (KafkaError, ConnectionLost, GaveUp) as failure:
             await self._fetched.put(failure)
             return
-        log.warning("went on at another offset: partition=%s offset=%d reason=%s", key, position.offset, error)
+        logger.warning("went on at another offset: partition=%s offset=%d reason=%s", key, position.offset, error)
         await self._fetched.put(FetchedBatches.none_at(key, position.offset))
         self._unplaced[key] = position
         self._has_unplaced.set()

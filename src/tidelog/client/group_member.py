@@ -23,7 +23,7 @@ from tidelog.errors import KafkaError
 from tidelog.protocol.structs import Request, Response
 from tidelog.types import TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Response)
 
@@ -130,7 +130,7 @@ class Membership(ABC):
                 self._on_unanswered()
                 pause_s = backoff.next_s()
                 if not is_retriable(error):
-                    log.warning("left by the group: group=%s reason=%s", self.group_id, error)
+                    logger.warning("left by the group: group=%s reason=%s", self.group_id, error)
                     self.failure = error
                     self._want(NOTHING)
             with contextlib.suppress(TimeoutError):
@@ -144,7 +144,9 @@ class Membership(ABC):
 
     async def _stay_away(self) -> None:
         """Others read our partitions until somebody polls here."""
-        log.warning("not polled for too long: group=%s limit_ms=%d", self.group_id, self.settings.max_poll_interval_ms)
+        logger.warning(
+            "not polled for too long: group=%s limit_ms=%d", self.group_id, self.settings.max_poll_interval_ms
+        )
         self._polled.clear()
         await self._try_to_leave()
         self._on_left()

@@ -31,7 +31,7 @@ from tidelog.protocol.records import Record
 from tidelog.terminal.tables import plural
 from tidelog.types import ZERO_UUID, TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TOPIC_IDS_FROM_VERSION = 13
 GRACE_S = 5.0
@@ -145,7 +145,7 @@ class PartitionWriter:
             except DuplicateSequenceNumber:
                 return Written()
             except (KafkaError, ConnectionLost) as error:
-                log.debug("not written yet: partition=%s reason=%s", self._topic_partition, error)
+                logger.debug("not written yet: partition=%s reason=%s", self._topic_partition, error)
                 if not isinstance(error, MessageTooLarge | RecordListTooLarge):
                     batch.may_be_written = True
                 await attempts.after(error)

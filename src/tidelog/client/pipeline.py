@@ -13,7 +13,7 @@ from tidelog.protocol.header import read_response_header, request_header
 from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.network import Channel, FramePart
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ class Pipeline:
         try:
             awaited.on_answer(response)
         except Exception:
-            log.exception("connection closed: failed on an answer peer=%s api_key=%d", self.peer, awaited.api_key)
+            logger.exception("connection closed: failed on an answer peer=%s api_key=%d", self.peer, awaited.api_key)
             self.close("failed on an answer")
 
     def on_frames_done(self) -> None:
@@ -159,4 +159,4 @@ def _call(function: Callable[[T], None], argument: T) -> None:
     try:
         function(argument)
     except Exception:
-        log.exception("a listener failed on the end of its connection")
+        logger.exception("a listener failed on the end of its connection")

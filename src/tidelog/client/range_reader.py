@@ -36,7 +36,7 @@ from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, M
 from tidelog.runtime.disk import FileSlice
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET, ZERO_UUID, TopicPartition, Uuid, uuid_text
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TOPIC_IDS_FROM_VERSION = 13
 LARGEST_FETCH_BYTES = 2**31 - 1
@@ -216,7 +216,9 @@ class RangeReader:
             except (CorruptMessage, OffsetsGone, TopicChanged):
                 raise
             except (KafkaError, ConnectionLost) as error:
-                log.info("fetch failed: partition=%s offset=%d reason=%s", self._topic_partition, self._offset, error)
+                logger.info(
+                    "fetch failed: partition=%s offset=%d reason=%s", self._topic_partition, self._offset, error
+                )
                 await self._recover(error, seen_version, attempts)
             else:
                 if fetched is not None:

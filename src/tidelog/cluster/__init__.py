@@ -1,0 +1,1 @@
+# Core: no clock, no I/O, no await.

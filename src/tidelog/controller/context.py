@@ -1,5 +1,7 @@
 """What the controller knows of the cluster, loaded from the store when it took office: plain state, no decisions."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace

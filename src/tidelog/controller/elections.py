@@ -1,5 +1,7 @@
 """Elections and in-sync replicas of one partition, decided from who is there: pure functions (R35, R41, R42)."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace

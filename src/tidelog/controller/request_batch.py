@@ -1,5 +1,7 @@
 """What one event of the controller has to say to brokers, collected while it runs and sent at its end."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 

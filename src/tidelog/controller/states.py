@@ -1,5 +1,7 @@
 """The states of replicas and partitions as the controller sees them, and which state may follow which (R34)."""
 
+# Core: no clock, no I/O, no await.
+
 from enum import Enum, auto
 from typing import Final, NamedTuple
 

@@ -1,5 +1,7 @@
 """The plan of a takeover: topics, replicas and leaders, as the logs of all brokers tell them (R44)."""
 
+# Core: no clock, no I/O, no await.
+
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,5 +1,7 @@
 """What a request to create a topic or partitions means for the cluster: pure decisions."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

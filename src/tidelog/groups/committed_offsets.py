@@ -3,6 +3,8 @@
 There may be a hundred thousand of them: an offset is kept as the bytes of its record and read when somebody asks.
 """
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Iterator, Mapping
 from sys import intern
 from typing import NamedTuple, TypeAlias

@@ -1,5 +1,7 @@
 """Forgetting: offsets that nobody has used for long, groups that have nothing left, offsets of deleted topics."""
 
+# Core that logs: no clock, no I/O, no await.
+
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice

@@ -1,5 +1,7 @@
 """What groups of both protocols share: their interface, who calls, and the error when a record is not written."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 

@@ -1,5 +1,7 @@
 """All groups of one partition of __consumer_offsets: which part a request, a record or a timer belongs to."""
 
+# Core that logs: no clock, no I/O, no await.
+
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,5 +1,7 @@
 """Committed offsets as Kafka 4.3 writes them to __consumer_offsets."""
 
+# Core: no clock, no I/O, no await.
+
 import struct
 from functools import lru_cache
 from typing import NamedTuple

@@ -1,5 +1,7 @@
 """Committed offsets: who may commit, fetch and delete them, and what is answered."""
 
+# Core that logs: no clock, no I/O, no await.
+
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TypeAlias

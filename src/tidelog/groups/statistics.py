@@ -1,5 +1,7 @@
 """What metrics tell of groups."""
 
+# Core: no clock, no I/O, no await.
+
 from collections import Counter
 from typing import NamedTuple
 

@@ -4,6 +4,8 @@ Before offsets become part of a transaction its coordinator is asked whether it 
 and the commit: the end marker breaks the guard, and the commit is refused.
 """
 
+# Core: no clock, no I/O, no await.
+
 from tidelog.errors import InvalidTxnState, NotCoordinator
 from tidelog.storage.verifications import LAST_PRODUCER_EPOCH
 

@@ -5,6 +5,8 @@ appends the records as one batch, then lets the machine take them over by `repla
 changes: loading the topic therefore leads to the same state. Answers leave when the records are committed.
 """
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 

@@ -1,5 +1,7 @@
 """The follower's core: what to ask the leader of one partition, and what its answers mean (R26 to R29)."""
 
+# Core: no clock, no I/O, no await.
+
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol, TypeAlias
 

@@ -1,5 +1,7 @@
 """The leader's core: who is in sync with this partition, and what is therefore committed."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple

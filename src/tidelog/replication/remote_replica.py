@@ -1,5 +1,7 @@
 """What a leader knows of one of its followers."""
 
+# Core: no clock, no I/O, no await.
+
 from typing import NamedTuple
 
 from tidelog.cluster.image import NO_INCARNATION

@@ -54,7 +54,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store, StoreError
 from tidelog.types import BrokerId, TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 IDLE_CHECKS_PER_LIMIT = 10
 SHORTEST_IDLE_CHECK_S = 0.1
@@ -151,16 +151,7 @@ class Broker:
         self._fetchers = FetcherManager(
             self.broker_id, lambda: self._membership.broker.epoch, seams.network, seams.clock, lambda: cluster.settings
         )
-        replicas = ReplicaManager(
-            broker_id=self.broker_id,
-            logs=logs,
-            purgatory=purgatory,
-            fetchers=self._fetchers,
-            store=lambda: self._membership.store,
-            clock=seams.clock,
-            settings=cluster.settings,
-            topic_settings=cluster.topic_settings,
-        )
+        replicas = self._make_replicas(cluster, logs, purgatory)
         cluster.start(replicas)
         self._backup = ClusterBackup(self.broker_id, logs, cluster, seams.disk, seams.clock, seams.workers)
         self._entry = StoreEntry(self.broker_id, self.cluster_id, logs, self._backup, seams.clock, seams.randomness)
@@ -175,24 +166,8 @@ class Broker:
             lambda topics: self._membership.on_settings_changed(topics),
         )
         internal_topics = InternalTopics(cluster, lambda request: create_topics_of_brokers(request, self._services))
-        coordinators = Coordinators(
-            seams=seams,
-            cluster=cluster,
-            replicas=replicas,
-            purgatory=purgatory,
-            membership=self._membership,
-            internal_topics=internal_topics,
-            links=BrokerLinks(
-                seams.network,
-                f"broker-{self.broker_id}",
-                lambda: cluster.image,
-                self.settings.inter_broker_listener_name,
-            ),
-        )
         self._services = Services(
-            clock=seams.clock,
-            workers=seams.workers,
-            large_messages=seams.large_messages or seams.workers,
+            seams=seams,
             turns=self._turns,
             logs=logs,
             replicas=replicas,
@@ -203,14 +178,44 @@ class Broker:
             controller_link=ControllerLink(seams.network, seams.clock, cluster, self.broker_id),
             config_changes=config_changes,
             internal_topics=internal_topics,
-            coordinators=coordinators,
-            randomness=seams.randomness,
+            coordinators=self._make_coordinators(cluster, replicas, purgatory, internal_topics),
         )
         self._dispatcher = Dispatcher(self._services)
         self.metrics = MetricsPage(self._services, self._fetchers, self._registry)
         self._registry.take_settings(cluster.settings)
         cluster.on_settings += [self._registry.take_settings, logs.take_settings, lambda _: self._fetchers.resize()]
         logs.on_directory_offline.append(self._on_directory_offline)
+
+    def _make_replicas(self, cluster: ClusterState, logs: LogManager, purgatory: Purgatory) -> ReplicaManager:
+        return ReplicaManager(
+            broker_id=self.broker_id,
+            logs=logs,
+            purgatory=purgatory,
+            fetchers=self._fetchers,
+            store=lambda: self._membership.store,
+            clock=self._seams.clock,
+            settings=cluster.settings,
+            topic_settings=cluster.topic_settings,
+        )
+
+    def _make_coordinators(
+        self, cluster: ClusterState, replicas: ReplicaManager, purgatory: Purgatory, internal_topics: InternalTopics
+    ) -> Coordinators:
+        links = BrokerLinks(
+            self._seams.network,
+            f"broker-{self.broker_id}",
+            lambda: cluster.image,
+            self.settings.inter_broker_listener_name,
+        )
+        return Coordinators(
+            seams=self._seams,
+            cluster=cluster,
+            replicas=replicas,
+            purgatory=purgatory,
+            membership=self._membership,
+            internal_topics=internal_topics,
+            links=links,
+        )
 
     def _make_membership(self, store: Store, cluster: ClusterState, replicas: ReplicaManager) -> Membership:
         seams = self._seams
@@ -364,7 +369,7 @@ class Broker:
             is_known = await _is_set(told, deadline - self._seams.clock.monotonic())
         replicas.on_leadership_change.remove(on_roles)
         if not is_known:
-            log.warning("the controller has not told this broker what to do yet broker_id=%d", self.broker_id)
+            logger.warning("the controller has not told this broker what to do yet broker_id=%d", self.broker_id)
 
     def _has_its_partitions(self, cluster: ClusterState) -> bool:
         replicas = self._services.replicas
@@ -377,7 +382,7 @@ class Broker:
 
     def _tell_start(self) -> None:
         replicas, metrics = self._services.replicas, self.metrics_server
-        log.info(
+        logger.info(
             "broker started broker_id=%d address=%s metrics=%s partitions=%d leading=%d offline=%d",
             self.broker_id,
             self.advertised_address,
@@ -390,9 +395,9 @@ class Broker:
     def _tell_strays(self, cluster: ClusterState, logs: LogManager) -> None:
         for topic_partition in logs.logs:
             if cluster.image.partition(topic_partition) is None:
-                log.warning("log of an unknown topic is left alone partition=%s", topic_partition)
+                logger.warning("log of an unknown topic is left alone partition=%s", topic_partition)
         for path in logs.stray_paths:
-            log.warning(
+            logger.warning(
                 "log that was set aside is kept; move it elsewhere or remove it if you do not need it path=%s", path
             )
 
@@ -428,7 +433,7 @@ class Broker:
 
     def _on_background_failure(self, error: BaseException) -> None:
         """The broker cannot go on without such work."""
-        log.error("background work failed", exc_info=error)
+        logger.error("background work failed", exc_info=error)
         self._fail("background work failed; the log above says why")
 
     def _fail(self, reason: str) -> None:
@@ -448,7 +453,7 @@ class Broker:
         refusal = self._registry.refusal(channel.peer_host)
         if refusal is not None:
             if self._registry.complaints.may_tell(channel.peer_host):
-                log.warning("connection refused peer=%s reason=%s", channel.peer_host, refusal)
+                logger.warning("connection refused peer=%s reason=%s", channel.peer_host, refusal)
             return None
         connection = Connection(channel, self._dispatcher, self._registry, listener_name)
         self._registry.add(connection)
@@ -494,7 +499,7 @@ class Broker:
         await self._close_store(self._store)
         await self._close_metrics()
         self._seams.close()
-        log.info("broker stopped broker_id=%d", self.broker_id)
+        logger.info("broker stopped broker_id=%d", self.broker_id)
 
     async def _move_leaders_away(self) -> None:
         services, membership = self._services, self._membership
@@ -514,7 +519,7 @@ class Broker:
             try:
                 await store.close()
             except (StoreError, OSError) as error:
-                log.warning("session with the coordination store could not be ended reason=%s", error)
+                logger.warning("session with the coordination store could not be ended reason=%s", error)
 
     async def _close_metrics(self) -> None:
         if self.metrics_server is not None:

@@ -11,12 +11,9 @@ from tidelog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
-from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
-from tidelog.runtime.randomness import Randomness
 from tidelog.runtime.side_tasks import SideTasks
 from tidelog.runtime.turns import Turns
-from tidelog.runtime.workers import Workers
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.control_plane import ControlPlane
@@ -26,6 +23,7 @@ from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.long_checks import LongChecks
 from tidelog.server.membership import Membership
+from tidelog.server.seams import Seams
 from tidelog.server.verification import TransactionVerifier
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
@@ -60,9 +58,7 @@ class Services:
     def __init__(
         self,
         *,
-        clock: Clock,
-        workers: Workers,
-        large_messages: Workers,
+        seams: Seams,
         turns: Turns,
         logs: LogManager,
         replicas: ReplicaManager,
@@ -74,14 +70,13 @@ class Services:
         config_changes: ConfigChanges,
         internal_topics: InternalTopics,
         coordinators: Coordinators,
-        randomness: Randomness,
     ) -> None:
-        self.clock = clock
-        self.workers = workers
-        self.large_messages = large_messages
+        self.clock = seams.clock
+        self.workers = seams.workers
+        self.large_messages = seams.large_messages or seams.workers
         """For decoding and encoding what would hold up the event loop: one thread, whatever clients send."""
         self.turns = turns
-        self.long_checks = LongChecks(workers)
+        self.long_checks = LongChecks(seams.workers)
         self.logs = logs
         self.replicas = replicas
         self.cluster = cluster
@@ -93,7 +88,7 @@ class Services:
         self.internal_topics = internal_topics
         self.coordinators = coordinators
         self.fetch_sessions = FetchSessions(
-            purgatory, randomness, clock, lambda: cluster.settings.max_incremental_fetch_session_cache_slots
+            purgatory, seams.randomness, seams.clock, lambda: cluster.settings.max_incremental_fetch_session_cache_slots
         )
         self._tasks = SideTasks(_on_failure)
 

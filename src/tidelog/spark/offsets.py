@@ -1,5 +1,7 @@
 """Positions in topics, written down as Spark's Kafka source does it, with the topics' ids beside them."""
 
+# Core: no clock, no I/O, no await.
+
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias

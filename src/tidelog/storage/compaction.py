@@ -4,6 +4,8 @@ Compaction keeps the latest record of every key, in its place and with its offse
 transactions go last, when readers had delete.retention.ms to see them (KIP-534).
 """
 
+# Core: no clock, no I/O, no await.
+
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush

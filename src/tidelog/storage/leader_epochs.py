@@ -1,5 +1,7 @@
 """Which leader epoch started at which offset (R3): what followers reconcile by."""
 
+# Core: no clock, no I/O, no await.
+
 from bisect import bisect_right
 from typing import NamedTuple
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaError, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
-from tidelog.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from tidelog.protocol.record_batch import CONTROL_BIT, LENGTH_OVERHEAD_BYTES, TRANSACTIONAL_BIT, BatchHeader
 from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
 from tidelog.storage import retention, timestamps
@@ -232,8 +232,7 @@ class Log:
     ) -> AppendResult:
         """Append one batch, giving it its offsets in place; on any KafkaError nothing has changed.
 
-        The high watermark does not move: the leader of the partition decides on it. A client's batch that is too long
-        to be checked at once raises NeedsSlices; it comes again as `prepared`.
+        The high watermark stays: the partition's leader moves it. NeedsSlices: too long, comes again as `prepared`.
         """
         if not self.directory.is_online:
             raise self.directory.offline_error()
@@ -249,11 +248,8 @@ class Log:
             if duplicate is not None:
                 return self._duplicate(duplicate)
             if header.attributes & CONTROL_BIT:
-                marker = read_end_marker(data)
-                if marker is not None:
-                    self.producers.check_end_marker(header, marker)
-        size_bytes = length + 12
-        first_offset = self.log_end_offset
+                marker = self._checked_marker(header, data)
+        size_bytes, first_offset = length + LENGTH_OVERHEAD_BYTES, self.log_end_offset
         last_offset = first_offset + header.last_offset_delta
         segment = self.local.segments[-1]
         try:  # not the guard: entering it would cost every append a tenth of a microsecond
@@ -288,6 +284,12 @@ class Log:
         """Raises NeedsSlices for a client's batch that must be checked before it can be appended."""
         with suppress(KafkaError):
             prepare(batch, self._settings, self._now_ms(), AppendOrigin.CLIENT)
+
+    def _checked_marker(self, header: BatchHeader, batch: Buffer) -> EndMarker | None:
+        marker = read_end_marker(batch)
+        if marker is not None:
+            self.producers.check_end_marker(header, marker)
+        return marker
 
     def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
         # As Kafka, which tells the time of the first one even where the topic does not stamp its records.

@@ -1,5 +1,7 @@
 """What a partition remembers of its producers: the last five batches, open transactions, the last stable offset."""
 
+# Core: no clock, no I/O, no await.
+
 import struct
 from collections import deque
 from collections.abc import Iterator

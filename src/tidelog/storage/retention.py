@@ -1,5 +1,7 @@
 """Which segments a log need not keep: by time, by size, and below its log start."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Iterator
 from typing import NamedTuple
 

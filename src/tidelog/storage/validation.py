@@ -4,6 +4,8 @@ Header and CRC first, then every record, by the kernel (`record_checks`). A batc
 event loop is not checked here: `prepare` raises NeedsSlices, and `long_preparation` does the same in slices.
 """
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias

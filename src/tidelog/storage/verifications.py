@@ -4,6 +4,8 @@ A coordinator that says "it goes on" may end the transaction before the leader h
 guard away, and whoever still holds it must not append: nobody would ever end what it begins (KIP-890).
 """
 
+# Core: no clock, no I/O, no await.
+
 from tidelog.errors import InvalidTxnState, OutOfOrderSequenceNumber
 from tidelog.protocol.record_batch import BatchHeader
 

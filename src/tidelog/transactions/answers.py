@@ -1,5 +1,7 @@
 """What is told of a transaction to those who ask."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Collection
 
 from tidelog.errors import NO_ERROR, TransactionAbortable

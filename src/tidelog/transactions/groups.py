@@ -12,6 +12,8 @@ partition: many short tasks may take long together. Whoever opens it again shuts
 out.
 """
 
+# Core that logs: no clock, no I/O, no await.
+
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace

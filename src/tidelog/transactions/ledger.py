@@ -1,5 +1,7 @@
 """All transactions of one partition of the state topic, their timers, and the markers on their way for them."""
 
+# Core that logs: no clock, no I/O, no await.
+
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator

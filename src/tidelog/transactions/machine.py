@@ -4,6 +4,8 @@ Kafka refuses requests while a record is on its way to the log. Here the next st
 its answer waits until that is committed: an answer never tells what may yet be lost.
 """
 
+# Core that logs: no clock, no I/O, no await.
+
 import logging
 from collections.abc import Callable, Collection
 from typing import TypeAlias

@@ -1,5 +1,7 @@
 """Who may do what to a transaction, as Kafka 4.3 judges it. All of it is about one id and one request."""
 
+# Core: no clock, no I/O, no await.
+
 from tidelog.errors import ConcurrentTransactions, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from tidelog.transactions.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT

@@ -1,5 +1,7 @@
 """The states of a transaction as the coordinator sees them, and which state may follow which."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final

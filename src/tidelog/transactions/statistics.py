@@ -1,5 +1,7 @@
 """What metrics tell of transactions."""
 
+# Core: no clock, no I/O, no await.
+
 from tidelog.replicated.machine import Effects
 from tidelog.transactions.transaction import Transaction
 

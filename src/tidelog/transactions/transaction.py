@@ -1,5 +1,7 @@
 """What the coordinator keeps of a transactional id: one value, and the values that may follow it."""
 
+# Core: no clock, no I/O, no await.
+
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple

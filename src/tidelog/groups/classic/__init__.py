@@ -1,0 +1,1 @@
+# Core that logs: no clock, no I/O, no await.

@@ -17,7 +17,7 @@ from tidelog.spark.options.kafka_settings import (
 from tidelog.spark.options.table import BY_LOWER_NAME, CHECKPOINT, OPTIONS, Option, Query, is_sparks_own
 from tidelog.spark.options.values import OptionError, parsed
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class GivenOptions:
@@ -37,7 +37,9 @@ class GivenOptions:
 
     def warn(self) -> None:
         if self.without_effect:
-            log.warning("options without effect: names=%s query=%s", ",".join(self.without_effect), self._query.value)
+            logger.warning(
+                "options without effect: names=%s query=%s", ",".join(self.without_effect), self._query.value
+            )
 
     def get(self, name: str, default: Any = None) -> Any:
         """What an option means, by its documented name."""

@@ -1,5 +1,7 @@
 """How far a micro-batch reads, and how what it reads is divided among tasks. Decides; asks nobody."""
 
+# Core: no clock, no I/O, no await.
+
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,0 +1,163 @@
+"""Fences: what a core may import, and how large a file, a function, a class and a list of arguments may become.
+
+A core is a module that carries one of the markers below its docstring, or all modules of a package whose `__init__.py`
+carries it.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "tidelog"
+MARKER = re.compile(r"^# Core(?P<logs> that logs)?: no clock, no I/O, no await\.$", re.MULTILINE)
+FORBIDDEN = {"asyncio", "os", "random", "secrets", "shutil", "socket", "subprocess", "threading", "time"}
+FEWEST_CORES = 60
+"""So that a marker that nobody can read any more is noticed."""
+
+MOST_LINES = 500
+MOST_LINES_OF_FUNCTION = 50
+MOST_METHODS = 25
+"""Without properties and what Python calls by itself."""
+MOST_ARGUMENTS = 8
+
+EXCEPTIONS = {
+    "cluster/znodes.py": "the forms of all nodes in the store, side by side",
+    "kernels/records.py": "compiled loops: a call in them costs more than the length of the file",
+    "kernels/records.py RecordCheck.advance": "one loop without calls is what makes it fast",
+    "runtime/memory_disk.py": "the fault model of a disk in one piece",
+    "runtime/memory_disk.py MemoryDisk": "the interface of a disk, and what can go wrong with one",
+    "runtime/socket_network.py": "to be divided: reading, writing and privileges of a connection",
+    "runtime/socket_network.py SocketChannel": "to be divided with its file",
+    "server/broker.py": "to be divided: starting, stopping and wiring",
+    "server/broker.py Broker": "to be divided with its file",
+    "server/handlers/produce.py": "to be divided: verification belongs to transactions",
+    "server/metrics/catalogue.py": "a table: one line for each metric",
+    "server/services.py Services.__init__": "wired by name in one place; handlers take what they need from it",
+    "storage/log.py": "the hot path of appends, with truncation and retention that change the same offsets",
+    "storage/log.py Log": "the API of a log; segments, flushes and files have owners of their own",
+    "storage/log_manager.py": "to be divided: jobs and checkpoints",
+    "storage/log_manager.py LogManager": "to be divided with its file",
+    "storage/segment.py Segment": "one segment with its three indexes and their files",
+    "groups/classic/group.py ClassicGroup": "to be divided: members who wait, and the group's states",
+    "pipelines/tables/delta.py DeltaLakeTable": "one implementation of a table's interface",
+    "pipelines/tables/iceberg.py IcebergTable": "one implementation of a table's interface",
+    "pipelines/tables/parquet.py ParquetTable": "one implementation of a table's interface",
+    "replicated/topic.py ReplicatedTopic.__init__": "to be divided: its clock, workers and settings are one object",
+    "replication/fetcher.py Fetcher": "to be divided: one request under way, and what its answer does",
+    "replication/leader.py PartitionLeader": "the leader's rules, which all change the same replicas",
+    "replication/leader.py PartitionLeader.__init__": "to become one object: what a role begins with",
+    "replication/partition.py Partition": "one replica in all its roles",
+    "replication/replica_manager.py ReplicaManager": "to be divided: roles, and what is told of them",
+    "simulation/faults.py FaultInjector": "one method for each fault and its repair",
+    "spark/records/encode_kernels.py append_records": "a compiled loop",
+    "spark/records/kernels.py scan": "a compiled loop: arrays cannot be gathered in an object",
+    "spark/records/kernels.py scan_batch": "a compiled loop: arrays cannot be gathered in an object",
+    "store/sqlite.py SqliteStore": "one implementation of the store's interface",
+    "store/zookeeper.py ZooKeeperStore": "one implementation of the store's interface",
+    "config/setting.py setting": "one keyword for each property of a setting",
+    "protocol/records.py build_batch": "one keyword for each field of a batch header",
+    "storage/log_manager.py LogManager.open": "the seams of a broker, by name",
+    "storage/segment.py Segment.__init__": "what is known of its files, by name",
+}
+"""What may be larger, and why. A new entry needs a reason that a reviewer accepts; one that is not needed must go."""
+
+
+class Oversized(NamedTuple):
+    name: str
+    figure: str
+
+
+def _relative(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def _oversized() -> Iterator[Oversized]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text()
+        lines = text.count("\n")
+        if lines > MOST_LINES:
+            yield Oversized(_relative(path), f"{lines} lines")
+        yield from _oversized_in(_relative(path), ast.parse(text), "")
+
+
+def _oversized_in(file: str, node: ast.AST, prefix: str) -> Iterator[Oversized]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            methods = sum(_is_method(each) for each in child.body)
+            if methods > MOST_METHODS:
+                yield Oversized(f"{file} {prefix}{child.name}", f"{methods} methods")
+            yield from _oversized_in(file, child, f"{prefix}{child.name}.")
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{file} {prefix}{child.name}"
+            lines = (child.end_lineno or child.lineno) - child.lineno + 1
+            if lines > MOST_LINES_OF_FUNCTION:
+                yield Oversized(name, f"{lines} lines")
+            arguments = [*child.args.posonlyargs, *child.args.args, *child.args.kwonlyargs]
+            count = sum(each.arg not in ("self", "cls") for each in arguments)
+            if count > MOST_ARGUMENTS:
+                yield Oversized(name, f"{count} arguments")
+        else:
+            yield from _oversized_in(file, child, prefix)
+
+
+def _is_method(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("__"):
+        return False
+    return not any("property" in ast.unparse(each) or "setter" in ast.unparse(each) for each in node.decorator_list)
+
+
+def test_nothing_is_larger_than_it_may_be() -> None:
+    unexpected = [each for each in _oversized() if each.name not in EXCEPTIONS]
+    assert not unexpected, "divide it, or give a reason in EXCEPTIONS: " + "; ".join(map(" has ".join, unexpected))
+
+
+def test_every_exception_is_needed() -> None:
+    assert EXCEPTIONS.keys() - {each.name for each in _oversized()} == set(), "take them out of EXCEPTIONS"
+
+
+# ---- cores
+
+
+def _cores() -> Iterator[tuple[Path, bool]]:
+    """Each core, and whether it may log."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for marked in (path, path.parent / "__init__.py"):
+            found = MARKER.search(marked.read_text()) if marked.exists() else None
+            if found:
+                yield path, found["logs"] is not None
+                break
+
+
+def _imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("core", "may_log"), list(_cores()), ids=lambda value: _relative(value) if isinstance(value, Path) else None
+)
+def test_a_core_has_no_clock_no_io_and_no_await(core: Path, may_log: bool) -> None:
+    forbidden = FORBIDDEN if may_log else {*FORBIDDEN, "logging"}
+    assert not _imported(core) & forbidden, f"{_relative(core)} is marked as a core"
+    awaits = [node for node in ast.walk(ast.parse(core.read_text())) if isinstance(node, ast.Await | ast.AsyncFor)]
+    assert not awaits
+
+
+def test_the_marker_is_found() -> None:
+    cores = {_relative(path) for path, _ in _cores()}
+    assert len(cores) >= FEWEST_CORES
+    assert {"replication/leader.py", "replication/follower.py", "controller/elections.py"} <= cores
+
+
+def test_one_name_for_loggers() -> None:
+    pattern = re.compile(r"^(?!\w*logger\b)\w+ = logging\.getLogger", re.MULTILINE)
+    assert [_relative(path) for path in sorted(SOURCE.rglob("*.py")) if pattern.search(path.read_text())] == []
