@@ -76,7 +76,7 @@ simulate: $(RUNTIME) ## Run simulated clusters under faults (SEEDS=100 FIRST=1 P
 	@$(BIN)/tidelog simulate --seeds $(SEEDS) --first $(FIRST) --processes $(PROCESSES)
 
 docs: $(DEV) ## Generate the reference pages again
-	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference && $(BIN)/python -m tools.spark_options_reference
+	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference && $(BIN)/python -m tools.states_reference && $(BIN)/python -m tools.spark_options_reference
 
 lock: $(DEV) ## Choose the pinned versions anew
 	@$(PIP) install uv

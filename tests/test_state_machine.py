@@ -11,6 +11,7 @@ from tidelog.state_machine import (
     StateMap,
     TransitionTable,
 )
+from tools.states_reference import REFERENCE, reference
 
 
 class Lamp(Enum):
@@ -59,3 +60,7 @@ def test_a_transition_into_the_same_state_is_no_history() -> None:
         assert list(moved) == ["lamp"]
         assert not refused
     assert len(states.history.of("lamp")) == 1
+
+
+def test_the_page_of_all_tables_is_fresh() -> None:
+    assert REFERENCE.read_text() == reference(), "run python -m tools.states_reference"
