@@ -61,7 +61,6 @@ EXCEPTIONS = {
     "config/setting.py setting": "one keyword for each property of a setting",
     "protocol/records.py build_batch": "one keyword for each field of a batch header",
     "storage/log_manager.py LogManager.open": "the seams of a broker, by name",
-    "storage/segment.py Segment.__init__": "what is known of its files, by name",
 }
 """What may be larger, and why. A new entry needs a reason that a reviewer accepts; one that is not needed must go."""
 

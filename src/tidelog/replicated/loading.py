@@ -212,8 +212,7 @@ def _read(log: Log, offset: int) -> bytes:
     """Whole batches, and maybe a part of one more; nothing if there is nothing up to the end. For a worker."""
     try:
         found = log.read(max(offset, log.log_start_offset), READ_BYTES, log.log_end_offset).slice
-        return b"" if found is None else found.read()
+        with log.guard:
+            return b"" if found is None else found.read()
     except OffsetOutOfRange:
         return b""
-    except OSError as error:
-        raise log.failed(error) from error

@@ -17,6 +17,7 @@ from tidelog.storage.segment import (
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    IndexSizes,
     Segment,
     segment_path,
 )
@@ -78,7 +79,7 @@ def _remove_replaced(directory: LogDirectory, path: str, base_offset: int, sizes
         base_offset,
         now_ms=0,
         size_bytes=sizes[name + LOG_SUFFIX + SWAP_SUFFIX],
-        offset_index_bytes=sizes.get(name + OFFSET_INDEX_SUFFIX + SWAP_SUFFIX),
+        index_sizes=IndexSizes(sizes.get(name + OFFSET_INDEX_SUFFIX + SWAP_SUFFIX)),
         extra_suffix=SWAP_SUFFIX,
     )
     end_offset = swap.find_end_offset()
@@ -110,9 +111,6 @@ def _list(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> 
 
 
 def _segment(directory: LogDirectory, path: str, name: str, by_name: dict[str, DirectoryEntry]) -> Segment:
-    offset_index = by_name.get(name + OFFSET_INDEX_SUFFIX)
-    time_index = by_name.get(name + TIME_INDEX_SUFFIX)
-    transaction_index = by_name.get(name + TRANSACTION_INDEX_SUFFIX)
     log_file = by_name[name + LOG_SUFFIX]
     return Segment(
         directory.context.disk,
@@ -121,7 +119,14 @@ def _segment(directory: LogDirectory, path: str, name: str, by_name: dict[str, D
         int(name),
         now_ms=log_file.modified_ms,
         size_bytes=log_file.size,
-        offset_index_bytes=None if offset_index is None else offset_index.size,
-        time_index_bytes=None if time_index is None else time_index.size,
-        transaction_index_bytes=None if transaction_index is None else transaction_index.size,
+        index_sizes=IndexSizes(
+            _size(by_name, name + OFFSET_INDEX_SUFFIX),
+            _size(by_name, name + TIME_INDEX_SUFFIX),
+            _size(by_name, name + TRANSACTION_INDEX_SUFFIX),
+        ),
     )
+
+
+def _size(by_name: dict[str, DirectoryEntry], name: str) -> int | None:
+    entry = by_name.get(name)
+    return None if entry is None else entry.size

@@ -65,6 +65,17 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     return f"{directory}/{base_offset:020d}{suffix}"
 
 
+class IndexSizes(NamedTuple):
+    """Bytes of the index files that were found; None: there is no such file."""
+
+    offset: int | None = None
+    time: int | None = None
+    transaction: int | None = None
+
+
+NO_INDEXES: Final = IndexSizes()
+
+
 class Segment:
     """A run of batches in one file. The last segment of a log is the one appended to."""
 
@@ -99,9 +110,7 @@ class Segment:
         *,
         now_ms: int,
         size_bytes: int = 0,
-        offset_index_bytes: int | None = None,
-        time_index_bytes: int | None = None,
-        transaction_index_bytes: int | None = None,
+        index_sizes: IndexSizes = NO_INDEXES,
         extra_suffix: str = "",
     ) -> None:
         self._disk = disk
@@ -120,10 +129,10 @@ class Segment:
         self.last_possible_offset = base_offset + MAX_RELATIVE_OFFSET
         self.roll_after_timestamp = NOT_LOADED
         self.roll_after_clock_ms = NEVER
-        self.offset_index = Index(disk, cache, self.path(OFFSET_INDEX_SUFFIX), OFFSET_ENTRY, offset_index_bytes)
-        self.time_index = Index(disk, cache, self.path(TIME_INDEX_SUFFIX), TIME_ENTRY, time_index_bytes)
+        self.offset_index = Index(disk, cache, self.path(OFFSET_INDEX_SUFFIX), OFFSET_ENTRY, index_sizes.offset)
+        self.time_index = Index(disk, cache, self.path(TIME_INDEX_SUFFIX), TIME_ENTRY, index_sizes.time)
         self.transaction_index = TransactionIndex(
-            disk, cache, self.path(TRANSACTION_INDEX_SUFFIX), stored_bytes=transaction_index_bytes
+            disk, cache, self.path(TRANSACTION_INDEX_SUFFIX), stored_bytes=index_sizes.transaction
         )
 
     @classmethod
