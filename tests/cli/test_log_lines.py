@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from tidelog.cli.broker_process import LogLines
+from tidelog.cli.log_lines import LogLines
 
 
 def record(message: str, *arguments: object, has_failed: bool = False) -> logging.LogRecord:

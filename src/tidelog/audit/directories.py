@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from tidelog.audit.facts import LogDir, Replica, SegmentFile
 from tidelog.audit.finding import Finding, Kind, finding_of
-from tidelog.config.properties import nearest_name
+from tidelog.config.nearest import nearest_name
 from tidelog.runtime.disk import DirectoryEntry, SystemDisk
 from tidelog.storage.checkpoints import (
     CLEANER_OFFSETS,

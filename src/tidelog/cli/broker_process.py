@@ -8,33 +8,19 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tidelog import __version__
+from tidelog.cli.log_lines import LogLines
 from tidelog.cli.rotating_log import RotatingLog
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import host_and_port
 from tidelog.config.loading import SettingsError, load_broker_settings
 
-MAX_LENGTH: Final = 4_000
-_VISIBLE: Final = {number: repr(chr(number))[1:-1] for number in (*range(32), 127)}
-"""Line breaks, and what terminals would take for commands."""
-
-
-class LogLines(logging.Formatter):
-    """Tracebacks, which are ours, keep their lines."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        line = super().formatMessage(record)
-        if len(line) > MAX_LENGTH:
-            line = f"{line[:MAX_LENGTH]}..."
-        return line if line.isprintable() else line.translate(_VISIBLE)
-
-
 if TYPE_CHECKING:
     from tidelog.server.broker import Broker
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
@@ -67,7 +53,7 @@ async def _serve(settings: BrokerSettings) -> int:
     from tidelog.server.broker import Broker, CannotStart
 
     if not is_compiled:
-        logger.warning(INTERPRETED_WARNING)
+        log.warning(INTERPRETED_WARNING)
     _collect_garbage_from_now_on()
     _allow_many_files()
     stop = asyncio.Event()

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tidelog.terminal.tables import plural
+from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
     from tidelog.client.bootstrap import Address

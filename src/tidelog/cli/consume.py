@@ -18,7 +18,7 @@ from tidelog.cli.client_session import (
     seconds_option,
 )
 from tidelog.cli.output import write_output
-from tidelog.terminal.tables import plural
+from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

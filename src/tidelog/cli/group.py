@@ -12,7 +12,7 @@ from tidelog.cli.client_session import (
     no_such_partition,
     no_such_topic,
 )
-from tidelog.terminal.tables import plural
+from tidelog.terminal.texts import plural
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tidelog.cli.client_session import (
     number_option,
     settings_option,
 )
-from tidelog.terminal.tables import plural
+from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster

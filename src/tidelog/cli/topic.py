@@ -10,7 +10,7 @@ from tidelog.cli.client_session import (
     no_such_topic,
     settings_option,
 )
-from tidelog.terminal.tables import plural
+from tidelog.terminal.texts import plural
 
 if TYPE_CHECKING:
     from tidelog.client.admin import Admin

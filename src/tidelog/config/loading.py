@@ -8,7 +8,8 @@ from typing import NamedTuple
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.consistency import refused_at_start
 from tidelog.config.kafka_names import is_known_to_kafka_only
-from tidelog.config.properties import nearest_name, parse_properties
+from tidelog.config.nearest import nearest_name
+from tidelog.config.properties import parse_properties
 from tidelog.config.security import guards
 from tidelog.config.setting import BadValue, settings_of
 

@@ -1,20 +1,8 @@
-"""Java's .properties format, read with line numbers, and the valid name that is most like a mistyped one."""
+"""Java's .properties format, read with line numbers."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
-
-CUTOFF = 0.6
-
-
-def nearest_name(name: str, valid: Iterable[str], cutoff: float = CUTOFF) -> str | None:
-    """Small and capital letters count as the same; None if nothing is like it."""
-    import difflib
-
-    by_lower = {candidate.lower(): candidate for candidate in valid}
-    close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=cutoff)
-    return by_lower[close[0]] if close else None
-
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _WHITE = " \t\f"

@@ -1,6 +1,6 @@
 """Which value of a setting counts, and where it comes from: topic or group, broker, cluster, file, default."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
@@ -10,28 +10,10 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.config.coordinators import CoordinatorSettings
 from tidelog.config.group import ConsumerGroupSettings, bounds, check_group_settings, group_defaults
 from tidelog.config.kafka_names import is_known_to_kafka_only
+from tidelog.config.overrides import parse_overrides
 from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
 from tidelog.config.topic import TopicSettings, check_topic_settings
-from tidelog.errors import InvalidConfig, InvalidRequest
-
-
-def parse_overrides(
-    kind: str, overrides: Mapping[str, str], declared: Mapping[str, Setting], known_to_kafka_only: Set[str]
-) -> dict[str, object]:
-    """The values by attribute; InvalidConfig names the first mistake, as Kafka does."""
-    for name in overrides:
-        if name in known_to_kafka_only:
-            raise InvalidConfig(f"{kind.capitalize()} config {name} is known to Kafka, but not supported here")
-        if name not in declared:
-            raise InvalidConfig(f"Unknown {kind} config name: {name}")
-    values = {}
-    for name, text in overrides.items():
-        try:
-            values[declared[name].attribute] = declared[name].parse(text)
-        except BadValue as error:
-            raise InvalidConfig(f"Invalid value {text} for configuration {name}: {error}") from error
-    return values
-
+from tidelog.errors import InvalidRequest
 
 MILLISECONDS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 

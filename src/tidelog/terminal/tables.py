@@ -1,13 +1,7 @@
-"""Plain tables and numbers for the terminal: a line of titles, columns as wide as they need."""
+"""Plain tables for the terminal: a line of titles, columns as wide as they need."""
 
 import re
 from collections.abc import Iterable, Sequence
-
-
-def plural(count: int, word: str, words: str | None = None) -> str:
-    """`1 record`, `1,200 records`."""
-    return f"{count:,} {word if count == 1 else words or word + 's'}"
-
 
 NUMBER = re.compile(r"\d+(,\d{3})*(\.\d+)?( [A-Za-z]{1,2})?( \([^)]*\))?")
 """Perhaps with a unit, and a further figure in brackets."""

@@ -2,41 +2,15 @@
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.given_settings import read_settings
 from tidelog.cli.local_cluster.hints import hint
-from tidelog.cli.local_cluster.plan import Plan, Wish, refuse_reserved, settle
+from tidelog.cli.local_cluster.plan import Plan, Wish, settle
 from tidelog.cli.local_cluster.processes import start_detached
 from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_missing
-
-
-def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str]:
-    """Of the file and of the flags, which win."""
-    if config is None and not overrides:
-        return {}
-    from tidelog.config.loading import SettingsError, load_broker_settings
-    from tidelog.config.properties import parse_properties
-
-    settings: dict[str, str] = {}
-    if config is not None:
-        try:
-            with open(config, encoding="utf-8") as file:
-                settings |= {found.key: found.value for found in parse_properties(file.read())}
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a text file in UTF-8"
-            raise Refused(f"{config}: {reason}") from error
-    for override in overrides:
-        name, _, value = override.partition("=")
-        settings[name.strip()] = value.strip()
-    refuse_reserved(settings)
-    try:
-        load_broker_settings(config, overrides)
-    except SettingsError as error:
-        raise Refused("; ".join(error.mistakes)) from error
-    return settings
-
 
 KEEPER_MODULE = "tidelog.cli.local_cluster.keeper"
 KEEPER_START_S = 10.0

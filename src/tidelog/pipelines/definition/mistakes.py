@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.config.properties import nearest_name
+from tidelog.config.nearest import nearest_name
 
 
 class Mistake(NamedTuple):

@@ -6,7 +6,8 @@ from typing import Protocol, TextIO
 
 from tidelog.pipelines.running.progress import PartitionLag, PipelineProgress, QueryProgress, QueryState
 from tidelog.terminal.drawing import Drawing, can_be_drawn_on, write_line
-from tidelog.terminal.tables import plural, table
+from tidelog.terminal.tables import table
+from tidelog.terminal.texts import plural
 
 PLAIN_LINE_EVERY_S = 10.0
 FEWEST_PARTITION_LINES = 3

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 SETTING = "fs.file.impl"
 HADOOPS_OWN = "org.apache.hadoop.fs.LocalFileSystem"
@@ -67,7 +67,7 @@ def replace_local_files(spark: "SparkSession") -> None:
         if os.name == "posix" and settings.get(SETTING) == HADOOPS_OWN:
             _replace(spark._jvm, settings)
     except Exception as error:  # noqa: BLE001 - the session may have ended meanwhile, and works without
-        logger.info("local files keep Hadoop's file system, which is slower reason=%s", error)
+        log.info("local files keep Hadoop's file system, which is slower reason=%s", error)
 
 
 def _replace(java: Any, settings: Any) -> None:

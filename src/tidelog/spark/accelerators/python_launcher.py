@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tidelog.spark import launchers
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 LAUNCHER = """#!/bin/sh
 set -f
@@ -38,7 +38,7 @@ def python_command(cache_directory: Path | None = None) -> str:
     try:
         return str(launcher(cache_directory or launchers.cache_directory()))
     except OSError as error:
-        logger.info("Spark's Python processes start slowly, as there is no place for a script reason=%s", error)
+        log.info("Spark's Python processes start slowly, as there is no place for a script reason=%s", error)
         return sys.executable
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tidelog.spark.accelerators.python_launcher import pyspark_home
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 LAUNCHER = """#!/bin/sh
 classes="-XX:SharedArchiveFile={classes}"
@@ -113,5 +113,5 @@ def share_classes(java: Path, classes: Path) -> None:
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DUMP_LIMIT_S, check=True)
         os.replace(temporary, classes)
     except (OSError, subprocess.SubprocessError) as error:
-        logger.info("Java starts slowly, as its classes could not be laid down reason=%s", error)
+        log.info("Java starts slowly, as its classes could not be laid down reason=%s", error)
         os.unlink(temporary)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 from enum import StrEnum
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 TESTED_PYSPARK = ("4.2", "4.3")
 PREFIX = "spark.tidelog.accelerate"
@@ -68,7 +68,7 @@ def pass_on(settings: Mapping[str, str], environment: MutableMapping[str, str]) 
     on = switched_on(settings, _on_by_default(environment))
     version = pyspark_version()
     if not on and not is_tested(version) and USERS_VARIABLE not in environment and PREFIX not in settings:
-        logger.warning(
+        log.warning(
             "Spark runs without Tidelog's accelerators: PySpark %s is none of the versions they were tested with (%s);"
             " %s=true turns them on",
             version,

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidelog.config.properties import nearest_name
+from tidelog.config.nearest import nearest_name
 from tidelog.spark.options.client_settings import refuse
 from tidelog.spark.options.kafka_settings import (
     KAFKA_SETTINGS,
@@ -17,7 +17,7 @@ from tidelog.spark.options.kafka_settings import (
 from tidelog.spark.options.table import BY_LOWER_NAME, CHECKPOINT, OPTIONS, Option, Query, is_sparks_own
 from tidelog.spark.options.values import OptionError, parsed
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class GivenOptions:
@@ -37,9 +37,7 @@ class GivenOptions:
 
     def warn(self) -> None:
         if self.without_effect:
-            logger.warning(
-                "options without effect: names=%s query=%s", ",".join(self.without_effect), self._query.value
-            )
+            log.warning("options without effect: names=%s query=%s", ",".join(self.without_effect), self._query.value)
 
     def get(self, name: str, default: Any = None) -> Any:
         """What an option means, by its documented name."""

@@ -10,7 +10,6 @@ from tidelog.client.fetched_records import TransactionFilter
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.messages.fetch import AbortedTransaction
 from tidelog.protocol.record_batch import BatchHeader, crc_matches
-from tidelog.spark.records import kernels
 from tidelog.spark.records.batch_group import BatchGroup
 from tidelog.spark.records.columns import (
     ARROW_TYPES,
@@ -35,23 +34,9 @@ from tidelog.spark.records.kernels import (
     Longs,
     scan,
 )
+from tidelog.spark.records.malformed import WHY
 from tidelog.spark.records.small_batches import SMALL_BATCH_BYTES
 from tidelog.types import TopicPartition
-
-WHY: Final = {
-    kernels.BAD_NUMBER: "a variable-length number is cut short or has too many bits",
-    kernels.BAD_RECORD_LENGTH: "a record claims a length that its batch cannot hold",
-    kernels.BAD_FIELD_LENGTH: "a key, value or header reaches past the end of its record",
-    kernels.BAD_HEADER_COUNT: "a record claims a number of headers that it cannot hold",
-    kernels.NULL_HEADER_NAME: "a record header has no name",
-    kernels.BAD_RECORD_END: "a record does not end where its length says",
-    kernels.BAD_OFFSET: "an offset delta is outside of its batch or does not grow",
-    kernels.BAD_TIMESTAMP: "a timestamp is outside of what can be told in microseconds",
-    kernels.BAD_RECORD_COUNT: "the batch claims a number of records that it cannot hold",
-    kernels.BAD_BATCH_END: "bytes follow the last record of the batch",
-    kernels.BAD_BOUNDS: "the batch reaches outside of the bytes at hand",
-}
-
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 

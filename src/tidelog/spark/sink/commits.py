@@ -39,7 +39,7 @@ from tidelog.spark.sink.task_messages import (
 )
 from tidelog.spark.sink.transaction_names import QueryName
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def abort(options: WriteOptions, ticket: Ticket) -> None:
     try:
         client_thread.run(_explained(options, "abort", lambda: _abort(options, ticket)))
     except SourceError as error:
-        logger.warning("a transaction was left to be aborted by its timeout: reason=%s", error)
+        log.warning("a transaction was left to be aborted by its timeout: reason=%s", error)
 
 
 # -- opening
@@ -88,7 +88,7 @@ async def _open(options: WriteOptions, query: QueryName, batch_id: int | None) -
     if await group.is_supported():
         return GroupTicket(query.name, await group.open(), query.query_id, batch_id)
     if options.is_best_effort:
-        logger.info("rows are written at least once: these brokers have no transaction groups")
+        log.info("rows are written at least once: these brokers have no transaction groups")
         return None
     identity = TransactionalIdentity(
         coordinators_of(_cluster(options)),

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tidelog.config.properties import nearest_name
+from tidelog.config.nearest import nearest_name
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.spark.accelerators.error_texts import only_the_sentence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tidelog.spark.sink.delivery import Delivery
     from tidelog.spark.sink.row_encoding import RowEncoder
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "key": ("binary", "string"),
@@ -147,7 +147,7 @@ def _log_written(what: str, messages: Sequence[WriterCommitMessage | None]) -> N
     total: Counter[TopicPartition] = Counter()
     for message in written(messages):
         total.update(message.record_counts)
-    logger.info("%s records=%d partitions=%d", what, total.total(), len(total))
+    log.info("%s records=%d partitions=%d", what, total.total(), len(total))
 
 
 def _name_of_job(options: WriteOptions) -> QueryName:
@@ -160,7 +160,7 @@ def _ticket(options: WriteOptions, name: Callable[[WriteOptions], QueryName]) ->
     except OptionError as error:
         if not options.is_best_effort:
             raise
-        logger.warning("rows are written at least once: reason=%s", error)
+        log.warning("rows are written at least once: reason=%s", error)
         return None
     return commits.open_ticket(options, named, options.batch_id)
 

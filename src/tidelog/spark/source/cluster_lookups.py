@@ -11,7 +11,7 @@ from tidelog.client.metadata import ClusterMetadata, TopicMetadata
 from tidelog.client.offsets import BEGINNING, END, list_offsets
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import Attempts, GaveUp, reason_of
-from tidelog.config.properties import nearest_name
+from tidelog.config.nearest import nearest_name
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.spark.errors import BrokersAway, UnknownPartition, UnknownTopic
 from tidelog.spark.offsets import Offsets, TopicIds, known_ids

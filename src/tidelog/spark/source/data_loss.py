@@ -5,7 +5,7 @@ import logging
 from tidelog.spark.errors import DataLost
 from tidelog.spark.options.query import ReadOptions
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 HINT = "set failOnDataLoss to false to go on with what is there"
 
@@ -13,4 +13,4 @@ HINT = "set failOnDataLoss to false to go on with what is there"
 def report_loss(options: ReadOptions, loss: DataLost) -> None:
     if options.fail_on_data_loss:
         raise type(loss)(f"{loss}; {HINT}")
-    logger.warning("going on after a loss of data: reason=%s", loss)
+    log.warning("going on after a loss of data: reason=%s", loss)

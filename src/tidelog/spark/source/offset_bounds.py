@@ -15,7 +15,7 @@ from tidelog.types import NO_OFFSET, TopicPartition
 
 __all__ = ["Topics", "batch_ranges", "earliest", "ending_offsets", "latest", "resolve", "starting_offsets"]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 async def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
@@ -90,7 +90,7 @@ def _report_outside(options: ReadOptions, what: str, begin: int, end: int) -> No
     sentence = f"{what}, whose log begins at {begin} and ends at {end}"
     if options.fail_on_data_loss:
         raise DataLost(f"{sentence}; give one in between, or set failOnDataLoss to false to take the nearest")
-    logger.warning("taking the nearest offset that there is: reason=%s", sentence)
+    log.warning("taking the nearest offset that there is: reason=%s", sentence)
 
 
 def _check_names_all(name: str, given: Iterable[TopicPartition], partitions: Iterable[TopicPartition]) -> None:

@@ -13,7 +13,7 @@ from tidelog.spark import client_thread
 from tidelog.spark.offsets import Offsets, from_dict
 from tidelog.spark.options.query import ReadOptions
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 LAST_WORD_S = 2.0
@@ -47,7 +47,7 @@ class PublishedProgress:
         try:
             await asyncio.wait_for(self._publish(group_id), LAST_WORD_S)
         except TimeoutError:
-            logger.warning("the progress of the query was not published to its end: group=%s", group_id)
+            log.warning("the progress of the query was not published to its end: group=%s", group_id)
 
     async def _publish(self, group_id: str) -> None:
         """One at a time, the latest; those that it was overtaken by have nothing left to do."""
@@ -66,5 +66,5 @@ class PublishedProgress:
 
     def _tell(self, group_id: str, reason: str) -> None:
         if reason != self._trouble:
-            logger.warning("the progress of the query cannot be published: group=%s reason=%s", group_id, reason)
+            log.warning("the progress of the query cannot be published: group=%s reason=%s", group_id, reason)
         self._trouble = reason

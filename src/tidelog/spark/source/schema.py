@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.config.properties import nearest_name
+from tidelog.config.nearest import nearest_name
 from tidelog.spark.options.query import OptionError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tidelog.spark.source.cluster_lookups import Topics, TopicWatch, latest, log
 from tidelog.spark.source.data_loss import report_loss
 from tidelog.types import TopicPartition
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0)
 """What looks like a loss is looked at again: a broker that has just started, or just become leader, may know less."""

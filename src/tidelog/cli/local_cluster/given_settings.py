@@ -1,0 +1,32 @@
+"""The settings that `tidelog up` was given for all brokers, checked before anything is started."""
+
+from collections.abc import Sequence
+
+from tidelog.cli.local_cluster.plan import refuse_reserved
+from tidelog.cli.local_cluster.refusal import Refused
+
+
+def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str]:
+    """Of the file and of the flags, which win."""
+    if config is None and not overrides:
+        return {}
+    from tidelog.config.loading import SettingsError, load_broker_settings
+    from tidelog.config.properties import parse_properties
+
+    settings: dict[str, str] = {}
+    if config is not None:
+        try:
+            with open(config, encoding="utf-8") as file:
+                settings |= {found.key: found.value for found in parse_properties(file.read())}
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a text file in UTF-8"
+            raise Refused(f"{config}: {reason}") from error
+    for override in overrides:
+        name, _, value = override.partition("=")
+        settings[name.strip()] = value.strip()
+    refuse_reserved(settings)
+    try:
+        load_broker_settings(config, overrides)
+    except SettingsError as error:
+        raise Refused("; ".join(error.mistakes)) from error
+    return settings

@@ -1,0 +1,14 @@
+"""What somebody may have meant: the valid name that is most like the one that was given."""
+
+from collections.abc import Iterable
+
+CUTOFF = 0.6
+
+
+def nearest_name(name: str, valid: Iterable[str], cutoff: float = CUTOFF) -> str | None:
+    """Small and capital letters count as the same; None if nothing is like it."""
+    import difflib
+
+    by_lower = {candidate.lower(): candidate for candidate in valid}
+    close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=cutoff)
+    return by_lower[close[0]] if close else None
