@@ -157,7 +157,7 @@ def test_the_marker_is_found() -> None:
     assert {"replication/leader.py", "replication/follower.py", "controller/elections.py"} <= cores
 
 
-NAMED_OTHERWISE = ("cli/", "client/", "spark/")
+NAMED_OTHERWISE = ("cli/", "client/", "server/connection.py", "spark/")
 """Where a few loggers have another name still."""
 
 

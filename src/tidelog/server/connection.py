@@ -21,7 +21,7 @@ from tidelog.server.complaints import Complaints
 from tidelog.server.dispatch import Call, Dispatcher, Route, UnsupportedRequest
 from tidelog.server.outcome import Deferred, Outcome
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_REQUESTS_IN_FLIGHT = 512
 """Requests of one connection that may wait for their answer; then its reading pauses."""
@@ -138,11 +138,11 @@ class Connection:
             self._take_outcome(outcome, route, call, len(frame))
         except (MalformedMessage, UnknownApi, UnsupportedRequest) as error:
             if self._may_complain():
-                logger.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
+                log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
             self.channel.close(str(error))
         except Exception:
             if self._may_complain():
-                logger.exception("connection closed: the broker failed on a request peer=%s", self.peer)
+                log.exception("connection closed: the broker failed on a request peer=%s", self.peer)
             self.channel.close("the broker failed on a request")
 
     def on_frames_done(self) -> None:
@@ -156,7 +156,7 @@ class Connection:
         self._resume_if_possible()
 
     def on_closed(self, reason: str) -> None:
-        logger.debug("connection closed peer=%s reason=%s", self.peer, reason)
+        log.debug("connection closed peer=%s reason=%s", self.peer, reason)
         for pending in self._pending:
             if pending.cancel is not None:
                 pending.cancel()
@@ -222,14 +222,12 @@ class Connection:
             parts = None if response is None else await self._encode(route, response, call)
         except MalformedMessage as error:
             if self._may_complain():
-                logger.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
+                log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
             self.channel.close(str(error))
             return
         except Exception:
             if self._may_complain():
-                logger.exception(
-                    "connection closed: the broker failed on a request api=%s peer=%s", route.name, self.peer
-                )
+                log.exception("connection closed: the broker failed on a request api=%s peer=%s", route.name, self.peer)
             self.channel.close("the broker failed on a request")
             return
         self._running_tasks -= route.api_key != PRODUCE
@@ -248,7 +246,7 @@ class Connection:
         except Exception:
             # Whoever gives the answer goes on with those of others: here somebody would wait for ever.
             if self._may_complain():
-                logger.exception("connection closed: an answer cannot be sent api=%s peer=%s", route.name, self.peer)
+                log.exception("connection closed: an answer cannot be sent api=%s peer=%s", route.name, self.peer)
             self.channel.close("the broker failed on a request")
             return
         self._answer(pending, parts)
@@ -358,7 +356,7 @@ class ConnectionRegistry:
         self._connections: dict[Connection, None] = {}
         """In the order in which they came, and are closed."""
         self._per_host: dict[str, int] = {}
-        self.complaints = Complaints(logger)
+        self.complaints = Complaints(log)
         self.unread_bytes = 0
         """Memory of answers that clients have not taken."""
 
@@ -424,7 +422,7 @@ class ConnectionRegistry:
             closed += 1
             connection.channel.close("took none of its answers while they held memory that others need")
         if closed:
-            logger.warning("connections closed: they do not read their answers count=%d", closed)
+            log.warning("connections closed: they do not read their answers count=%d", closed)
 
     def close_all(self, reason: str) -> None:
         for connection in list(self._connections):
