@@ -8,8 +8,7 @@ from tidelog.cluster import znodes
 from tidelog.simulation.chaos import run_seed
 from tidelog.simulation.retention_audit import Deletion, RetentionAudit
 from tidelog.storage import retention
-from tidelog.storage.log import Log
-from tidelog.storage.retention import _deletable
+from tidelog.storage.retention import RetainedLog, _deletable
 from tidelog.store.tree import StoredNode
 from tidelog.types import TopicPartition
 
@@ -45,7 +44,7 @@ def test_nothing_goes_that_is_not_committed() -> None:
     assert len(judged(age_ms=4001, start=2, high_watermark=1, retention_ms="4000")) == 1
 
 
-def too_early(log: Log, now_ms: int) -> int:
+def too_early(log: RetainedLog, now_ms: int) -> int:
     """A tenth of the time is enough."""
 
     def counted() -> Iterator[int]:

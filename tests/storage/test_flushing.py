@@ -13,7 +13,6 @@ from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.workers import InlineWorkers
-from tidelog.storage.flushing import write_epochs_of
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory, StorageContext
 from tidelog.storage.log_manager import LogManager
@@ -33,7 +32,7 @@ class SlowEpochs:
         self.writes = 0
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if work is write_epochs_of:
+        if getattr(work, "__name__", "") == "write_epochs":
             self.writes += 1
             if self.writes == 1:
                 await self.may_pass
@@ -168,7 +167,7 @@ def test_a_flush_across_a_truncation_does_not_vouch_for_what_was_written_after_i
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("slow", ["_sync", "write_epochs_of"])
+@pytest.mark.parametrize("slow", ["_sync", "write_epochs"])
 def test_a_flush_does_not_give_its_epochs_to_the_next_log_of_the_name(slow: str) -> None:
     """The topic is deleted and made again while the disk is slow."""
 
