@@ -1,8 +1,7 @@
 """A log reduced to what replication compares: one leader epoch per offset."""
 
-from tidelog.replication.follower import CutTo, Effect, EpochEnd, FollowerState, PartitionFollower, StartOverAt
-from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
-from tidelog.types import NO_LEADER_EPOCH
+from tidelog.replication.follower import CutTo, Effect, FollowerState, PartitionFollower, StartOverAt
+from tidelog.storage.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
 
 
 class ModelLog:
@@ -65,11 +64,3 @@ def reconcile(follower: PartitionFollower, leader: ModelLog) -> int:
             assert questions < 100, "the questions do not end"
             log.perform(follower.on_epoch_end(0, epoch_end(leader, epoch)))
     return questions
-
-
-def divergence(leader: ModelLog, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-    """What a leader tells a follower that fetches (KIP-595)."""
-    if last_fetched_epoch == NO_LEADER_EPOCH:
-        return None
-    found = epoch_end(leader, last_fetched_epoch)
-    return found if found.epoch < last_fetched_epoch or found.end_offset < fetch_offset else None

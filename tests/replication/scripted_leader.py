@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tests.storage.logs import append, new_log
-from tidelog.errors import FetchSessionIdNotFound, UnknownTopicOrPartition
+from tidelog.errors import FetchSessionIdNotFound, OffsetOutOfRange, UnknownTopicOrPartition
 from tidelog.protocol.apis import API_KEYS
 from tidelog.protocol.codec import decode, encode
 from tidelog.protocol.header import read_request_header, response_header
@@ -219,10 +219,16 @@ class ScriptedLeader:
         led = self.partitions[topic, index]
         log = led.log
         data.high_watermark, data.log_start_offset = log.high_watermark, log.log_start_offset
-        if wanted.last_fetched_epoch >= 0 and led.may_tell_divergence:
-            epoch, end = log.end_offset_for_epoch(wanted.last_fetched_epoch)
-            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
-                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+        if led.may_tell_divergence:
+            try:
+                diverging = log.leader_epochs.diverging_epoch(
+                    wanted.last_fetched_epoch, wanted.fetch_offset, log.log_end_offset
+                )
+            except OffsetOutOfRange as error:
+                data.error_code = error.code
+                return data
+            if diverging is not None:
+                data.diverging_epoch = EpochEndOffset(*diverging)
                 return data
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
             data.error_code = 1

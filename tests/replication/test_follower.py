@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.replication.model_logs import ModelLog, divergence, epoch_end, reconcile
+from tests.replication.model_logs import ModelLog, epoch_end, reconcile
 from tidelog.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
@@ -20,7 +20,6 @@ from tidelog.replication.follower import (
     TRANSITIONS,
     AskAgainLater,
     CutTo,
-    EpochEnd,
     FollowerState,
     GiveUp,
     PartitionFollower,
@@ -31,6 +30,7 @@ from tidelog.replication.follower import (
 )
 from tidelog.state_machine import IllegalTransition
 from tidelog.storage.disk_errors import StorageShortage
+from tidelog.storage.leader_epochs import EpochEnd
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
 
@@ -340,7 +340,8 @@ def test_divergence_told_by_fetches_alone_leads_to_the_same_end(history: tuple[M
     follower.state = FollowerState.FETCHING
     for _ in range(50):
         fetch_offset = follower.ask_records()
-        diverging = divergence(leader, fetch_offset, log.leader_epochs.latest_epoch)
+        last_epoch = log.leader_epochs.latest_epoch
+        diverging = leader.leader_epochs.diverging_epoch(last_epoch, fetch_offset, leader.log_end_offset)
         effect = follower.on_fetched(0, diverging)
         if effect is Take.RECORDS:
             break

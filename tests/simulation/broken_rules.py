@@ -13,7 +13,6 @@ from tidelog.replication.fetcher import Fetcher
 from tidelog.replication.followed import Followed
 from tidelog.replication.follower import (
     Effect,
-    EpochEnd,
     FollowedLog,
     FollowerState,
     PartingPoint,
@@ -23,10 +22,10 @@ from tidelog.replication.follower import (
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.partition import Partition
 from tidelog.replication.remote_replica import RemoteReplica
-from tidelog.server import fetching
 from tidelog.storage import follower_checks
 from tidelog.storage import log as log_module
 from tidelog.storage.follower_checks import checked_batches
+from tidelog.storage.leader_epochs import EpochEnd, LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.types import BrokerId, Buffer
 
@@ -34,7 +33,7 @@ from tidelog.types import BrokerId, Buffer
 @contextmanager
 def without_divergence_in_fetches() -> Iterator[None]:
     """As before KIP-595: a leader does not compare the reader's last epoch with its own log."""
-    with patch.object(fetching, "_divergence", lambda partition, request: None):
+    with patch.object(LeaderEpochs, "diverging_epoch", lambda *_: None):
         yield
 
 

@@ -1,8 +1,10 @@
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.errors import OffsetOutOfRange
 from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
 
 NONE = EpochStart(-1, -1)
@@ -50,6 +52,25 @@ def test_epochs_never_go_back() -> None:
     known.assign(5, 20)
     assert known.starts == ((5, 10),)
     assert not known.is_changed
+
+
+def test_a_reader_whose_last_epoch_ended_earlier_here_has_diverged() -> None:
+    """KIP-595: its epoch ends here before the offset that it asks for, or was never heard of here."""
+    known = epochs((1, 0), (3, 10), (4, 25))
+    assert known.diverging_epoch(3, 25, log_end_offset=40) is None
+    assert known.diverging_epoch(3, 26, log_end_offset=40) == (3, 25)
+    assert known.diverging_epoch(2, 8, log_end_offset=40) == (1, 10)
+    assert known.diverging_epoch(4, 40, log_end_offset=40) is None
+
+
+def test_a_reader_that_names_no_epoch_has_not_diverged() -> None:
+    assert epochs((1, 0)).diverging_epoch(-1, 99, log_end_offset=40) is None
+
+
+@pytest.mark.parametrize("known", [epochs(), epochs((1, 0))])
+def test_an_epoch_that_is_newer_than_all_known_is_out_of_range(known: LeaderEpochs) -> None:
+    with pytest.raises(OffsetOutOfRange):
+        known.diverging_epoch(2, 8, log_end_offset=40)
 
 
 def test_truncation_from_the_end_forgets_epochs_that_start_there() -> None:

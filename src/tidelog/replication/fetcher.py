@@ -21,7 +21,6 @@ from tidelog.replication.follower import (
     AskAgainLater,
     CutTo,
     Effect,
-    EpochEnd,
     FollowerState,
     GiveUp,
     StartOverAt,
@@ -32,6 +31,7 @@ from tidelog.replication.leader_link import FetchingBroker, LeaderLink
 from tidelog.replication.leader_questions import epoch_ends_request, offsets_of, offsets_request
 from tidelog.replication.partition import Partition
 from tidelog.storage.disk_errors import StorageShortage
+from tidelog.storage.leader_epochs import EpochEnd
 from tidelog.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)

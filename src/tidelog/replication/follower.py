@@ -16,7 +16,7 @@ from tidelog.errors import (
 )
 from tidelog.state_machine import History, TransitionTable
 from tidelog.storage.disk_errors import is_passing
-from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
 FIRST_BACKOFF_MS: Final = 10
@@ -53,13 +53,6 @@ class FollowedLog(Protocol):
     leader_epochs: LeaderEpochs
 
     def end_offset_for_epoch(self, epoch: int) -> EpochStart: ...
-
-
-class EpochEnd(NamedTuple):
-    """The leader's largest epoch not above the one asked for, and where it ends there."""
-
-    epoch: int
-    end_offset: int
 
 
 class Take(Enum):

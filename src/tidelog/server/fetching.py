@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
-from tidelog.errors import NO_ERROR, InconsistentTopicId, KafkaError, NotLeaderOrFollower, OffsetOutOfRange
+from tidelog.errors import NO_ERROR, InconsistentTopicId, KafkaError, NotLeaderOrFollower
 from tidelog.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -18,7 +18,7 @@ from tidelog.replication.partition import READ_COMMITTED, Partition
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import Watchers
 from tidelog.server.dispatch import Call
-from tidelog.types import NO_LEADER_EPOCH, Uuid
+from tidelog.types import Uuid
 
 TOPIC_IDS_FROM_VERSION = 13
 NO_SESSION = 0
@@ -140,14 +140,9 @@ def _aborted(partition: Partition, first_offset: int, end_offset: int) -> list[A
 
 def _divergence(partition: Partition, request: FetchPartition) -> EpochEndOffset | None:
     """KIP-595: the reader's last epoch ended, here, before the offset it asks for."""
-    if request.last_fetched_epoch < 0:
-        return None
-    epoch, end_offset = partition.log.end_offset_for_epoch(request.last_fetched_epoch)
-    if epoch == NO_LEADER_EPOCH:
-        raise OffsetOutOfRange(f"leader epoch {request.last_fetched_epoch} is newer than all that is known here")
-    if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
-        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    return None
+    log = partition.log
+    found = log.leader_epochs.diverging_epoch(request.last_fetched_epoch, request.fetch_offset, log.log_end_offset)
+    return None if found is None else EpochEndOffset(epoch=found.epoch, end_offset=found.end_offset)
 
 
 def failed(index: int, error_code: int) -> PartitionData:

@@ -5,12 +5,20 @@
 from bisect import bisect_right
 from typing import NamedTuple
 
+from tidelog.errors import OffsetOutOfRange
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
 
 class EpochStart(NamedTuple):
     epoch: int
     start_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """The largest epoch that a replica knows not above the one asked for, and where it ends there."""
+
+    epoch: int
+    end_offset: int
 
 
 class LeaderEpochs:
@@ -62,6 +70,21 @@ class LeaderEpochs:
             # Older than everything known: it ended, at the latest, where the first known epoch starts.
             return EpochStart(epoch, self._starts[0].start_offset)
         return EpochStart(self._starts[following - 1].epoch, self._starts[following].start_offset)
+
+    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int, log_end_offset: int) -> EpochEnd | None:
+        """Where this log parts from that of a reader whose last record before `fetch_offset` has this epoch (KIP-595).
+
+        None if the reader's log continues in this one, or if the reader names no epoch. Raises OffsetOutOfRange, as
+        Kafka does, if the epoch is newer than all that are known here: there is no end to compare with.
+        """
+        if last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = self.end_offset_for(last_fetched_epoch, log_end_offset)
+        if epoch == NO_LEADER_EPOCH:
+            raise OffsetOutOfRange(f"leader epoch {last_fetched_epoch} is newer than all that is known here")
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return EpochEnd(epoch, end_offset)
+        return None
 
     def epoch_at(self, offset: int) -> int:
         """The epoch in which the record at `offset` was written, as far as known."""

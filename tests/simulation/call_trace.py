@@ -1,0 +1,147 @@
+"""Call traces of one simulated broker: which functions of the product a walk runs through, in order.
+
+`python -m tests.simulation.call_trace` prints the traces of one replicated record and of one consumer fetch.
+"""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from types import FrameType
+from typing import Any
+
+from tests.server.harness import batch_of, fetch_request, produce_request
+from tests.simulation.scenario import FETCH_VERSION, PRODUCE_VERSION, TOPIC, create_topic, simulate, wait_for
+from tidelog.protocol.messages.fetch import FetchResponse
+from tidelog.protocol.messages.produce import ProduceResponse
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.processes import Process, current_process
+
+LEADER = 1
+OUTSIDE = {"simulation", "runtime"}
+"""Packages that stand for the world around a broker: what they do is no part of a walk."""
+
+
+class CallTrace:
+    """The product's functions that one process called, in order, as (package, qualified name)."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.calls: list[tuple[str, str]] = []
+
+    def on_event(self, frame: FrameType, event: str, argument: object) -> None:
+        if event != "call" or current_process() is not self._process:
+            return
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith("tidelog."):
+            return
+        package = module.split(".")[1]
+        name = frame.f_code.co_qualname
+        if package not in OUTSIDE and not name.endswith(("<genexpr>", "<listcomp>", "<dictcomp>")):
+            self.calls.append((package, name))
+
+    @property
+    def package_switches(self) -> int:
+        packages = [package for package, _ in self.calls]
+        return sum(before != after for before, after in pairwise(packages))
+
+    def count(self, name: str) -> int:
+        return sum(name == called for _, called in self.calls)
+
+    def counts(self) -> Counter[str]:
+        return Counter(name for _, name in self.calls)
+
+
+@contextmanager
+def tracing(cluster: SimulatedCluster, broker_id: int = LEADER) -> Iterator[CallTrace]:
+    process = cluster.machines[broker_id].process
+    assert process is not None
+    trace = CallTrace(process)
+    before: Any = sys.getprofile()
+    sys.setprofile(trace.on_event)
+    try:
+        yield trace
+    finally:
+        sys.setprofile(before)
+
+
+def trace_replicated_record() -> CallTrace:
+    """On the leader: one record, acks=all, from the Produce to the moment when both followers wait for the next one."""
+    return _trace(_replicate_one_record, replicas=3)
+
+
+def trace_produce() -> CallTrace:
+    """On the leader of a partition without followers: one record, acks=all."""
+    return _trace(_produce_one_record, replicas=1)
+
+
+def trace_consumer_fetch() -> CallTrace:
+    """On the leader: one Fetch without a session that finds a record."""
+    return _trace(_fetch_one_record, replicas=1)
+
+
+async def _replicate_one_record(cluster: SimulatedCluster) -> CallTrace:
+    connection = await cluster.connect(LEADER)
+    request = produce_request(TOPIC, batch_of(b"first"), 0, -1)
+    await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
+    await asyncio.sleep(0.1)
+    with tracing(cluster) as trace:
+        request = produce_request(TOPIC, batch_of(b"x"), 0, -1)
+        answer = await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        leader = cluster.broker(LEADER).replicas.get(TOPIC, 0).require_leader()
+        await wait_for(lambda: all(each.log_end_offset == 2 for each in leader.followers.values()), step_s=0.001)
+    connection.close()
+    return trace
+
+
+async def _produce_one_record(cluster: SimulatedCluster) -> CallTrace:
+    connection = await cluster.connect(LEADER)
+    request = produce_request(TOPIC, batch_of(b"first"), 0, -1)
+    await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
+    with tracing(cluster) as trace:
+        request = produce_request(TOPIC, batch_of(b"x"), 0, -1)
+        await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
+    connection.close()
+    return trace
+
+
+async def _fetch_one_record(cluster: SimulatedCluster) -> CallTrace:
+    connection = await cluster.connect(LEADER)
+    request = produce_request(TOPIC, batch_of(b"first"), 0, -1)
+    await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
+    await connection.ask(fetch_request(TOPIC, 0), FetchResponse, version=FETCH_VERSION)
+    with tracing(cluster) as trace:
+        answer = await connection.ask(fetch_request(TOPIC, 0), FetchResponse, version=FETCH_VERSION)
+    assert answer.responses[0].partitions[0].records
+    connection.close()
+    return trace
+
+
+def _trace(walk: Callable[[SimulatedCluster], Any], replicas: int) -> CallTrace:
+    traces: list[CallTrace] = []
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create_topic(cluster, tuple(range(LEADER, LEADER + replicas)))
+        traces.append(await walk(cluster))
+
+    simulate(scenario)
+    return traces[0]
+
+
+def main() -> None:
+    for title, trace in (
+        ("one replicated record, two followers", trace_replicated_record()),
+        ("one produce", trace_produce()),
+        ("one consumer fetch", trace_consumer_fetch()),
+    ):
+        print(f"{title}: {len(trace.calls)} calls, {trace.package_switches} package switches")
+        for name, count in trace.counts().most_common():
+            if count > 1:
+                print(f"  {count:4} {name}")
+
+
+if __name__ == "__main__":
+    main()
