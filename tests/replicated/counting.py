@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.replication.leaders import Replicas, assignment_of
+from tests.replication.leaders import Replicas, assignment_of, fetch_as_follower
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatResponse
@@ -18,6 +18,7 @@ from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
 from tidelog.runtime.workers import InlineWorkers
+from tidelog.store.memory import MemoryStore, MemoryStoreState
 from tidelog.types import TopicPartition
 
 TOPIC = "__counts"
@@ -89,10 +90,10 @@ def total_in(response: Response | KafkaError) -> int:
 
 
 class CountingWorld:
-    def __init__(self, replicas: Replicas, topic: ReplicatedTopic[CountingMachine]) -> None:
+    def __init__(self, replicas: Replicas, topic: ReplicatedTopic[CountingMachine], store: MemoryStore) -> None:
         self.replicas = replicas
         self.topic = topic
-        self.is_fenced = False
+        self._store = store
         self.epoch = 0
 
     @classmethod
@@ -101,8 +102,8 @@ class CountingWorld:
         assert isinstance(loop, VirtualTimeLoop)
         clock = VirtualClock(loop)
         disk = MemoryDisk(clock)
-        replicas = await Replicas.on(disk, clock=clock, topic_settings=settings)
-        world: CountingWorld
+        store = MemoryStore(MemoryStoreState())
+        replicas = await Replicas.on(disk, clock=clock, store=store, topic_settings=settings)
         topic = ReplicatedTopic(
             TOPIC,
             replicas.manager,
@@ -112,10 +113,12 @@ class CountingWorld:
             commit_timeout_ms=lambda: COMMIT_TIMEOUT_MS,
             purgatory=Purgatory(loop, Deadlines(loop)),
             workers=InlineWorkers(),
-            is_fenced=lambda: world.is_fenced,
         )
-        world = cls(replicas, topic)
-        return world
+        return cls(replicas, topic, store)
+
+    def end_lease(self) -> None:
+        """Nobody has noticed yet."""
+        self._store.lease.end = -1.0
 
     # -- what the controller says
 
@@ -141,7 +144,7 @@ class CountingWorld:
     def replicate(self, partition: int = 0) -> None:
         """Broker 2 has everything."""
         hosted = self.partition(partition)
-        hosted.on_follower_fetch(2, hosted.log.log_end_offset, 0, 0)
+        fetch_as_follower(hosted, 2, hosted.log.log_end_offset, 0, 0)
 
     # -- what is there
 

@@ -196,7 +196,7 @@ def test_a_broker_that_has_fenced_itself_meanwhile_writes_nothing() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead(1)
         reply = world.put(3)
-        world.is_fenced = True
+        world.end_lease()
         await a_moment()
         assert isinstance(reply.outcome, NotCoordinator)
         assert batches_in(world) == []

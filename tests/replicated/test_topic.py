@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from tests.replicated.counting import COMMIT_TIMEOUT_MS, KEY, CountingMachine, CountingWorld, in_world, told, total_in
+from tests.replication.leaders import fetch_as_follower
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
     CoordinatorLoadInProgress,
@@ -62,7 +63,7 @@ def test_the_next_step_sees_what_is_not_committed_yet_and_answers_keep_their_ord
         replies = [world.add(1) for _ in range(3)]
         for number, reply in enumerate(replies):
             reply.answer = lambda response, number=number: order.append(number)  # type: ignore[method-assign, misc]
-        world.partition().on_follower_fetch(2, 2, 0, 0)
+        fetch_as_follower(world.partition(), 2, 2, 0, 0)
         await a_moment()
         assert order == [0, 1]
         world.replicate()
@@ -277,7 +278,7 @@ def test_a_fenced_broker_answers_nobody_and_goes_on_with_the_same_machine() -> N
 def test_a_process_that_was_stopped_asks_first_whether_its_lease_is_over() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead()
-        world.is_fenced = True
+        world.end_lease()
         assert isinstance(world.add(1).outcome, NotCoordinator)
         assert world.partition().log.log_end_offset == 0
 

@@ -7,7 +7,9 @@ from tests.storage.logs import manager_on
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaError
+from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
 from tidelog.replication.assignment import LeaderAddress, PartitionAssignment
+from tidelog.replication.fetch_reads import FetchParams
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.remote_replica import Peers
@@ -78,6 +80,27 @@ def leader_of(
         peers=peers or peers_of(*replicas),
         now_ms=START_MS,
     )
+
+
+def fetch_as_follower(
+    partition: Partition,
+    replica: BrokerId,
+    offset: int,
+    log_start_offset: int = 0,
+    at_ms: int = START_MS,
+    *,
+    replica_epoch: int = -1,
+) -> PartitionData:
+    """As a Fetch of this replica arrives."""
+    request = FetchPartition(
+        partition=partition.topic_partition.partition,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=log_start_offset,
+        partition_max_bytes=1_000_000,
+    )
+    return partition.fetch_records(FetchParams(replica, replica_epoch, 0), request, 1_000_000, recorded_at_ms=at_ms)
 
 
 class RecordingFetchers:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.replication.leaders import LAG_MS, ORDERS, Replicas, assignment_of
+from tests.replication.leaders import LAG_MS, ORDERS, Replicas, assignment_of, fetch_as_follower
 from tests.storage.logs import batch_of
 from tidelog.cluster.image import Partition as PartitionState
 from tidelog.cluster.znodes import (
@@ -75,7 +75,7 @@ class World:
         return self.replicas.orders()
 
     def fetch(self, offset: int) -> None:
-        self.orders.on_follower_fetch(2, offset, 0, self.clock.now_ms())
+        fetch_as_follower(self.orders, 2, offset, 0, self.clock.now_ms())
 
     async def state(self, index: int = 0) -> dict[str, object]:
         content: dict[str, object] = json.loads((await self.store.get(state_path("orders", index))).data)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.replication.leaders import LAG_MS, START_MS, Replicas, assignment_of
+from tests.replication.leaders import LAG_MS, START_MS, Replicas, assignment_of, fetch_as_follower
 from tests.storage.logs import append, batch_of
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
@@ -14,6 +14,7 @@ from tidelog.errors import (
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
 )
+from tidelog.replication.fetch_reads import readable_end
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
@@ -74,10 +75,10 @@ def test_followers_move_the_high_watermark_of_the_log() -> None:
         await told(watchers, end_watchers)
         produce(partition)
         assert await told(watchers, end_watchers) == [0, 1]
-        assert (partition.readable_end(0), partition.readable_end(0, is_follower=True)) == (0, 1)
-        partition.on_follower_fetch(2, 1, 0, START_MS)
+        assert (readable_end(partition.log, 0), readable_end(partition.log, 0, is_follower=True)) == (0, 1)
+        fetch_as_follower(partition, 2, 1, 0, START_MS)
         assert await told(watchers, end_watchers) == [1, 0]
-        assert partition.readable_end(0) == 1
+        assert readable_end(partition.log, 0) == 1
 
     with_replicas(scenario)
 
@@ -134,14 +135,14 @@ def test_only_assigned_replicas_in_their_present_incarnation_may_fetch_as_follow
         replicas.manager.on_brokers_changed({1: 10, 2: 20, 3: 30})
         partition = replicas.orders()
         with pytest.raises(UnknownLeaderEpoch):
-            partition.require_follower(3, 30)
+            fetch_as_follower(partition, 3, 0, replica_epoch=30)
         with pytest.raises(NotLeaderOrFollower):
-            partition.require_follower(2, 19)
-        partition.require_follower(2, 20)
-        partition.require_follower(2)
-        partition.require_follower(2, 21)
+            fetch_as_follower(partition, 2, 0, replica_epoch=19)
+        fetch_as_follower(partition, 2, 0, replica_epoch=20)
+        fetch_as_follower(partition, 2, 0)
+        fetch_as_follower(partition, 2, 0, replica_epoch=21)
         with pytest.raises(NotLeaderOrFollower):
-            partition.require_follower(2, 20)
+            fetch_as_follower(partition, 2, 0, replica_epoch=20)
 
     with_replicas(scenario)
 
@@ -156,12 +157,13 @@ def test_a_suspended_leader_leads_nobody_and_goes_on_where_it_was() -> None:
         assert await told(watchers) == [1]
         with pytest.raises(NotLeaderOrFollower):
             produce(partition)
-        partition.on_follower_fetch(2, 1, 0, START_MS)
+        with pytest.raises(NotLeaderOrFollower):
+            fetch_as_follower(partition, 2, 1, 0, START_MS)
         assert partition.log.high_watermark == 0
         replicas.manager.resume()
         assert await told(watchers) == [1]
         assert partition.require_leader(5).leader_epoch == 5
-        partition.on_follower_fetch(2, 1, 0, START_MS)
+        fetch_as_follower(partition, 2, 1, 0, START_MS)
         assert partition.log.high_watermark == 1
 
     with_replicas(scenario)
@@ -213,12 +215,12 @@ def test_records_are_deleted_when_all_live_replicas_have_let_go_of_them() -> Non
         replicas.take(assignment_of(1, 2))
         partition = replicas.orders()
         produce(partition)
-        partition.on_follower_fetch(2, 1, 0, START_MS)
+        fetch_as_follower(partition, 2, 1, 0, START_MS)
         waiting = Counter(partition.low_watermark_watchers)
         assert partition.delete_records_before(-1) == 1
         assert partition.low_watermark() == 0
         await told(waiting)
-        partition.on_follower_fetch(2, 1, 1, START_MS)
+        fetch_as_follower(partition, 2, 1, 1, START_MS)
         assert await told(waiting) == [1]
         assert partition.low_watermark() == 1
 

@@ -1,6 +1,6 @@
 """An append with acks=all counts only for the leadership that took it (R14)."""
 
-from tests.replication.leaders import Replicas, assignment_of
+from tests.replication.leaders import Replicas, assignment_of, fetch_as_follower
 from tests.replication.test_partition import produce, replicate, with_replicas
 from tidelog.errors import NotLeaderOrFollower
 from tidelog.replication.partition import ACKS_ALL
@@ -21,7 +21,7 @@ def test_a_write_is_not_acknowledged_by_another_leadership_of_the_same_broker() 
         replicate(partition, b"another", epoch=2)
         replicas.take(assignment_of(1, 2, epoch=3))
         assert wait.is_over(), "nobody waits for a record that is gone"
-        partition.on_follower_fetch(2, 1, 0, 0)
+        fetch_as_follower(partition, 2, 1, 0, 0)
         assert partition.log.high_watermark == 1
         assert isinstance(wait.failure(), NotLeaderOrFollower)
 
@@ -36,7 +36,7 @@ def test_a_write_is_acknowledged_if_its_leader_stays_while_the_epoch_grows() -> 
         wait = CommitWait(partition, partition.log.log_end_offset)
         replicas.take(assignment_of(1, 2, epoch=2))
         assert not wait.is_over()
-        partition.on_follower_fetch(2, 1, 0, 0)
+        fetch_as_follower(partition, 2, 1, 0, 0)
         assert (wait.is_over(), wait.failure()) == (True, None)
 
     with_replicas(scenario)

@@ -22,7 +22,7 @@ def no_partition(topic: str, index: int) -> object:
     raise UnknownTopicOrPartition
 
 
-SERVICES = SimpleNamespace(settings=SimpleNamespace(fetch_max_bytes=1000), partition=no_partition, is_fenced=False)
+SERVICES = SimpleNamespace(settings=SimpleNamespace(fetch_max_bytes=1000), partition=no_partition)
 
 
 class Cache:

@@ -5,6 +5,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -30,11 +32,11 @@ from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteT
 from tidelog.protocol.messages.fetch import FetchPartition, FetchResponse, PartitionData
 from tidelog.protocol.record_batch import read_header
 from tidelog.replication.assignment import PartitionAssignment
+from tidelog.replication.fetch_reads import FetchParams
 from tidelog.replication.partition import Partition
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.broker import Broker
 from tidelog.server.fetch_sessions import LAST_EPOCH
-from tidelog.server.fetching import Reader
 from tidelog.types import TopicPartition
 
 
@@ -57,19 +59,16 @@ async def delete_records(client: Client, offset: int) -> None:
 @contextmanager
 def counted_reads() -> Iterator[list[int]]:
     """The partitions that are read meanwhile."""
-    read, indexes = Reader.read, []
+    fetch_records, indexes = Partition.fetch_records, []
 
     def counting(
-        self: Reader, request: FetchPartition, partition: Partition, room: int, is_first: bool, may_block: bool
+        self: Partition, params: FetchParams, request: FetchPartition, max_bytes: int, **options: Any
     ) -> PartitionData:
         indexes.append(request.partition)
-        return read(self, request, partition, room, is_first, may_block)
+        return fetch_records(self, params, request, max_bytes, **options)
 
-    Reader.read = counting  # type: ignore[method-assign]
-    try:
+    with patch.object(Partition, "fetch_records", counting):
         yield indexes
-    finally:
-        Reader.read = read  # type: ignore[method-assign]
 
 
 def test_a_session_answers_with_what_changed_only() -> None:

@@ -15,13 +15,13 @@ from tidelog.controller.elections import Decision, Health
 from tidelog.controller.term_store import TermStore
 from tidelog.errors import OffsetOutOfRange
 from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
+from tidelog.replication.fetch_reads import FetchParams
 from tidelog.replication.in_sync_writes import InSyncWriter, _Write
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.remote_replica import NEVER_MS, RemoteReplica
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.purgatory import DelayedOperation, Purgatory
-from tidelog.server.fetching import Reader
 from tidelog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
 from tidelog.store.interface import Operation, Result
 from tidelog.types import NO_BROKER, BrokerId
@@ -221,14 +221,14 @@ def operations_asked_only_at_their_deadline() -> Iterator[None]:
 @contextmanager
 def uncommitted_offsets_out_of_range() -> Iterator[None]:
     """R15: what cannot be read yet is taken for what was never written."""
-    read = Reader.read
+    fetch_records = Partition.fetch_records
 
     def refuse(
-        self: Reader, request: FetchPartition, partition: Partition, room: int, is_first: bool, may_block: bool
+        self: Partition, params: FetchParams, request: FetchPartition, max_bytes: int, **options: Any
     ) -> PartitionData:
-        if not self.is_follower and request.fetch_offset > partition.log.high_watermark:
+        if not params.is_follower and request.fetch_offset > self.log.high_watermark:
             raise OffsetOutOfRange
-        return read(self, request, partition, room, is_first, may_block)
+        return fetch_records(self, params, request, max_bytes, **options)
 
-    with patch.object(Reader, "read", refuse):
+    with patch.object(Partition, "fetch_records", refuse):
         yield

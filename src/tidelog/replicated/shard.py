@@ -75,7 +75,6 @@ class ShardHost(NamedTuple):
     purgatory: Purgatory
     deadlines: Deadlines
     commit_timeout_ms: Callable[[], int]
-    is_fenced: Callable[[], bool]
     at_end_of_turn: Callable[[Callable[[], None]], object]
 
 
@@ -117,7 +116,7 @@ class Shard(Generic[M]):
     @property
     def is_acting(self) -> bool:
         """Not while the broker has fenced itself: it may have been succeeded without knowing."""
-        return self.state is ShardState.ACTIVE and self.partition.leader is not None and not self.host.is_fenced()
+        return self.state is ShardState.ACTIVE and self.partition.is_acting_leader
 
     # ---- loading and leaving
 

@@ -40,7 +40,6 @@ class ReplicatedTopic(Generic[M]):
         commit_timeout_ms: Callable[[], int],
         purgatory: Purgatory,
         workers: Workers,
-        is_fenced: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
         self._replicas = replicas
@@ -49,7 +48,7 @@ class ReplicatedTopic(Generic[M]):
         self._shards: dict[int, Shard[M]] = {}
         loop = asyncio.get_running_loop()
         timers = Deadlines(loop, TIMER_RESOLUTION_S)
-        self._host = ShardHost(clock, purgatory, timers, commit_timeout_ms, is_fenced, loop.call_soon)
+        self._host = ShardHost(clock, purgatory, timers, commit_timeout_ms, loop.call_soon)
         self._loader = Loader(name, clock, workers)
         replicas.on_leadership_change.append(self._on_leadership_change)
 

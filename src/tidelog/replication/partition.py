@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
     FencedLeaderEpoch,
+    KafkaError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     PolicyViolation,
     UnknownLeaderEpoch,
 )
+from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
 from tidelog.replication.assignment import PartitionAssignment
+from tidelog.replication.fetch_reads import FetchParams, read_records, readable_end
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, OutOfSync, Peers
 from tidelog.replication.traffic import Traffic
@@ -22,14 +25,23 @@ from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId, Buffer, TopicPar
 
 logger = logging.getLogger(__name__)
 
-READ_UNCOMMITTED, READ_COMMITTED = ISOLATION_LEVELS = 0, 1
 ACKS_ALL = -1
 
 
 class Host:
     """What all partitions of one broker share."""
 
-    __slots__ = ("broker_id", "lag_time_max_ms", "now_ms", "peers", "propose", "purgatory", "traffic")
+    __slots__ = (
+        "broker_id",
+        "is_fenced",
+        "is_suspended",
+        "lag_time_max_ms",
+        "now_ms",
+        "peers",
+        "propose",
+        "purgatory",
+        "traffic",
+    )
 
     def __init__(
         self,
@@ -38,12 +50,17 @@ class Host:
         now_ms: Callable[[], int],
         lag_time_max_ms: int,
         propose: Callable[["Partition", PartitionLeader, ProposeInSyncReplicas], None],
+        is_fenced: Callable[[], bool] = lambda: False,
     ) -> None:
         self.broker_id = broker_id
         self.purgatory = purgatory
         self.now_ms = now_ms
         self.lag_time_max_ms = lag_time_max_ms
         self.propose = propose
+        self.is_fenced = is_fenced
+        """Whether the session with the store may have ended: somebody else may lead what this broker led."""
+        self.is_suspended = False
+        """The broker knows that, and has told its partitions."""
         self.peers = Peers()
         self.traffic = Traffic()
 
@@ -53,7 +70,6 @@ class Partition:
 
     __slots__ = (
         "_host",
-        "_is_suspended",
         "_purgatory",
         "_role",
         "controller_epoch",
@@ -89,7 +105,6 @@ class Partition:
         self.low_watermark_watchers = Watchers()
         """A replica's log start moved, or the role changed: what deletions of records wait for."""
         self._role: PartitionLeader | None = None
-        self._is_suspended = False
         self._host = host
         self._purgatory = host.purgatory
         self.traffic = host.traffic.of(topic_partition.topic)
@@ -123,10 +138,10 @@ class Partition:
         else:
             leader.succeed(leader_before)
         self._role = leader
-        self.leader = None if self._is_suspended else leader
+        self.leader = None if host.is_suspended else leader
         self._mirror_high_watermark(leader)
         self._tell_all()
-        if not self._is_suspended:
+        if not host.is_suspended:
             self._follow(leader, leader.on_office(now_ms))
 
     def _epoch_start_offset(self, leader_epoch: int) -> int:
@@ -157,19 +172,16 @@ class Partition:
     def forget_epoch(self) -> None:
         """The broker joins its cluster anew: the controller may name the epoch of now again."""
         self.leader_id, self.leader_epoch = NO_BROKER, NO_LEADER_EPOCH
-        self._is_suspended = False
         self.resign()
 
     def suspend(self) -> None:
         """This broker may not be a member of the cluster any more: act as nobody's leader."""
-        self._is_suspended = True
         if self.leader is not None:
             self.leader = None
             self._tell_all()
 
     def resume(self) -> None:
         """It still was: go on in the same epoch."""
-        self._is_suspended = False
         leader = self._role
         if leader is not None and self.leader is None:
             leader.on_resume(self._host.now_ms())
@@ -181,21 +193,36 @@ class Partition:
             if watchers:
                 self._purgatory.changed(watchers)
 
-    def require_leader(self, current_leader_epoch: int = -1) -> PartitionLeader:
-        """R16: only the leader answers, and only to those who know of no other epoch."""
-        return self._require(self.leader, current_leader_epoch)
+    def require_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLeader:
+        """R16: only the leader answers, and only to those who know of no other epoch.
 
-    def require_leader_for_reading(self, current_leader_epoch: int = -1) -> PartitionLeader:
+        The lease is asked, too: a process that was stopped finds it over before any timer has run.
+        """
+        leader = self.leader
+        if (
+            leader is None
+            or (current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch)
+            or self._host.is_fenced()
+        ):
+            raise self._refusal(current_leader_epoch)
+        return leader
+
+    @property
+    def is_acting_leader(self) -> bool:
+        return self.leader is not None and not self._host.is_fenced()
+
+    def require_leader_for_reading(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLeader:
         """Also while suspended: what was committed stays so, whoever leads now."""
-        return self._require(self._role, current_leader_epoch)
+        leader = self._role
+        if leader is None or (current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch):
+            raise self._refusal(current_leader_epoch)
+        return leader
 
-    def _require(self, leader: PartitionLeader | None, current_leader_epoch: int) -> PartitionLeader:
+    def _refusal(self, current_leader_epoch: int) -> KafkaError:
         if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch) and self.leader_epoch >= 0:
             known = f"{self.topic_partition} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}"
-            raise (FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch)(known)
-        if leader is None:
-            raise NotLeaderOrFollower(f"{self.topic_partition} has no leader here")
-        return leader
+            return (FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch)(known)
+        return NotLeaderOrFollower(f"this broker does not act as leader of {self.topic_partition}")
 
     # ---- as leader
 
@@ -206,9 +233,7 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         prepared: PreparedBatch | None = None,
     ) -> AppendResult:
-        leader = self.leader
-        if leader is None:
-            raise NotLeaderOrFollower(f"{self.topic_partition} has no leader here")
+        leader = self.require_leader()
         if acks == ACKS_ALL:
             leader.require_enough_in_sync()
         log = self.log
@@ -224,9 +249,45 @@ class Partition:
         traffic.messages_in += result.last_offset - result.first_offset + 1
         return result
 
-    def require_follower(self, replica_id: BrokerId, replica_epoch: int = UNKNOWN_BROKER_EPOCH) -> None:
+    def fetch_records(
+        self,
+        params: FetchParams,
+        request: FetchPartition,
+        max_bytes: int,
+        *,
+        at_least_one_batch: bool = True,
+        may_block: bool = False,
+        recorded_at_ms: int | None = None,
+    ) -> PartitionData:
+        """The leader's half of a Fetch (R15 to R17, R39): check who asks, compare epochs, record, read.
+
+        `recorded_at_ms`: when a follower's request came. Without it nothing is changed here, so that a read which is
+        repeated, or runs in a worker, does not count as another fetch. Raises what the reader must be told.
+        """
+        log, offset = self.log, request.fetch_offset
+        if params.is_follower:
+            leader = self._require_follower(params, request.current_leader_epoch, is_noted=recorded_at_ms is not None)
+        else:
+            leader = self.require_leader_for_reading(request.current_leader_epoch)
+        diverging = None
+        if request.last_fetched_epoch >= 0:
+            diverging = log.leader_epochs.diverging_epoch(request.last_fetched_epoch, offset, log.log_end_offset)
+        if recorded_at_ms is not None and diverging is None and log.log_start_offset <= offset <= log.log_end_offset:
+            self._record_follower_fetch(leader, params.replica_id, request, recorded_at_ms)
+        return read_records(
+            log,
+            params,
+            request,
+            max_bytes,
+            diverging=diverging,
+            at_least_one_batch=at_least_one_batch,
+            may_block=may_block,
+        )
+
+    def _require_follower(self, params: FetchParams, current_leader_epoch: int, *, is_noted: bool) -> PartitionLeader:
         """The fetching broker is an assigned replica, in its present incarnation (R39), which is noted."""
-        leader = self.require_leader()
+        leader = self.require_leader(current_leader_epoch)
+        replica_id, replica_epoch = params.replica_id, params.replica_epoch
         follower = leader.followers.get(replica_id)
         if follower is None:
             # As Kafka: the follower may know of an assignment that is still on its way here, and tries again.
@@ -235,16 +296,29 @@ class Partition:
             newest = max(follower.broker_epoch, self._host.peers.epochs.get(replica_id, UNKNOWN_BROKER_EPOCH))
             if replica_epoch < newest:
                 raise NotLeaderOrFollower(f"broker {replica_id} has come back since, as epoch {newest}")
-            follower.on_incarnation(replica_epoch)
+            if is_noted:
+                follower.on_incarnation(replica_epoch)
+        return leader
 
-    def on_follower_fetch(self, replica_id: BrokerId, fetch_offset: int, log_start_offset: int, now_ms: int) -> None:
+    def _record_follower_fetch(
+        self, leader: PartitionLeader, replica_id: BrokerId, request: FetchPartition, now_ms: int
+    ) -> None:
         """R17. Raises the high watermark, and proposes that the follower joins the in-sync replicas."""
-        leader = self.leader
-        if leader is None or replica_id not in leader.followers:
-            return
-        self._follow(leader, leader.on_follower_fetch(replica_id, fetch_offset, log_start_offset, now_ms))
+        self._follow(
+            leader, leader.on_follower_fetch(replica_id, request.fetch_offset, request.log_start_offset, now_ms)
+        )
         if self.low_watermark_watchers:
             self._purgatory.changed(self.low_watermark_watchers)
+
+    def is_ready_to_fetch(self, params: FetchParams, request: FetchPartition) -> bool:
+        """Whether `fetch_records` would find records, or refuse the reader: known without reading."""
+        leader = self.leader if params.is_follower else self._role
+        return (
+            leader is None
+            or request.current_leader_epoch not in (NO_LEADER_EPOCH, leader.leader_epoch)
+            or (params.is_follower and params.replica_id not in leader.followers)
+            or request.fetch_offset < readable_end(self.log, params.isolation_level, is_follower=params.is_follower)
+        )
 
     def check_in_sync(self, now_ms: int) -> None:
         """R19: drop followers that have not caught up for too long."""
@@ -330,14 +404,7 @@ class Partition:
         if not self.is_follower or leader_epoch != self.leader_epoch:
             raise NotLeaderOrFollower(f"{self.topic_partition} does not follow in leader epoch {leader_epoch}")
 
-    # ---- reading, deleting
-
-    def readable_end(self, isolation_level: int, *, is_follower: bool = False) -> int:
-        """R15: a consumer reads what is committed; one that reads committed transactions, what is decided."""
-        log = self.log
-        if is_follower:
-            return log.log_end_offset
-        return log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+    # ---- deleting
 
     def delete_records_before(self, offset: int) -> int:
         """Move the log start of this replica; the others follow. What `low_watermark` must reach; -1 is the end."""

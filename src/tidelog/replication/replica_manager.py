@@ -80,10 +80,16 @@ class ReplicaManager:
         self._clock = clock
         self._announcements = InSyncAnnouncements(store, clock)
         self._writer = InSyncWriter(store, self._announcements.add)
-        self._host = Host(broker_id, purgatory, clock.now_ms, settings.replica_lag_time_max_ms, self._writer.propose)
+        self._host = Host(
+            broker_id,
+            purgatory,
+            clock.now_ms,
+            settings.replica_lag_time_max_ms,
+            self._writer.propose,
+            lambda: not store().is_session_alive,
+        )
         self._online: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()
-        self._is_suspended = False
         self.controller_epoch = 0
         self.on_leadership_change: list[Callable[[list[Partition], list[Partition]], None]] = []
         """Told which partitions this broker now leads in a new epoch, and which not, or not any more (R10)."""
@@ -195,8 +201,6 @@ class ReplicaManager:
             log = self._log_of(assignment) or self._create_log(assignment)
             log.settings = self._topic_settings(topic_partition.topic)  # it may have been opened before they were known
             partition = Partition(topic_partition, topic_id, log, self._host)
-            if self._is_suspended:
-                partition.suspend()
             self._online[topic_partition] = partition
         return partition
 
@@ -344,14 +348,14 @@ class ReplicaManager:
 
     def suspend(self) -> None:
         """The session with the store may have ended: act as nobody's leader."""
-        self._is_suspended = True
+        self._host.is_suspended = True
         for partition in self._online.values():
             partition.suspend()
         logger.warning("suspended leadership partitions=%d", self.leader_count)
 
     def resume(self) -> None:
         """It has not ended: go on, in the same epochs."""
-        self._is_suspended = False
+        self._host.is_suspended = False
         for partition in self._online.values():
             partition.resume()
         logger.info("resumed leadership partitions=%d", self.leader_count)
@@ -359,7 +363,7 @@ class ReplicaManager:
     def resign_all(self) -> None:
         """The session has ended: no roles, until the controller gives new ones."""
         logger.warning("resigned from all roles leading=%d hosted=%d", self.leader_count, len(self._online))
-        self._is_suspended = False
+        self._host.is_suspended = False
         self._fetchers.forget(list(self._online))
         for partition in self._online.values():
             partition.forget_epoch()

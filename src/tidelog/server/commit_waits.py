@@ -12,7 +12,8 @@ class CommitWait:
 
     def __init__(self, partition: Partition, end_offset: int) -> None:
         self.partition = partition
-        self.leading_since_epoch = partition.require_leader().leading_since_epoch
+        assert partition.leader is not None, "made in the step of the append (R14)"
+        self.leading_since_epoch = partition.leader.leading_since_epoch
         self.end_offset = end_offset
 
     @property

@@ -80,7 +80,6 @@ class Coordinators:
             commit_timeout_ms=lambda: self._cluster.settings.offsets_commit_timeout_ms,
             purgatory=self._purgatory,
             workers=self._seams.workers,
-            is_fenced=lambda: self._membership.is_fenced,
         )
 
     def _on_image(self, image: ClusterImage) -> None:

@@ -7,7 +7,7 @@ which one moves cost what one costs.
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tidelog.errors import (
@@ -28,7 +28,7 @@ from tidelog.replication.partition import Partition
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Observer, Purgatory, Watchers
 from tidelog.runtime.randomness import Randomness
-from tidelog.server.fetching import Fetch, Reader, SessionlessFetch, Wanted
+from tidelog.server.fetching import AnyFetch, Fetch, Reader, SessionlessFetch, Wanted
 from tidelog.types import NO_OFFSET, Uuid
 
 FINAL_EPOCH = -1
@@ -46,13 +46,11 @@ Rank: TypeAlias = tuple[bool, int, int]
 class SessionEntry(Wanted):
     """One partition of a session, and what the reader was last told of it."""
 
-    __slots__ = ("_quiet", "_watched", "high_watermark", "log_start_offset", "session", "topic", "topic_id")
+    __slots__ = ("_quiet", "_watched", "high_watermark", "log_start_offset", "session")
 
     def __init__(self, session: "Session", topic: str, topic_id: Uuid, request: FetchPartition) -> None:
-        super().__init__(request)
+        super().__init__(topic, topic_id, request)
         self.session = session
-        self.topic = topic
-        self.topic_id = topic_id
         self.high_watermark = NO_OFFSET
         self.log_start_offset = NO_OFFSET
         self._watched: tuple[tuple[Watchers, Observer], ...] = ()
@@ -75,7 +73,7 @@ class SessionEntry(Wanted):
     def find(self, reader: Reader) -> None:
         """The partition may have come, gone or been made anew since the last look."""
         try:
-            partition = reader.find(self.topic, self.topic_id, self.request.partition)
+            partition = reader.find(self)
         except KafkaError as error:
             self.error_code = error.code
             self.leave()
@@ -196,10 +194,10 @@ class Session:
         self.give_up_waiting()
 
 
-class SessionFetch(Fetch):
+class SessionFetch(Fetch[SessionEntry]):
     """One request of a session. It waits for the session, not for each of its partitions."""
 
-    __slots__ = ("_epoch", "_is_full", "_looked_at", "_read", "_session")
+    __slots__ = ("_epoch", "_is_full", "_looked_at", "_session")
 
     def __init__(self, request: FetchRequest, reader: Reader, session: Session, *, is_full: bool) -> None:
         super().__init__(request, reader)
@@ -208,47 +206,27 @@ class SessionFetch(Fetch):
         self._epoch = session.epoch
         self._is_full = is_full
         self._looked_at: list[SessionEntry] = []
-        self._read: list[tuple[SessionEntry, PartitionData]] = []
-
-    def prepare(self) -> None:
-        """What is taken off the dirty ones returns to them if it changes meanwhile or still has something to say."""
-        session = self._session
-        self._looked_at = list(session.entries.values() if self._is_full else session.dirty)
-        session.dirty.clear()
-        for entry in self._looked_at:
-            entry.find(self.reader)
-
-    def count(self, now_ms: int) -> None:
-        for entry in self._looked_at:
-            self.reader.count(entry, now_ms)
 
     @property
     def size(self) -> int:
         return len(self._session.entries if self._is_full else self._session.dirty)
 
-    def steps(self, counted_at_ms: int | None) -> Iterator[None]:
+    def begin(self) -> Sequence[SessionEntry]:
+        """What is taken off the dirty ones returns to them if it changes meanwhile or still has something to say."""
+        if self.found:
+            self._clear()
         session = self._session
         self._looked_at = list(session.entries.values() if self._is_full else session.dirty)
         session.dirty.clear()
-        self._clear()
-        self._read = []
-        for entry in self._looked_at:
-            if session.is_closed or session.epoch != self._epoch:
-                return  # `response` tells. An entry that was removed meanwhile must not be found again.
-            entry.find(self.reader)
-            if counted_at_ms is not None:
-                self.reader.count(entry, counted_at_ms)
-            yield
-        for entry in self._looked_at:
-            self._read.append((entry, self.read_one(entry, may_block=False)))
-            yield
+        return self._looked_at
 
-    def finds_something(self) -> bool:
-        return any(self.reader.finds_something(entry) for entry in self._looked_at)
+    def find(self, wanted: SessionEntry) -> None:
+        wanted.find(self.reader)
 
-    def read(self, *, may_block: bool = False) -> None:
-        self._clear()
-        self._read = [(entry, self.read_one(entry, may_block)) for entry in self._looked_at]
+    @property
+    def is_overtaken(self) -> bool:
+        """`response` says so then. An entry that was removed meanwhile must not be found again."""
+        return self._session.is_closed or self._session.epoch != self._epoch
 
     def response(self) -> FetchResponse:
         session = self._session
@@ -258,7 +236,7 @@ class SessionFetch(Fetch):
             self.put_back()
             return FetchResponse(error_code=InvalidFetchSessionEpoch.code)
         topics: dict[str | Uuid, FetchableTopicResponse] = {}
-        for entry, data in self._read:
+        for entry, data in self.found:
             if self._is_full or entry.is_told_by(data):
                 name = entry.topic_id if session.uses_topic_ids else entry.topic
                 topic = topics.get(name)
@@ -272,10 +250,10 @@ class SessionFetch(Fetch):
     def _mark_what_may_have_more(self) -> None:
         """Those that were given records go to the end of the line, so that none starves."""
         dirty = self._session.dirty
-        for entry, data in self._read:
-            if not data.records and (_is_news(data) or self.reader.finds_something(entry)):
+        for entry, data in self.found:
+            if not data.records and (_is_news(data) or entry.is_ready(self.reader)):
                 dirty[entry] = None
-        for entry, data in self._read:
+        for entry, data in self.found:
             if data.records:
                 dirty[entry] = None
 
@@ -284,13 +262,13 @@ class SessionFetch(Fetch):
 
     def watched(self) -> list[Watchers]:
         session = self._session
-        for entry, data in self._read:
-            if entry.is_told_by(data) or self.reader.finds_something(entry):
+        for entry, data in self.found:
+            if entry.is_told_by(data) or entry.is_ready(self.reader):
                 session.dirty[entry] = None
         session.woken.clear()
         return [session.watchers]
 
-    def changed(self, watchers: Watchers) -> Iterable[Wanted]:
+    def changed(self, watchers: Watchers) -> Iterable[SessionEntry]:
         woken, self._session.woken = self._session.woken, {}
         return woken
 
@@ -328,7 +306,7 @@ class FetchSessions:
             evictions=self._evictions,
         )
 
-    def begin(self, request: FetchRequest, reader: Reader) -> Fetch:
+    def begin(self, request: FetchRequest, reader: Reader) -> AnyFetch:
         """The fetch that the request is a part of. Raises what sends the reader back to a full request."""
         if request.session_epoch in (FULL_EPOCH, FINAL_EPOCH):
             return self._begin_full(request, reader)
@@ -349,7 +327,7 @@ class FetchSessions:
         self._touch(session)
         return SessionFetch(request, reader, session, is_full=False)
 
-    def _begin_full(self, request: FetchRequest, reader: Reader) -> Fetch:
+    def _begin_full(self, request: FetchRequest, reader: Reader) -> AnyFetch:
         earlier = self._sessions.get(request.session_id)
         if earlier is not None:
             self._remove(earlier)

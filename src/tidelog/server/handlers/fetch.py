@@ -6,12 +6,12 @@ from typing import Any
 
 from tidelog.errors import InvalidRequest, KafkaError, UnknownServerError
 from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
-from tidelog.replication.partition import ISOLATION_LEVELS
+from tidelog.replication.fetch_reads import ISOLATION_LEVELS
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.dispatch import Call
 from tidelog.server.fetch_sessions import FINAL_EPOCH
-from tidelog.server.fetching import NO_SESSION, Fetch, Reader, SessionlessFetch, failed
+from tidelog.server.fetching import NO_SESSION, AnyFetch, Reader, SessionlessFetch, failed
 from tidelog.server.leader_hints import add_leaders_to_fetch
 from tidelog.server.many_parts import MANY
 from tidelog.server.outcome import Deferred
@@ -38,60 +38,65 @@ def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
         return FetchResponse(error_code=error.code)
     if reader.is_follower and not call.connection.is_privileged:
         call.trust_follower(reader.replica_id, reader.replica_epoch)
+    recorded_at_ms = _follower_request_ms(reader) if reader.is_follower else None
     if _is_divided(fetch):
-        return _fetch_in_slices(request, fetch)
-    fetch.prepare()
-    if reader.is_follower:
-        _count(fetch, call.services)
-    try:
-        fetch.read()
-    except NotCached:
+        return _fetch_in_slices(request, fetch, recorded_at_ms)
+    _read(fetch, recorded_at_ms)
+    if fetch.is_cold:
         return _read_in_worker(fetch)
     if _is_answerable(request, fetch):
         return _answer(fetch)
     return _wait(request, fetch)
 
 
-def _is_divided(fetch: Fetch) -> bool:
+def _follower_request_ms(reader: Reader) -> int:
+    """When it came: partitions record that, also where the answer will wait (R17)."""
+    now_ms = reader.services.clock.now_ms()
+    reader.services.replicas.on_follower_request(reader.replica_id, now_ms)
+    return now_ms
+
+
+def _read(fetch: AnyFetch, recorded_at_ms: int | None = None) -> None:
+    for wanted in fetch.begin():
+        fetch.find(wanted)
+        fetch.read_one(wanted, recorded_at_ms)
+
+
+def _is_divided(fetch: AnyFetch) -> bool:
     return not fetch.reader.call.connection.is_privileged and fetch.size > MANY
 
 
-async def _fetch_in_slices(request: FetchRequest, fetch: Fetch) -> FetchResponse:
-    services = fetch.reader.services
-    counted_at_ms = None
-    if fetch.reader.is_follower and not services.is_fenced:
-        counted_at_ms = services.clock.now_ms()
-        services.replicas.on_follower_request(fetch.reader.replica_id, counted_at_ms)
-    response = await _read_in_slices(fetch, counted_at_ms)
-    if response is None and not _is_answerable(request, fetch) and request.min_bytes <= 1 and fetch.finds_something():
+async def _fetch_in_slices(request: FetchRequest, fetch: AnyFetch, recorded_at_ms: int | None) -> FetchResponse:
+    await _read_in_slices(fetch, recorded_at_ms)
+    if not fetch.is_cold and not _is_answerable(request, fetch) and request.min_bytes <= 1 and fetch.is_ready():
         fetch.put_back()  # it came between two slices, and would wake nobody
-        response = await _read_in_slices(fetch)
-    if response is not None:
-        return response
+        await _read_in_slices(fetch)
+    if fetch.is_cold:
+        return await _read_in_worker(fetch)
     if _is_answerable(request, fetch):
         return await _awaited(_answer(fetch))
     return await _wait(request, fetch, is_divided=True).wait()
 
 
-async def _read_in_slices(fetch: Fetch, counted_at_ms: int | None = None) -> FetchResponse | None:
-    """None, unless a worker had to read it, and it is answered with what there is."""
+async def _read_in_slices(fetch: AnyFetch, recorded_at_ms: int | None = None) -> None:
     turns = fetch.reader.services.turns
     try:
-        for _ in fetch.steps(counted_at_ms):
+        for wanted in fetch.begin():
+            fetch.find(wanted)
+            fetch.read_one(wanted, recorded_at_ms)
             if turns.is_slice_over():
                 await turns.wait(is_continued=True)
-    except NotCached:
-        return await _read_in_worker(fetch)
+                if fetch.is_overtaken:
+                    return
     except BaseException:
         fetch.put_back()
         raise
-    return None
 
 
-async def _answer_in_slices(fetch: Fetch) -> FetchResponse:
+async def _answer_in_slices(fetch: AnyFetch) -> FetchResponse:
     await fetch.reader.services.turns.wait()
-    response = await _read_in_slices(fetch)
-    return await _awaited(_answer(fetch)) if response is None else response
+    await _read_in_slices(fetch)
+    return await (_read_in_worker(fetch) if fetch.is_cold else _awaited(_answer(fetch)))
 
 
 async def _awaited(outcome: FetchResponse | Coroutine[Any, Any, FetchResponse]) -> FetchResponse:
@@ -112,27 +117,19 @@ def _refused(request: FetchRequest, reader: Reader, error_code: int) -> FetchRes
     )
 
 
-def _begin(request: FetchRequest, reader: Reader, services: Services) -> Fetch:
+def _begin(request: FetchRequest, reader: Reader, services: Services) -> AnyFetch:
     if request.session_epoch == FINAL_EPOCH and request.session_id == NO_SESSION:
         return SessionlessFetch(request, reader)
     return services.fetch_sessions.begin(request, reader)
 
 
-def _count(fetch: Fetch, services: Services) -> None:
-    """R17: the leader learns how far its follower is, also when the answer will wait."""
-    if not services.is_fenced:
-        now_ms = services.clock.now_ms()
-        services.replicas.on_follower_request(fetch.reader.replica_id, now_ms)
-        fetch.count(now_ms)
-
-
-def _is_answerable(request: FetchRequest, fetch: Fetch) -> bool:
+def _is_answerable(request: FetchRequest, fetch: AnyFetch) -> bool:
     return (
         request.max_wait_ms <= 0 or fetch.bytes_read >= request.min_bytes or fetch.has_news or not fetch.wants_anything
     )
 
 
-def _wait(request: FetchRequest, fetch: Fetch, *, is_divided: bool = False) -> Deferred[FetchResponse]:
+def _wait(request: FetchRequest, fetch: AnyFetch, *, is_divided: bool = False) -> Deferred[FetchResponse]:
     deferred: Deferred[FetchResponse] = Deferred()
     operation = DelayedFetch(fetch, request.min_bytes, deferred, is_divided=is_divided)
     deferred.on_abandoned = operation.abandon
@@ -147,7 +144,7 @@ class DelayedFetch(DelayedOperation):
 
     kind = "Fetch"
 
-    def __init__(self, fetch: Fetch, min_bytes: int, deferred: Deferred[FetchResponse], *, is_divided: bool) -> None:
+    def __init__(self, fetch: AnyFetch, min_bytes: int, deferred: Deferred[FetchResponse], *, is_divided: bool) -> None:
         super().__init__()
         self._is_divided = is_divided
         self._fetch = fetch
@@ -159,7 +156,7 @@ class DelayedFetch(DelayedOperation):
     def is_satisfied(self, changed: Watchers) -> bool:
         fetch = self._fetch
         if self._min_bytes <= 1:
-            return any(map(fetch.reader.finds_something, fetch.changed(changed)))
+            return any(wanted.is_ready(fetch.reader) for wanted in fetch.changed(changed))
         for wanted in fetch.changed(changed):
             try:
                 readable = fetch.readable_bytes(wanted)
@@ -175,12 +172,8 @@ class DelayedFetch(DelayedOperation):
         if self._is_divided:
             fetch.reader.services.spawn(self._resolve_later(_answer_in_slices(fetch)))
             return
-        fetch.prepare()
-        try:
-            fetch.read()
-            outcome = _answer(fetch)
-        except NotCached:
-            outcome = _read_in_worker(fetch)
+        _read(fetch)
+        outcome = _read_in_worker(fetch) if fetch.is_cold else _answer(fetch)
         if isinstance(outcome, FetchResponse):
             self._deferred.resolve(outcome)
         else:
@@ -195,7 +188,7 @@ class DelayedFetch(DelayedOperation):
             connection.channel.close("records cannot be read")  # or whoever asked would wait for ever
 
 
-def _answer(fetch: Fetch) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+def _answer(fetch: AnyFetch) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     """What the page cache lacks is read by a worker first: the event loop never waits for a disk."""
     response = _response(fetch)
     cold = [part for part in fetch.slices if not part.file.is_cached(part.position, part.length)]
@@ -208,18 +201,18 @@ async def _warm(response: FetchResponse, cold: list[FileSlice], services: Servic
     return response
 
 
-async def _read_in_worker(fetch: Fetch) -> FetchResponse:
+async def _read_in_worker(fetch: AnyFetch) -> FetchResponse:
     """Even finding the place would have waited. What is there is answered, be it less than asked for."""
     services = fetch.reader.services
     try:
-        await services.workers.run(fetch.read, may_block=True)
+        await services.workers.run(fetch.read_in_worker)
     except BaseException:
         fetch.put_back()
         raise
     return await _warm(_response(fetch), fetch.slices, services)
 
 
-def _response(fetch: Fetch) -> FetchResponse:
+def _response(fetch: AnyFetch) -> FetchResponse:
     response = fetch.response()
     if fetch.sizes and not response.error_code:
         fetch.count_sent()

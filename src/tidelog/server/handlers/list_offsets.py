@@ -22,7 +22,8 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tidelog.replication.partition import ISOLATION_LEVELS, Partition
+from tidelog.replication.fetch_reads import ISOLATION_LEVELS, readable_end
+from tidelog.replication.partition import Partition
 from tidelog.server.dispatch import Call
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 
@@ -181,7 +182,7 @@ def _look_up(partition: Partition, request: ListOffsetsRequest, call: Call, time
 
 
 def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
-    return partition.readable_end(request.isolation_level, is_follower=request.replica_id != CONSUMER)
+    return readable_end(partition.log, request.isolation_level, is_follower=request.replica_id != CONSUMER)
 
 
 def _answer(wanted: ListOffsetsPartition, found: Found) -> ListOffsetsPartitionResponse:

@@ -15,7 +15,6 @@ from tidelog.errors import (
     InvalidTopic,
     InvalidTxnState,
     KafkaError,
-    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     RecordsRefused,
     RequestTimedOut,
@@ -313,8 +312,6 @@ def _append_to(
     name: str, index: int, batch: memoryview, appends: _Appends, prepared: PreparedBatch | None = None
 ) -> PartitionProduceResponse:
     services = appends.call.services
-    if services.is_fenced:
-        raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
     partition = services.partition(name, index)
     try:
         result = partition.append_as_leader(batch, appends.acks, AppendOrigin.CLIENT, prepared)

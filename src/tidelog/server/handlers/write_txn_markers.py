@@ -83,8 +83,6 @@ class _Written:
     ) -> None:
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise InvalidRequest("a marker ends the transaction of a producer, which has an id and an epoch")
-        if self._services.is_fenced:
-            raise NotLeaderOrFollower("this broker may have lost its leaderships without knowing")
         partition = self._services.replicas.get(topic, index)
         partition.require_leader()
         if marker.transaction_version >= EPOCH_PER_TRANSACTION_FROM_VERSION:

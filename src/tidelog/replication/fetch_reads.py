@@ -1,0 +1,71 @@
+"""Reads of a Fetch from one log: who asks (Kafka: FetchParams), how far it may read, what it is given (R15)."""
+
+from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
+from tidelog.storage.leader_epochs import EpochEnd
+from tidelog.storage.log import Log
+from tidelog.types import BrokerId
+
+READ_UNCOMMITTED, READ_COMMITTED = ISOLATION_LEVELS = 0, 1
+
+
+class FetchParams:
+    """What all partitions of one Fetch have in common."""
+
+    __slots__ = ("is_follower", "isolation_level", "replica_epoch", "replica_id")
+
+    def __init__(self, replica_id: BrokerId, replica_epoch: int, isolation_level: int) -> None:
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+        self.is_follower = replica_id >= 0
+        self.isolation_level = isolation_level
+
+
+def readable_end(log: Log, isolation_level: int, *, is_follower: bool = False) -> int:
+    """R15: a consumer reads what is committed; one that reads committed transactions, what is decided."""
+    if is_follower:
+        return log.log_end_offset
+    return log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+
+
+def read_records(
+    log: Log,
+    params: FetchParams,
+    request: FetchPartition,
+    max_bytes: int,
+    *,
+    diverging: EpochEnd | None,
+    at_least_one_batch: bool,
+    may_block: bool,
+) -> PartitionData:
+    """At least one whole batch if so asked, however long, so that no reader gets stuck.
+
+    No records where the logs diverge: the reader has to cut its own first (KIP-595). Raises NotCached where it would
+    have to wait for a disk and may not.
+    """
+    fetch_offset, is_follower = request.fetch_offset, params.is_follower
+    data = PartitionData(
+        partition_index=request.partition,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        records=b"",
+    )
+    if diverging is not None:
+        data.diverging_epoch = EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.end_offset)
+        return data
+    max_bytes = min(request.partition_max_bytes, max_bytes)
+    if max_bytes <= 0 and not at_least_one_batch and log.log_start_offset <= fetch_offset <= log.log_end_offset:
+        return data
+    end = readable_end(log, params.isolation_level, is_follower=is_follower)
+    found = log.read(fetch_offset, max_bytes, end, at_least_one_batch=at_least_one_batch, may_block=may_block).slice
+    if found is not None:
+        data.records = found
+    if params.isolation_level == READ_COMMITTED and not is_follower:
+        data.aborted_transactions = []
+        if found is not None:
+            end = log.end_of_slice(found, fetch_offset, end, may_block=may_block)
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in log.aborted_transactions(fetch_offset, end)
+            ]
+    return data
