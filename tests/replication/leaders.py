@@ -10,7 +10,7 @@ from tidelog.errors import KafkaError
 from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
 from tidelog.replication.assignment import LeaderAddress, PartitionAssignment
 from tidelog.replication.fetch_reads import FetchParams
-from tidelog.replication.leader import PartitionLeader
+from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.partition import Partition
 from tidelog.replication.remote_replica import Peers
 from tidelog.replication.replica_manager import ReplicaManager
@@ -80,6 +80,10 @@ def leader_of(
         peers=peers or peers_of(*replicas),
         now_ms=START_MS,
     )
+
+
+def proposed(effects: LeaderEffects | None) -> ProposeInSyncReplicas | None:
+    return None if effects is None else effects.proposal
 
 
 def fetch_as_follower(

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.replication.leaders import LAG_MS, START_MS, assignment_of, leader_of, peers_of
+from tests.replication.leaders import LAG_MS, START_MS, assignment_of, leader_of, peers_of, proposed
 from tidelog.errors import NotEnoughReplicas
-from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.remote_replica import Peers
 
 
 def fetch(leader: PartitionLeader, replica: int, offset: int, at_ms: int = START_MS) -> ProposeInSyncReplicas | None:
-    return leader.on_follower_fetch(replica, offset, 0, at_ms)
+    return proposed(leader.on_follower_fetch(replica, offset, 0, at_ms))
 
 
 def write(leader: PartitionLeader, proposal: ProposeInSyncReplicas | None, at_ms: int = START_MS) -> None:
@@ -76,7 +76,7 @@ def test_a_follower_that_caught_up_lately_is_waited_for() -> None:
     leader = leader_of(1, 2, 3, in_sync=(1, 3), log_end=10, high_watermark=10)
     fetch(leader, 3, 10)
     leader.on_append(20, START_MS)
-    assert leader.on_check(START_MS + LAG_MS + 1) is not None, "a change in flight keeps others from joining"
+    assert proposed(leader.on_check(START_MS + LAG_MS + 1)) is not None, "a change in flight keeps others from joining"
     fetch(leader, 2, 20, START_MS + LAG_MS)
     leader.on_append(30, START_MS + LAG_MS)
     fetch(leader, 3, 30, START_MS + LAG_MS)
@@ -125,22 +125,22 @@ def test_a_silent_follower_leaves_after_the_lag_limit() -> None:
     leader = leader_of(1, 2, 3)
     leader.on_append(5, START_MS)
     fetch(leader, 3, 5)
-    assert leader.on_check(START_MS + LAG_MS) is None
-    proposal = leader.on_check(START_MS + LAG_MS + 1)
+    assert proposed(leader.on_check(START_MS + LAG_MS)) is None
+    proposal = proposed(leader.on_check(START_MS + LAG_MS + 1))
     assert proposal is not None
     assert (proposal.in_sync_replicas, proposal.leaving, proposal.expected_version) == ((1, 3), (2,), 0)
 
 
 def test_a_new_leader_gives_its_followers_time_for_a_first_fetch() -> None:
     leader = leader_of(1, 2, log_end=100)
-    assert leader.on_check(START_MS + LAG_MS) is None
+    assert proposed(leader.on_check(START_MS + LAG_MS)) is None
 
 
 def test_what_the_replica_that_left_held_back_is_committed() -> None:
     """KAFKA-13091."""
     leader = leader_of(1, 2)
     leader.on_append(5, START_MS)
-    proposal = leader.on_check(START_MS + LAG_MS + 1)
+    proposal = proposed(leader.on_check(START_MS + LAG_MS + 1))
     assert leader.high_watermark == 0
     write(leader, proposal, START_MS + LAG_MS + 1)
     assert (leader.high_watermark, set(leader.in_sync_replicas), leader.version) == (5, {1}, 1)
@@ -152,12 +152,12 @@ def test_who_left_in_silence_does_not_come_back_without_a_fetch() -> None:
     later_ms = START_MS + LAG_MS + 1
     fetch(leader, 3, 0, later_ms)
     leader.followers[3].caught_up_ms = later_ms
-    proposal = leader.on_check(later_ms)
+    proposal = proposed(leader.on_check(later_ms))
     assert proposal is not None
-    assert leader.on_written(proposal.in_sync_replicas, 1, later_ms) is None
+    assert proposed(leader.on_written(proposal.in_sync_replicas, 1, later_ms)) is None
     assert leader.high_watermark == 0
-    assert leader.on_check(later_ms) is None
-    assert leader.on_peers_changed(later_ms) is None
+    assert proposed(leader.on_check(later_ms)) is None
+    assert proposed(leader.on_peers_changed(later_ms)) is None
     assert fetch(leader, 2, 0, later_ms) is not None
 
 
@@ -165,7 +165,7 @@ def test_an_idle_replica_stays_in_sync() -> None:
     """KAFKA-7152: nothing is written, and nothing fetched of the partition, for hours."""
     leader = leader_of(1, 2, log_end=5)
     fetch(leader, 2, 5)
-    assert leader.on_check(START_MS + 100 * LAG_MS) is None
+    assert proposed(leader.on_check(START_MS + 100 * LAG_MS)) is None
 
 
 def test_after_an_idle_time_a_live_follower_has_the_whole_limit_to_catch_up() -> None:
@@ -176,8 +176,8 @@ def test_after_an_idle_time_a_live_follower_has_the_whole_limit_to_catch_up() ->
     later_ms = START_MS + 100 * LAG_MS
     peers.last_fetch_ms[2] = later_ms
     leader.on_append(6, later_ms + 400)
-    assert leader.on_check(later_ms + LAG_MS) is None
-    assert leader.on_check(later_ms + LAG_MS + 1) is not None
+    assert proposed(leader.on_check(later_ms + LAG_MS)) is None
+    assert proposed(leader.on_check(later_ms + LAG_MS + 1)) is not None
 
 
 def test_after_an_idle_time_a_dead_follower_leaves_with_the_next_check() -> None:
@@ -187,7 +187,7 @@ def test_after_an_idle_time_a_dead_follower_leaves_with_the_next_check() -> None
     peers.last_fetch_ms[2] = START_MS + 1
     later_ms = START_MS + 100 * LAG_MS
     leader.on_append(6, later_ms)
-    assert leader.on_check(later_ms) is not None
+    assert proposed(leader.on_check(later_ms)) is not None
 
 
 def test_a_follower_under_constant_writes_is_in_sync_if_it_reached_the_end_of_its_fetch_before() -> None:
@@ -197,7 +197,7 @@ def test_a_follower_under_constant_writes_is_in_sync_if_it_reached_the_end_of_it
         leader.on_append(leader.log_end_offset + 10, now_ms)
         fetch(leader, 2, leader.log_end_offset - 10, now_ms)
         now_ms += 1000
-    assert leader.on_check(now_ms) is None
+    assert proposed(leader.on_check(now_ms)) is None
 
 
 def test_a_follower_that_stays_behind_leaves_though_it_fetches() -> None:
@@ -205,7 +205,7 @@ def test_a_follower_that_stays_behind_leaves_though_it_fetches() -> None:
     for second in range(40):
         leader.on_append(1000 + second * 10, START_MS + second * 1000)
         fetch(leader, 2, second, START_MS + second * 1000)
-    assert leader.on_check(START_MS + 40_000) is not None
+    assert proposed(leader.on_check(START_MS + 40_000)) is not None
 
 
 def test_an_in_sync_replica_that_is_not_assigned_leaves() -> None:
@@ -213,7 +213,7 @@ def test_an_in_sync_replica_that_is_not_assigned_leaves() -> None:
     leader = leader_of(1, 2, in_sync=(1, 2, 9), log_end=1)
     fetch(leader, 2, 1)
     assert leader.high_watermark == 1
-    proposal = leader.on_check(START_MS)
+    proposal = proposed(leader.on_check(START_MS))
     assert proposal is not None
     assert proposal.in_sync_replicas == (1, 2)
 
@@ -238,7 +238,7 @@ def test_a_follower_joins_at_the_high_watermark_and_the_start_of_the_epoch(
 
 def test_nobody_joins_before_a_fetch_in_this_leader_epoch() -> None:
     leader = leader_of(1, 2, in_sync=(1,))
-    assert leader.on_check(START_MS) is None
+    assert proposed(leader.on_check(START_MS)) is None
 
 
 def test_under_the_minimum_a_follower_joins_only_at_the_end_of_the_log() -> None:
@@ -253,7 +253,7 @@ def test_a_broker_that_is_not_registered_does_not_join() -> None:
     leader = leader_of(1, 2, in_sync=(1,), peers=peers)
     assert fetch(leader, 2, 0) is None
     peers.epochs = {1: -1, 2: -1}
-    proposal = leader.on_peers_changed(START_MS)
+    proposal = proposed(leader.on_peers_changed(START_MS))
     assert proposal is not None
     assert proposal.joining == (2,)
 
@@ -290,7 +290,7 @@ def test_one_change_is_in_flight_and_the_next_follows_it() -> None:
     first = fetch(leader, 2, 0)
     assert first is not None
     assert fetch(leader, 3, 0) is None
-    following = leader.on_written(first.in_sync_replicas, 1, START_MS)
+    following = proposed(leader.on_written(first.in_sync_replicas, 1, START_MS))
     assert following is not None
     assert (following.in_sync_replicas, following.expected_version) == ((1, 2, 3), 1)
 
@@ -303,7 +303,7 @@ def test_after_a_lost_change_the_leader_waits_for_the_controller() -> None:
     fetch(leader, 2, 10)
     assert leader.high_watermark == 0
     assert fetch(leader, 3, 10) is None
-    assert leader.on_check(START_MS + 10 * LAG_MS) is None
+    assert proposed(leader.on_check(START_MS + 10 * LAG_MS)) is None
 
 
 # ---- why a replica is out
@@ -313,7 +313,7 @@ def test_each_replica_out_of_sync_has_a_reason_and_a_remedy() -> None:
     peers = peers_of(1, 2, 3, 4)
     leader = leader_of(1, 2, 3, 4, 5, in_sync=(1, 2), log_end=50, high_watermark=40, peers=peers)
     fetch(leader, 3, 10)
-    proposal = leader.on_check(START_MS + LAG_MS + 1)
+    proposal = proposed(leader.on_check(START_MS + LAG_MS + 1))
     write(leader, proposal, START_MS + LAG_MS + 1)
     told = {each.replica: each for each in leader.out_of_sync()}
     assert set(told) == {2, 3, 4, 5}
@@ -328,7 +328,7 @@ def test_each_replica_out_of_sync_has_a_reason_and_a_remedy() -> None:
 def test_in_a_new_epoch_the_leader_still_knows_why() -> None:
     earlier = leader_of(1, 2, 3, log_end=5)
     fetch(earlier, 3, 5)
-    write(earlier, earlier.on_check(START_MS + LAG_MS + 1), START_MS + LAG_MS + 1)
+    write(earlier, proposed(earlier.on_check(START_MS + LAG_MS + 1)), START_MS + LAG_MS + 1)
     now = leader_of(1, 2, 3, in_sync=(1,))
     now.inherit(earlier)
     now.on_append(7, START_MS)
@@ -390,3 +390,38 @@ def test_a_leader_is_in_sync_with_itself() -> None:
             peers=Peers(),
             now_ms=START_MS,
         )
+
+
+# ---- what comes back
+
+
+def test_a_leader_alone_gives_back_what_it_commits() -> None:
+    leader = leader_of(1)
+    assert leader.on_append(5, START_MS) == LeaderEffects(high_watermark=5)
+
+
+def test_what_a_leader_commits_as_it_takes_office_comes_back_with_the_first_event() -> None:
+    leader = leader_of(1, log_end=7)
+    assert leader.on_office(START_MS) == LeaderEffects(high_watermark=7)
+    assert leader.on_office(START_MS) is None
+
+
+def test_a_fetch_gives_back_the_high_watermark_and_the_proposal_together() -> None:
+    leader = leader_of(1, 2, 3, in_sync=(1, 2), log_end=5)
+    assert leader.on_follower_fetch(2, 5, -1, START_MS) == LeaderEffects(high_watermark=5)
+    effects = leader.on_follower_fetch(3, 5, -1, START_MS)
+    assert effects == LeaderEffects(proposal=leader.pending)
+    assert leader.pending is not None
+
+
+def test_a_follower_whose_log_start_moved_may_complete_deletions() -> None:
+    leader = leader_of(1, 2, log_end=5, high_watermark=5)
+    assert leader.on_follower_fetch(2, 5, 3, START_MS) == LeaderEffects(has_low_watermark_moved=True)
+    assert leader.on_follower_fetch(2, 5, 3, START_MS) is None
+
+
+def test_a_written_change_is_told_to_those_who_wait() -> None:
+    leader = leader_of(1, 2)
+    leader.on_append(5, START_MS)
+    write(leader, proposed(leader.on_check(START_MS + LAG_MS + 1)))
+    assert leader.on_written((1,), 2, START_MS) == LeaderEffects(have_in_sync_replicas_changed=True)

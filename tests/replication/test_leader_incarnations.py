@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tests.replication.leaders import LAG_MS, START_MS, assignment_of, peers_of
+from tests.replication.leaders import LAG_MS, START_MS, assignment_of, peers_of, proposed
 from tidelog.cluster.image import NO_INCARNATION
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
 
@@ -40,7 +40,7 @@ def fetch(leader: PartitionLeader, replica: int, offset: int, epoch: int) -> Pro
     """As this incarnation."""
     if leader.followers[replica].broker_epoch != epoch:
         leader.followers[replica].on_incarnation(epoch)
-    return leader.on_follower_fetch(replica, offset, 0, START_MS)
+    return proposed(leader.on_follower_fetch(replica, offset, 0, START_MS))
 
 
 def without(leader: PartitionLeader, silent: int) -> ProposeInSyncReplicas:
@@ -49,7 +49,7 @@ def without(leader: PartitionLeader, silent: int) -> ProposeInSyncReplicas:
         follower.caught_up_ms = START_MS if replica == silent else START_MS + LAG_MS
         if replica == silent:
             follower.log_end_offset = min(follower.log_end_offset, leader.log_end_offset - 1)
-    proposal = leader.on_check(START_MS + LAG_MS + 1)
+    proposal = proposed(leader.on_check(START_MS + LAG_MS + 1))
     assert proposal is not None
     assert proposal.leaving == (silent,)
     return proposal
@@ -146,7 +146,7 @@ def test_who_is_eligible_stays_so_until_enough_are_in_sync() -> None:
     proposal = fetch(leader, 2, 100, 21)
     assert proposal is not None
     assert (proposal.in_sync_replicas, proposal.eligible_epochs) == ((1, 2), {3: 30})
-    following = leader.on_written(proposal.in_sync_replicas, 1, START_MS)
+    following = proposed(leader.on_written(proposal.in_sync_replicas, 1, START_MS))
     assert following is None
     proposal = fetch(leader, 3, 100, 30)
     assert proposal is not None
@@ -155,7 +155,7 @@ def test_who_is_eligible_stays_so_until_enough_are_in_sync() -> None:
 
 def test_who_is_not_assigned_any_more_does_not_become_eligible() -> None:
     leader = leader_with({1: 10, 9: 90}, in_sync=(1, 9), high_watermark=100)
-    proposal = leader.on_check(START_MS)
+    proposal = proposed(leader.on_check(START_MS))
     assert proposal is not None
     assert (proposal.leaving, proposal.eligible_epochs) == ((9,), {})
 
@@ -170,7 +170,7 @@ def test_who_was_never_seen_in_sync_does_not_become_eligible() -> None:
 def test_nothing_is_committed_while_somebody_is_eligible() -> None:
     """Min ISR was lowered: first the store must know that the others may not lead any more."""
     leader = leader_with({1: 10}, in_sync=(1,), eligible={2: 20}, end=120)
-    proposal = leader.on_settings(1, START_MS)
+    proposal = proposed(leader.on_settings(1, START_MS))
     assert proposal is not None
     assert (proposal.in_sync_replicas, proposal.eligible_epochs) == ((1,), {})
     assert leader.high_watermark == 100
@@ -183,10 +183,10 @@ def test_nothing_is_committed_while_somebody_is_eligible() -> None:
 def test_a_leader_that_knows_a_lower_min_isr_than_the_controller_clears_the_list_at_once() -> None:
     leader = leader_with({1: 10}, in_sync=(1,), eligible={2: 20}, min_in_sync=1, end=120)
     assert leader.high_watermark == 100
-    proposal = leader.on_office(START_MS)
+    proposal = proposed(leader.on_office(START_MS))
     assert proposal is not None
     assert proposal.eligible_epochs == {}
-    assert leader_with({1: 10}, in_sync=(1,), min_in_sync=1).on_office(START_MS) is None
+    assert proposed(leader_with({1: 10}, in_sync=(1,), min_in_sync=1).on_office(START_MS)) is None
 
 
 def test_a_write_that_was_found_in_the_store_tells_who_is_eligible() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.replication.leaders import LAG_MS, START_MS, leader_of
-from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.remote_replica import RemoteReplica
 
 FOLLOWERS = (2, 3)
@@ -30,21 +30,27 @@ class Leadership(RuleBasedStateMachine):
         self.in_flight: ProposeInSyncReplicas | None = None
         self.is_stored = False
         self.highest = 0
+        self.mirrored = self.leader.high_watermark
 
-    def take(self, proposal: ProposeInSyncReplicas | None) -> None:
-        if proposal is not None:
+    def perform(self, effects: LeaderEffects | None) -> None:
+        """As the partition does: it knows nothing but what comes back."""
+        if effects is None:
+            return
+        if effects.high_watermark is not None:
+            self.mirrored = effects.high_watermark
+        if effects.proposal is not None:
             assert self.in_flight is None, "one change in flight (R20)"
-            assert proposal.expected_version == self.version
-            self.in_flight = proposal
+            assert effects.proposal.expected_version == self.version
+            self.in_flight = effects.proposal
 
     @rule(count=st.integers(1, 5))
     def append(self, count: int) -> None:
-        self.leader.on_append(self.leader.log_end_offset + count, self.now_ms)
+        self.perform(self.leader.on_append(self.leader.log_end_offset + count, self.now_ms))
 
     @rule(follower=st.sampled_from(FOLLOWERS), count=st.integers(0, 20))
     def fetch(self, follower: int, count: int) -> None:
         """A follower asks, and is then sent some of what it lacks."""
-        self.take(self.leader.on_follower_fetch(follower, self.held[follower], 0, self.now_ms))
+        self.perform(self.leader.on_follower_fetch(follower, self.held[follower], 0, self.now_ms))
         self.held[follower] = min(self.held[follower] + count, self.leader.log_end_offset)
 
     @rule(milliseconds=st.sampled_from((1, 500, LAG_MS // 2, LAG_MS + 1)))
@@ -53,7 +59,7 @@ class Leadership(RuleBasedStateMachine):
 
     @rule()
     def check(self) -> None:
-        self.take(self.leader.on_check(self.now_ms))
+        self.perform(self.leader.on_check(self.now_ms))
 
     @precondition(lambda self: self.in_flight is not None and not self.is_stored)
     @rule()
@@ -68,7 +74,7 @@ class Leadership(RuleBasedStateMachine):
     def answer(self) -> None:
         self.in_flight, self.is_stored = None, False
         self.version += 1
-        self.take(self.leader.on_written(sorted(self.stored), self.version, self.now_ms))
+        self.perform(self.leader.on_written(sorted(self.stored), self.version, self.now_ms))
 
     @invariant()
     def whoever_may_be_elected_holds_what_is_committed(self) -> None:
@@ -80,6 +86,10 @@ class Leadership(RuleBasedStateMachine):
         """I5, R4."""
         assert self.highest <= self.leader.high_watermark <= self.leader.log_end_offset
         self.highest = self.leader.high_watermark
+
+    @invariant()
+    def all_that_is_decided_comes_back(self) -> None:
+        assert self.mirrored == self.leader.high_watermark
 
     @invariant()
     def the_leader_is_in_sync(self) -> None:

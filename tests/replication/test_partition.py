@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.replication.leaders import LAG_MS, START_MS, Replicas, assignment_of, fetch_as_follower
+from tests.replication.leaders import LAG_MS, START_MS, Replicas, assignment_of, fetch_as_follower, proposed
 from tests.storage.logs import append, batch_of
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
@@ -346,7 +346,7 @@ def test_a_late_answer_about_in_sync_replicas_is_nothing_to_the_leadership_that_
         earlier = partition.require_leader()
         produce(partition)
         clock.advance(LAG_MS + 1)
-        proposal = earlier.on_check(clock.now_ms())
+        proposal = proposed(earlier.on_check(clock.now_ms()))
         assert proposal is not None
         assert proposal.in_sync_replicas == (1,)
         replicas.take(assignment_of(1, 2, leader=2, epoch=6))

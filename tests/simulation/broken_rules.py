@@ -19,7 +19,7 @@ from tidelog.replication.follower import (
     PartitionFollower,
     parting_point,
 )
-from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.leader import LeaderEffects, PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.remote_replica import RemoteReplica
 from tidelog.storage import follower_checks
@@ -200,7 +200,7 @@ def without_a_try_after_the_shrink() -> Iterator[None]:
         version: int,
         now_ms: int,
         eligible_epochs: Mapping[BrokerId, int] | None = None,
-    ) -> ProposeInSyncReplicas | None:
+    ) -> LeaderEffects | None:
         with patch.object(PartitionLeader, "_advance", lambda self, now_ms: None):
             return on_written(self, in_sync_replicas, version, now_ms, eligible_epochs)
 

@@ -36,14 +36,24 @@ class ProposeInSyncReplicas(NamedTuple):
     """Who is eligible from then on, and in which incarnation (R42)."""
 
 
-class PartitionLeader:
-    """One leader epoch. Decides; does no I/O and knows no clock.
+class LeaderEffects(NamedTuple):
+    """All that the leader's core decided on one event, for its owner to perform in the same step."""
 
-    After each event the owner mirrors `high_watermark` into the log and writes the proposal that came back, if any.
-    """
+    high_watermark: int | None = None
+    """Where it is now, if it has moved: the log gets it, and who waits for it is woken."""
+    proposal: ProposeInSyncReplicas | None = None
+    has_low_watermark_moved: bool = False
+    """A follower's log start moved, or other followers count: deletions of records may be complete."""
+    have_in_sync_replicas_changed: bool = False
+    """R20: acks=all writes may have to be answered NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+
+
+class PartitionLeader:
+    """One leader epoch. Decides; does no I/O and knows no clock."""
 
     __slots__ = (
         "_at_end",
+        "_given_high_watermark",
         "_has_followers_in_sync",
         "_maximal",
         "_may_commit",
@@ -97,7 +107,7 @@ class PartitionLeader:
         """Somebody else changed the state in the store: wait for the controller to say how (R20)."""
         self.epoch_start_offset = epoch_start_offset
         self.log_end_offset = log_end_offset
-        self.high_watermark = high_watermark
+        self.high_watermark = self._given_high_watermark = high_watermark
         self.min_in_sync_replicas = min_in_sync_replicas
         self.lag_time_max_ms = lag_time_max_ms
         self.followers = {
@@ -117,24 +127,27 @@ class PartitionLeader:
 
     # ---- events
 
-    def on_office(self, now_ms: int) -> ProposeInSyncReplicas | None:
+    def on_office(self, now_ms: int) -> LeaderEffects | None:
         """Took office. The controller may have known another min ISR."""
-        return self._propose_waiting(now_ms)
+        return self._decided(self._propose_waiting(now_ms))
 
-    def on_append(self, log_end_offset: int, now_ms: int) -> None:
+    def on_append(self, log_end_offset: int, now_ms: int) -> LeaderEffects | None:
         if self._at_end:
             self._leave_behind()
         self.log_end_offset = log_end_offset
-        if not self._has_followers_in_sync:
-            self._advance(now_ms)
+        if self._has_followers_in_sync:
+            return None
+        self._advance(now_ms)
+        return self._decided(None)
 
     def on_follower_fetch(
         self, replica: BrokerId, fetch_offset: int, log_start_offset: int, now_ms: int
-    ) -> ProposeInSyncReplicas | None:
+    ) -> LeaderEffects | None:
         """R17; the follower may now be in sync, and more may be committed."""
         follower = self.followers[replica]
         if fetch_offset > self.log_end_offset:
             return None
+        has_log_start_moved = follower.log_start_offset != log_start_offset
         follower.on_fetch(fetch_offset, log_start_offset, self.log_end_offset, now_ms)
         if fetch_offset == self.log_end_offset and not follower.is_listed_at_end:
             follower.is_listed_at_end = True
@@ -147,16 +160,16 @@ class PartitionLeader:
         elif fetch_offset < self.high_watermark and follower.has_restarted:
             proposal = self._propose_leaving([replica], "came back without records that it had")
         self._advance(now_ms)
-        return proposal
+        return self._decided(proposal, has_low_watermark_moved=has_log_start_moved)
 
-    def on_check(self, now_ms: int) -> ProposeInSyncReplicas | None:
+    def on_check(self, now_ms: int) -> LeaderEffects | None:
         """R19: who has not caught up for too long leaves."""
         self._advance(now_ms)
         lagging = [replica for replica in self.in_sync_replicas if not self._is_keeping_up(replica, now_ms)]
         if lagging:
             reason = f"not caught up for {self.lag_time_max_ms} ms (replica.lag.time.max.ms)"
-            return self._propose_leaving(lagging, reason)
-        return self._propose_waiting(now_ms)
+            return self._decided(self._propose_leaving(lagging, reason))
+        return self._decided(self._propose_waiting(now_ms))
 
     def on_written(
         self,
@@ -164,7 +177,7 @@ class PartitionLeader:
         version: int,
         now_ms: int,
         eligible_epochs: Mapping[BrokerId, int] | None = None,
-    ) -> ProposeInSyncReplicas | None:
+    ) -> LeaderEffects | None:
         """The store has this state of ours. Another follower may have become ready to join meanwhile.
 
         `eligible_epochs`, where they are not those that were proposed.
@@ -181,29 +194,46 @@ class PartitionLeader:
                 self.followers[replica].leave(reason, now_ms)
         self._take_stock()
         self._advance(now_ms)  # KAFKA-13091: a shrink may commit what the replica that left held back
-        return self._propose_waiting(now_ms)
+        return self._decided(self._propose_waiting(now_ms), have_in_sync_replicas_changed=True)
 
     def on_lost(self) -> None:
         """The state in the store is not the one this leader knows: a newer truth is on its way (R20)."""
         self.is_superseded = True
         self._take_stock()
 
-    def on_peers_changed(self, now_ms: int) -> ProposeInSyncReplicas | None:
+    def on_peers_changed(self, now_ms: int) -> LeaderEffects | None:
         """A broker came, went or came back: who may join is another question now (KAFKA-15021)."""
         self._advance(now_ms)
-        return self._propose_waiting(now_ms)
+        return self._decided(self._propose_waiting(now_ms), has_low_watermark_moved=True)
 
-    def on_settings(self, min_in_sync_replicas: int, now_ms: int) -> ProposeInSyncReplicas | None:
+    def on_settings(self, min_in_sync_replicas: int, now_ms: int) -> LeaderEffects | None:
         self.min_in_sync_replicas = min_in_sync_replicas
         self._take_stock()
         self._advance(now_ms)
-        return self._propose_waiting(now_ms)
+        return self._decided(self._propose_waiting(now_ms))
 
-    def on_resume(self, now_ms: int) -> None:
+    def on_resume(self, now_ms: int) -> LeaderEffects | None:
         """Back in office in the same epoch: nobody could fetch meanwhile, and nobody leaves for it."""
         for replica in self.in_sync_replicas - {self.broker_id}:
             if replica in self.followers:
                 self.followers[replica].caught_up_ms = now_ms
+        return self._decided(None)
+
+    def _decided(
+        self,
+        proposal: ProposeInSyncReplicas | None,
+        *,
+        has_low_watermark_moved: bool = False,
+        have_in_sync_replicas_changed: bool = False,
+    ) -> LeaderEffects | None:
+        """Every move of the high watermark is given to the owner, and once. None if nothing was decided."""
+        moved = None
+        if self.high_watermark != self._given_high_watermark:
+            assert self._given_high_watermark < self.high_watermark <= self.log_end_offset, "it only rises (R4, I5)"
+            moved = self._given_high_watermark = self.high_watermark
+        elif proposal is None and not has_low_watermark_moved and not have_in_sync_replicas_changed:
+            return None
+        return LeaderEffects(moved, proposal, has_low_watermark_moved, have_in_sync_replicas_changed)
 
     # ---- questions
 

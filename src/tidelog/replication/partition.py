@@ -15,7 +15,7 @@ from tidelog.errors import (
 from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.fetch_reads import FetchParams, read_records, readable_end
-from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, OutOfSync, Peers
 from tidelog.replication.traffic import Traffic
 from tidelog.runtime.purgatory import Purgatory, Watchers
@@ -139,10 +139,9 @@ class Partition:
             leader.succeed(leader_before)
         self._role = leader
         self.leader = None if host.is_suspended else leader
-        self._mirror_high_watermark(leader)
         self._tell_all()
         if not host.is_suspended:
-            self._follow(leader, leader.on_office(now_ms))
+            self._perform(leader, leader.on_office(now_ms))
 
     def _epoch_start_offset(self, leader_epoch: int) -> int:
         """Earlier than the end of the log if this broker led in the same epoch before."""
@@ -184,8 +183,8 @@ class Partition:
         """It still was: go on in the same epoch."""
         leader = self._role
         if leader is not None and self.leader is None:
-            leader.on_resume(self._host.now_ms())
             self.leader = leader
+            self._perform(leader, leader.on_resume(self._host.now_ms()))
             self._tell_all()
 
     def _tell_all(self) -> None:
@@ -238,11 +237,11 @@ class Partition:
             leader.require_enough_in_sync()
         log = self.log
         result = log.append_as_leader(batch, leader.leader_epoch, origin, prepared)
-        leader.on_append(log.log_end_offset, self._host.now_ms())
+        effects = leader.on_append(log.log_end_offset, self._host.now_ms())
         if self.end_watchers:
             self._purgatory.changed(self.end_watchers)
-        if leader.high_watermark > log.high_watermark:
-            self._mirror_high_watermark(leader)
+        if effects is not None:
+            self._perform(leader, effects)
         traffic = self.traffic
         traffic.produces += 1
         traffic.bytes_in += len(batch)
@@ -304,11 +303,9 @@ class Partition:
         self, leader: PartitionLeader, replica_id: BrokerId, request: FetchPartition, now_ms: int
     ) -> None:
         """R17. Raises the high watermark, and proposes that the follower joins the in-sync replicas."""
-        self._follow(
+        self._perform(
             leader, leader.on_follower_fetch(replica_id, request.fetch_offset, request.log_start_offset, now_ms)
         )
-        if self.low_watermark_watchers:
-            self._purgatory.changed(self.low_watermark_watchers)
 
     def is_ready_to_fetch(self, params: FetchParams, request: FetchPartition) -> bool:
         """Whether `fetch_records` would find records, or refuse the reader: known without reading."""
@@ -324,14 +321,12 @@ class Partition:
         """R19: drop followers that have not caught up for too long."""
         leader = self.leader
         if leader is not None:
-            self._follow(leader, leader.on_check(now_ms))
+            self._perform(leader, leader.on_check(now_ms))
 
     def on_peers_changed(self, now_ms: int) -> None:
         leader = self.leader
         if leader is not None:
-            self._follow(leader, leader.on_peers_changed(now_ms))
-            if self.low_watermark_watchers:
-                self._purgatory.changed(self.low_watermark_watchers)
+            self._perform(leader, leader.on_peers_changed(now_ms))
 
     def is_proposal_current(self, leader: PartitionLeader) -> bool:
         """Whether it still matters what becomes of that leader's proposal."""
@@ -346,30 +341,33 @@ class Partition:
     ) -> None:
         if self._role is leader:
             now_ms = self._host.now_ms()
-            self._follow(leader, leader.on_written(in_sync_replicas, version, now_ms, eligible_epochs))
-            self._tell_all()  # R20: acks=all writes may have to be answered NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self._perform(leader, leader.on_written(in_sync_replicas, version, now_ms, eligible_epochs))
 
     def on_in_sync_lost(self, leader: PartitionLeader) -> None:
         if self._role is leader:
             leader.on_lost()
 
-    def _follow(self, leader: PartitionLeader, proposal: ProposeInSyncReplicas | None) -> None:
-        """Do what the core decided."""
-        if leader.high_watermark > self.log.high_watermark:
-            self._mirror_high_watermark(leader)
-        if proposal is not None:
-            self._host.propose(self, leader, proposal)
-
-    def _mirror_high_watermark(self, leader: PartitionLeader) -> None:
-        if self.log.raise_high_watermark(leader.high_watermark) and self.watchers:
-            self._purgatory.changed(self.watchers)
+    def _perform(self, leader: PartitionLeader, effects: LeaderEffects | None) -> None:
+        """The one place where decisions of the leader's core take effect."""
+        if effects is None:
+            return
+        if effects.high_watermark is not None:
+            has_moved = self.log.raise_high_watermark(effects.high_watermark)
+            if has_moved and self.watchers:
+                self._purgatory.changed(self.watchers)
+        if effects.proposal is not None:
+            self._host.propose(self, leader, effects.proposal)
+        if effects.have_in_sync_replicas_changed:
+            self._tell_all()
+        elif effects.has_low_watermark_moved and self.low_watermark_watchers:
+            self._purgatory.changed(self.low_watermark_watchers)
 
     def configure(self, settings: TopicSettings) -> None:
         """New settings act at once, from the next append on."""
         self.log.settings = settings
         leader = self._role
         if leader is not None and leader.min_in_sync_replicas != settings.min_insync_replicas:
-            self._follow(leader, leader.on_settings(settings.min_insync_replicas, self._host.now_ms()))
+            self._perform(leader, leader.on_settings(settings.min_insync_replicas, self._host.now_ms()))
 
     # ---- as follower
 
