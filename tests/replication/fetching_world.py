@@ -15,6 +15,7 @@ from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
 from tidelog.storage.log import Log
+from tidelog.store.memory import MemoryStore, MemoryStoreState
 from tidelog.types import TopicPartition
 
 FOLLOWER = 2
@@ -29,8 +30,8 @@ class FetchingWorld:
         self.settings = BrokerSettings(**settings)
         self.leader = ScriptedLeader(self.network)
         self.fetchers = FetcherManager(FOLLOWER, lambda: 7, self.network, self.clock, lambda: self.settings)
-        purgatory = Purgatory(loop, Deadlines(loop))
-        self._host = Host(FOLLOWER, purgatory, self.clock.now_ms, 30_000, lambda *_: None)
+        purgatory, store = Purgatory(loop, Deadlines(loop)), MemoryStore(MemoryStoreState())
+        self._host = Host(FOLLOWER, purgatory, self.clock.now_ms, 30_000, lambda *_: None, lambda: store)
 
     def replica(self, topic: str, partition: int = 0, *, log: Log | None = None) -> Partition:
         return Partition(TopicPartition(topic, partition), topic_id_of(topic), log or new_log(), self._host)

@@ -30,10 +30,13 @@ class CallTrace:
     def __init__(self, process: Process) -> None:
         self._process = process
         self.calls: list[tuple[str, str]] = []
+        self.all_calls = 0
+        """Of Python functions, wherever they are."""
 
     def on_event(self, frame: FrameType, event: str, argument: object) -> None:
         if event != "call" or current_process() is not self._process:
             return
+        self.all_calls += 1
         module = frame.f_globals.get("__name__", "")
         if not module.startswith("tidelog."):
             return
@@ -137,7 +140,10 @@ def main() -> None:
         ("one produce", trace_produce()),
         ("one consumer fetch", trace_consumer_fetch()),
     ):
-        print(f"{title}: {len(trace.calls)} calls, {trace.package_switches} package switches")
+        print(
+            f"{title}: {len(trace.calls)} calls ({trace.all_calls} of all Python functions),"
+            f" {trace.package_switches} package switches"
+        )
         for name, count in trace.counts().most_common():
             if count > 1:
                 print(f"  {count:4} {name}")

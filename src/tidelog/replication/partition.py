@@ -21,6 +21,7 @@ from tidelog.replication.traffic import Traffic
 from tidelog.runtime.purgatory import Purgatory, Watchers
 from tidelog.storage.log import AppendResult, Log
 from tidelog.storage.validation import AppendOrigin, PreparedBatch
+from tidelog.store.interface import Store
 from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId, Buffer, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -33,13 +34,13 @@ class Host:
 
     __slots__ = (
         "broker_id",
-        "is_fenced",
         "is_suspended",
         "lag_time_max_ms",
         "now_ms",
         "peers",
         "propose",
         "purgatory",
+        "store",
         "traffic",
     )
 
@@ -50,17 +51,17 @@ class Host:
         now_ms: Callable[[], int],
         lag_time_max_ms: int,
         propose: Callable[["Partition", PartitionLeader, ProposeInSyncReplicas], None],
-        is_fenced: Callable[[], bool] = lambda: False,
+        store: Callable[[], Store],
     ) -> None:
         self.broker_id = broker_id
         self.purgatory = purgatory
         self.now_ms = now_ms
         self.lag_time_max_ms = lag_time_max_ms
         self.propose = propose
-        self.is_fenced = is_fenced
-        """Whether the session with the store may have ended: somebody else may lead what this broker led."""
+        self.store = store
+        """If the session with it may have ended, somebody else may lead what this broker led."""
         self.is_suspended = False
-        """The broker knows that, and has told its partitions."""
+        """The broker knows that its session may have ended, and has told its partitions."""
         self.peers = Peers()
         self.traffic = Traffic()
 
@@ -201,14 +202,14 @@ class Partition:
         if (
             leader is None
             or (current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch)
-            or self._host.is_fenced()
+            or not self._host.store().is_session_alive
         ):
             raise self._refusal(current_leader_epoch)
         return leader
 
     @property
     def is_acting_leader(self) -> bool:
-        return self.leader is not None and not self._host.is_fenced()
+        return self.leader is not None and self._host.store().is_session_alive
 
     def require_leader_for_reading(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLeader:
         """Also while suspended: what was committed stays so, whoever leads now."""

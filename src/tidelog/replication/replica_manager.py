@@ -86,7 +86,7 @@ class ReplicaManager:
             clock.now_ms,
             settings.replica_lag_time_max_ms,
             self._writer.propose,
-            lambda: not store().is_session_alive,
+            store,
         )
         self._online: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()
