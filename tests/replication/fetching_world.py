@@ -41,7 +41,7 @@ class FetchingWorld:
         address = (leader or self.leader).address
         self.fetchers.forget([replica.topic_partition])
         replica.become_follower(assignment(replica, address, leader_epoch))
-        self.fetchers.follow(replica, address, leader_epoch)
+        self.fetchers.follow(replica, address)
 
     def start_following(self, topic: str, partition: int = 0, *, leader_epoch: int = 1) -> Partition:
         replica = self.replica(topic, partition)

@@ -70,7 +70,6 @@ def leader_of(
 ) -> PartitionLeader:
     """Broker 1 leads."""
     return kind(
-        1,
         assignment_of(*replicas, in_sync=in_sync),
         epoch_start_offset=epoch_start,
         log_end_offset=log_end,
@@ -114,8 +113,8 @@ class RecordingFetchers:
         self.told: list[tuple[object, ...]] = []
         self.failed_partitions: dict[TopicPartition, str] = {}
 
-    def follow(self, partition: Partition, leader: LeaderAddress, leader_epoch: int) -> None:
-        self.told.append(("follow", partition.topic_partition, leader.broker_id, leader_epoch))
+    def follow(self, partition: Partition, leader: LeaderAddress) -> None:
+        self.told.append(("follow", partition.topic_partition, leader.broker_id, partition.leader_epoch))
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         self.told += [("forget", each) for each in topic_partitions]

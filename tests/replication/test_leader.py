@@ -5,6 +5,7 @@ import pytest
 from tests.replication.leaders import LAG_MS, START_MS, assignment_of, leader_of, peers_of, proposed
 from tidelog.errors import NotEnoughReplicas
 from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.out_of_sync import inherit_reasons, note_leader_before, out_of_sync
 from tidelog.replication.remote_replica import Peers
 
 
@@ -315,7 +316,7 @@ def test_each_replica_out_of_sync_has_a_reason_and_a_remedy() -> None:
     fetch(leader, 3, 10)
     proposal = proposed(leader.on_check(START_MS + LAG_MS + 1))
     write(leader, proposal, START_MS + LAG_MS + 1)
-    told = {each.replica: each for each in leader.out_of_sync()}
+    told = {each.replica: each for each in out_of_sync(leader)}
     assert set(told) == {2, 3, 4, 5}
     assert told[2].rule == "not caught up for 30000 ms (replica.lag.time.max.ms)"
     assert (told[2].since_ms, told[2].behind) == (START_MS + LAG_MS + 1, -1)
@@ -330,17 +331,17 @@ def test_in_a_new_epoch_the_leader_still_knows_why() -> None:
     fetch(earlier, 3, 5)
     write(earlier, proposed(earlier.on_check(START_MS + LAG_MS + 1)), START_MS + LAG_MS + 1)
     now = leader_of(1, 2, 3, in_sync=(1,))
-    now.inherit(earlier)
+    inherit_reasons(now, earlier)
     now.on_append(7, START_MS)
-    told = {each.replica: (each.rule, each.behind) for each in now.out_of_sync()}
+    told = {each.replica: (each.rule, each.behind) for each in out_of_sync(now)}
     assert told[2] == ("not caught up for 30000 ms (replica.lag.time.max.ms)", -1), "it never fetched"
     assert told[3] == ("dropped by the controller: its broker was gone, or going", 2)
 
 
 def test_the_leader_before_has_a_reason_of_its_own() -> None:
     leader = leader_of(1, 2, 3, in_sync=(1,))
-    leader.succeed(2)
-    told = {each.replica: each.rule for each in leader.out_of_sync()}
+    note_leader_before(leader, 2)
+    told = {each.replica: each.rule for each in out_of_sync(leader)}
     assert told[2] == "led until this leader was elected: its broker was gone, or going"
     assert told[3] == "not in sync when this leader took office"
 
@@ -349,7 +350,7 @@ def test_the_remedy_names_what_a_follower_must_reach() -> None:
     peers = peers_of(1, 2)
     leader = leader_of(1, 2, in_sync=(1,), log_end=50, high_watermark=40, peers=peers, min_in_sync=2)
     fetch(leader, 2, 45)
-    assert [each.remedy for each in leader.out_of_sync()] == [
+    assert [each.remedy for each in out_of_sync(leader)] == [
         "it must reach the end of the log, for fewer than min.insync.replicas are in sync"
     ]
 
@@ -380,7 +381,6 @@ def test_an_append_with_followers_behind_looks_at_none_of_them() -> None:
 def test_a_leader_is_in_sync_with_itself() -> None:
     with pytest.raises(AssertionError):
         PartitionLeader(
-            1,
             assignment_of(1, 2, in_sync=(2,)),
             epoch_start_offset=0,
             log_end_offset=0,

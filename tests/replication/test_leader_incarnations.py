@@ -24,7 +24,6 @@ def leader_with(
         in_sync_epochs=epochs, eligible_epochs=eligible or {}, broker_epoch=OWN_EPOCH
     )
     return PartitionLeader(
-        1,
         assignment,
         epoch_start_offset=epoch_start,
         log_end_offset=end,
@@ -113,7 +112,7 @@ def test_a_member_that_came_back_short_leaves_also_where_the_leader_never_heard_
 
 def test_a_joining_follower_is_in_sync_in_the_incarnation_that_fetched() -> None:
     leader = leader_with({1: 10}, in_sync=(1,), min_in_sync=1)
-    leader._peers.epochs[2] = 22
+    leader.peers.epochs[2] = 22
     proposal = fetch(leader, 2, 100, 22)
     assert proposal is not None
     assert (proposal.in_sync_replicas, proposal.epochs) == ((1, 2), {1: 10, 2: 22})

@@ -150,7 +150,7 @@ def joining_at_the_high_watermark_under_min_isr() -> Iterator[None]:
     def joining_offset(self: PartitionLeader) -> int:
         return max(self.high_watermark, self.epoch_start_offset)
 
-    with patch.object(PartitionLeader, "_joining_offset", property(joining_offset)):
+    with patch.object(PartitionLeader, "joining_offset", property(joining_offset)):
         yield
 
 

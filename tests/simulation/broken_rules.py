@@ -10,7 +10,6 @@ from tidelog.protocol.record_batch import BatchHeader
 from tidelog.replication import follower
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.fetcher import Fetcher
-from tidelog.replication.followed import Followed
 from tidelog.replication.follower import (
     Effect,
     FollowedLog,
@@ -21,6 +20,7 @@ from tidelog.replication.follower import (
 )
 from tidelog.replication.leader import LeaderEffects, PartitionLeader
 from tidelog.replication.partition import Partition
+from tidelog.replication.partition_states import Followed
 from tidelog.replication.remote_replica import RemoteReplica
 from tidelog.storage import follower_checks
 from tidelog.storage import log as log_module
@@ -61,18 +61,16 @@ def without_second_question() -> Iterator[None]:
 @contextmanager
 def fetching_before_reconciling() -> Iterator[None]:
     """A new epoch of the same leader changes nothing for its followers, unless their fetches are told."""
-    add = Fetcher.add
-    followed_before: dict[Partition, BrokerId] = {}
+    become_follower = Partition.become_follower
 
-    def add_without_truncating(self: Fetcher, partition: Partition, leader_epoch: int) -> None:
-        add(self, partition, leader_epoch)
-        if followed_before.get(partition) == self.leader.broker_id:
-            followed = self._followed[partition.topic_partition]
-            followed.core.state = FollowerState.FETCHING
-            self._file(followed)
-        followed_before[partition] = self.leader.broker_id
+    def fetch_at_once(self: Partition, assignment: PartitionAssignment) -> None:
+        leader_before = self.leader_id
+        become_follower(self, assignment)
+        if assignment.leader == leader_before:
+            assert isinstance(self.role, PartitionFollower)
+            self.role.state = FollowerState.FETCHING
 
-    with patch.object(Fetcher, "add", add_without_truncating):
+    with patch.object(Partition, "become_follower", fetch_at_once):
         yield
 
 
@@ -86,13 +84,13 @@ def reconciling_only_with_another_leader() -> Iterator[None]:
 @contextmanager
 def high_watermark_before_the_cut() -> Iterator[None]:
     """R28: the high watermark of an answer counts, though the answer tells that the logs have parted."""
-    take = Fetcher._take
+    process = Fetcher.process_partition_data
 
     def raise_first(self: Fetcher, followed: Followed, data: PartitionData) -> None:
         followed.partition.log.raise_high_watermark(data.high_watermark)
-        take(self, followed, data)
+        process(self, followed, data)
 
-    with patch.object(Fetcher, "_take", raise_first):
+    with patch.object(Fetcher, "process_partition_data", raise_first):
         yield
 
 
@@ -211,7 +209,7 @@ def without_a_try_after_the_shrink() -> Iterator[None]:
 @contextmanager
 def waiting_for_replicas_that_may_not_join() -> Iterator[None]:
     """R18 without KAFKA-15021: who caught up lately counts, be its broker gone or going."""
-    with patch.object(PartitionLeader, "_is_eligible", lambda self, follower: True):
+    with patch.object(PartitionLeader, "is_isr_eligible", lambda self, follower: True):
         yield
 
 
@@ -219,7 +217,7 @@ def waiting_for_replicas_that_may_not_join() -> Iterator[None]:
 def joining_before_the_epoch_start() -> Iterator[None]:
     """R19 without KAFKA-7128: the high watermark of a new leader, which may be old, is all that must be reached."""
     with (
-        patch.object(PartitionLeader, "_joining_offset", property(lambda self: self.high_watermark)),
+        patch.object(PartitionLeader, "joining_offset", property(lambda self: self.high_watermark)),
         patch.object(PartitionLeader, "_surely_committed_offset", property(lambda self: self.high_watermark)),
     ):
         yield

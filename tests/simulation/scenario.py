@@ -249,10 +249,8 @@ def follower_core(
     cluster: SimulatedCluster, broker_id: BrokerId, topic: str = TOPIC, partition: int = 0
 ) -> PartitionFollower | None:
     """The follower's core on this broker, if it follows anybody."""
-    found = (
-        fetcher._followed.get((topic, partition)) for fetcher in cluster.broker(broker_id).fetchers._fetchers.values()
-    )
-    return next((followed.core for followed in found if followed is not None), None)
+    role = replica(cluster, broker_id, topic, partition).role
+    return role if isinstance(role, PartitionFollower) else None
 
 
 def is_leading(cluster: SimulatedCluster, broker_id: BrokerId, topic: str = TOPIC, partition: int = 0) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulation.scenario import all_well_again, create_topic, produce, read_all, simulate
 from tidelog.replication.fetcher import Fetcher
-from tidelog.replication.followed import Followed
+from tidelog.replication.partition_states import Followed
 from tidelog.simulation.cluster import SimulatedCluster
 
 
@@ -31,10 +31,10 @@ def test_with_flush_messages_acknowledged_records_survive_a_power_cut_of_all_bro
 def test_acknowledged_records_are_lost_where_followers_confirm_what_is_not_on_their_disks() -> None:
     def confirm_at_once(fetcher: Fetcher, followed: Followed) -> None:
         followed.core.asked = None
-        fetcher._moved[followed.partition.topic_partition] = followed
+        fetcher.states.on_moved(followed)
 
     with (
-        patch.object(Fetcher, "_hold_until_flushed", confirm_at_once),
+        patch.object(Fetcher, "hold_until_flushed", confirm_at_once),
         pytest.raises(AssertionError, match="an acknowledged record is lost"),
     ):
         simulate(cut_the_power_of_all)

@@ -16,7 +16,6 @@ from tidelog.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpo
 from tidelog.protocol.structs import Response
 from tidelog.replication.assignment import LeaderAddress
 from tidelog.replication.fetcher_story import FetcherStory
-from tidelog.replication.followed import Followed
 from tidelog.replication.follower import (
     AskAgainLater,
     CutTo,
@@ -30,9 +29,10 @@ from tidelog.replication.follower import (
 from tidelog.replication.leader_link import FetchingBroker, LeaderLink
 from tidelog.replication.leader_questions import epoch_ends_request, offsets_of, offsets_request
 from tidelog.replication.partition import Partition
+from tidelog.replication.partition_states import Followed, PartitionStates
 from tidelog.storage.disk_errors import StorageShortage
 from tidelog.storage.leader_epochs import EpochEnd
-from tidelog.types import TopicPartition, Uuid
+from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +68,7 @@ class Fetcher:
         self._troubled: set[TopicPartition] = set()
         self._loop = asyncio.get_running_loop()
         self._session = FetchSession()
-        self._followed: dict[tuple[str, int], Followed] = {}
-        self._followed_by_id: dict[tuple[Uuid, int], Followed] = {}
-        self._in_state: dict[FollowerState, dict[TopicPartition, Followed]] = {state: {} for state in FollowerState}
-        self._moved: dict[TopicPartition, Followed] = {}
-        """Those whose next fetch differs from what the session says."""
+        self.states = PartitionStates()
         self._delayed: dict[int, list[tuple[Followed, str]]] = {}
         """By their delay; from this round, not yet waiting."""
         self._flushing: set[asyncio.Task[None]] = set()
@@ -99,13 +95,13 @@ class Fetcher:
         return self._link.lost_at
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self.states)
 
-    def followed(self) -> list[Followed]:
-        return list(self._followed.values())
+    def partitions(self) -> list[Partition]:
+        return [followed.partition for followed in self.states]
 
     def statistics(self) -> FetcherStatistics:
-        lags = {followed.partition.topic_partition: followed.core.lag for followed in self._followed.values()}
+        lags = {followed.partition.topic_partition: followed.core.lag for followed in self.states}
         is_connected = self._link.connection is not None
         return FetcherStatistics(
             self.leader, self._link.client_id, is_connected, self._started_s, self.requests, self.bytes, lags
@@ -113,21 +109,16 @@ class Fetcher:
 
     # ---- what is followed
 
-    def add(self, partition: Partition, leader_epoch: int) -> None:
-        """From now on, and in this epoch; whatever is on its way for the partition no longer counts."""
+    def add(self, partition: Partition) -> None:
+        """From now on, in its role of now; whatever is on its way for the partition no longer counts."""
         self.remove(partition.topic_partition)
-        followed = Followed(partition, leader_epoch)
-        self._followed[partition.topic_partition] = followed
-        self._followed_by_id[partition.topic_id, partition.topic_partition.partition] = followed
-        self._file(followed)
+        self._update(self.states.add(partition))
         self._look_soon()
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        followed = self._followed.pop(topic_partition, None)
+        followed = self.states.remove(topic_partition)
         if followed is None:
             return
-        self._followed_by_id.pop((followed.partition.topic_id, topic_partition.partition), None)
-        self._take_from_piles(topic_partition)
         self._troubled.discard(topic_partition)
         self._story.forget(followed)
         self._session.remove(topic_partition)
@@ -140,22 +131,12 @@ class Fetcher:
         await self._link.close()
         await asyncio.gather(*self._flushing, return_exceptions=True)
 
-    def _file(self, followed: Followed) -> None:
-        """Put the partition where its state belongs."""
-        topic_partition, state = followed.partition.topic_partition, followed.core.state
-        if self._followed.get(topic_partition) is not followed:
-            return
-        self._take_from_piles(topic_partition)
-        self._in_state[state][topic_partition] = followed
-        if state is FollowerState.FETCHING:
-            self._moved[topic_partition] = followed
-        else:
-            self._session.remove(topic_partition)
-
-    def _take_from_piles(self, topic_partition: TopicPartition) -> None:
-        for pile in self._in_state.values():
-            pile.pop(topic_partition, None)
-        self._moved.pop(topic_partition, None)
+    def _update(self, followed: Followed) -> None:
+        """The core may be in another state now. A partition that is not to be fetched leaves the session."""
+        if self.states.is_current(followed):
+            self.states.update(followed)
+            if followed.core.state is not FollowerState.FETCHING:
+                self._session.remove(followed.partition.topic_partition)
 
     # ---- rounds
 
@@ -187,11 +168,11 @@ class Fetcher:
         """Reconcile, then find the way back into range, then fetch (R26)."""
         if not self._link.is_free or self._is_closed:
             return
-        if self._in_state[FollowerState.TRUNCATING]:
+        if self.states.has_any(FollowerState.TRUNCATING):
             self._ask_epoch_ends()
-        elif self._in_state[FollowerState.LOCATING]:
+        elif self.states.has_any(FollowerState.LOCATING):
             self._ask_ranges()
-        elif self._in_state[FollowerState.FETCHING]:
+        elif self.states.has_any(FollowerState.FETCHING):
             self._fetch()
 
     def _end_round(self) -> None:
@@ -209,7 +190,7 @@ class Fetcher:
 
     def _ask_epoch_ends(self) -> None:
         questions: list[tuple[Followed, int]] = []
-        for followed in list(self._in_state[FollowerState.TRUNCATING].values()):
+        for followed in self.states.in_state(FollowerState.TRUNCATING):
             epoch = followed.core.ask_epoch()
             if epoch is None:
                 self._perform(followed, followed.core.on_no_epochs())
@@ -232,7 +213,7 @@ class Fetcher:
         reconciled = 0
         for topic in response.topics:
             for data in topic.partitions:
-                followed = self._followed.get((topic.topic, data.partition))
+                followed = self.states.get(topic.topic, data.partition)
                 if followed is None:
                     continue
                 end = EpochEnd(data.leader_epoch, data.end_offset)
@@ -245,7 +226,7 @@ class Fetcher:
     # ---- out of range (R29)
 
     def _ask_ranges(self) -> None:
-        followed = list(self._in_state[FollowerState.LOCATING].values())
+        followed = self.states.in_state(FollowerState.LOCATING)
         for each in followed:
             each.core.ask_range()
         asked = [(each.partition.topic_partition, each.core.leader_epoch) for each in followed]
@@ -263,7 +244,7 @@ class Fetcher:
         self, starts: dict[tuple[str, int], tuple[int, int]], ends: dict[tuple[str, int], tuple[int, int]]
     ) -> None:
         for key, (start_error, start) in starts.items():
-            followed, (end_error, end) = self._followed.get(key), ends.get(key, (0, -1))
+            followed, (end_error, end) = self.states.get(*key), ends.get(key, (0, -1))
             if followed is not None and key in ends:
                 self._perform(followed, followed.core.on_range(start_error or end_error, start, end))
         self._end_round()
@@ -272,8 +253,7 @@ class Fetcher:
 
     def _fetch(self) -> None:
         max_bytes = self._broker.settings().replica_fetch_max_bytes
-        moved, self._moved = self._moved, {}
-        for topic_partition, followed in moved.items():
+        for topic_partition, followed in self.states.take_moved().items():
             core, log = followed.core, followed.partition.log
             wanted = FetchPartition(
                 partition=topic_partition.partition,
@@ -318,12 +298,10 @@ class Fetcher:
             for data in topic.partitions:
                 index = data.partition_index
                 followed = (
-                    self._followed.get((topic.topic, index))
-                    if topic.topic
-                    else self._followed_by_id.get((topic.topic_id, index))
+                    self.states.get(topic.topic, index) if topic.topic else self.states.get_by_id(topic.topic_id, index)
                 )
                 if followed is not None:
-                    self._take_safely(followed, data)
+                    self._process_safely(followed, data)
         self._end_round()
 
     def _on_session_refused(self, error_code: int) -> None:
@@ -334,16 +312,16 @@ class Fetcher:
         self._story.on_session_refused(error_code, delay_ms)
         self._loop.call_later(delay_ms / 1000, self._next_round)
 
-    def _take_safely(self, followed: Followed, data: PartitionData) -> None:
+    def _process_safely(self, followed: Followed, data: PartitionData) -> None:
         """One partition that fails unexpectedly takes no other with it."""
         try:
-            self._take(followed, data)
+            self.process_partition_data(followed, data)
         except Exception as error:
             logger.exception("follower failed partition=%s", followed.partition.topic_partition)
             self._perform(followed, followed.core.on_refused(error))
 
-    def _take(self, followed: Followed, data: PartitionData) -> None:
-        """What the leader says of one partition."""
+    def process_partition_data(self, followed: Followed, data: PartitionData) -> None:
+        """What the leader says of one partition (R28)."""
         core, diverging = followed.core, data.diverging_epoch
         if diverging is None or diverging.epoch < 0:
             effect = core.on_fetched(data.error_code, None)
@@ -374,10 +352,10 @@ class Fetcher:
         if records:
             self.bytes += len(records)
         if records and partition.log.is_flush_due:
-            self._hold_until_flushed(followed)
+            self.hold_until_flushed(followed)
         elif records or partition.log.log_start_offset != log_start_offset:
             core.asked = None
-            self._moved[partition.topic_partition] = followed
+            self.states.on_moved(followed)
 
     def _on_taken(self, followed: Followed) -> None:
         followed.core.on_taken()
@@ -385,17 +363,16 @@ class Fetcher:
             self._troubled.discard(followed.partition.topic_partition)
             self._on_trouble(followed.partition.topic_partition, None)
 
-    def _hold_until_flushed(self, followed: Followed) -> None:
+    def hold_until_flushed(self, followed: Followed) -> None:
         """flush.messages: the next fetch tells the leader what is safe here, so the disk has to have it first."""
         followed.core.hold()
-        self._file(followed)
+        self._update(followed)
         task = self._loop.create_task(self._flush(followed))
         self._flushing.add(task)
         task.add_done_callback(self._flushing.discard)
 
     async def _flush(self, followed: Followed) -> None:
-        topic_partition = followed.partition.topic_partition
-        while self._followed.get(topic_partition) is followed and not self._is_closed:
+        while self.states.is_current(followed) and not self._is_closed:
             try:
                 await followed.partition.log.flush()
             except StorageShortage as shortage:
@@ -436,11 +413,11 @@ class Fetcher:
         except KafkaError as error:
             self._perform(followed, followed.core.on_refused(error))
         else:
-            self._file(followed)
+            self._update(followed)
 
     def _give_up(self, followed: Followed, end: GiveUp) -> None:
         topic_partition = followed.partition.topic_partition
-        if self._followed.get(topic_partition) is followed:
+        if self.states.is_current(followed):
             self.remove(topic_partition)
             self._story.on_given_up(followed, end)
             self._on_given_up(topic_partition, end.reason)
@@ -449,7 +426,7 @@ class Fetcher:
 
     def _note_trouble(self, followed: Followed, reason: str) -> None:
         topic_partition = followed.partition.topic_partition
-        if self._followed.get(topic_partition) is followed:
+        if self.states.is_current(followed):
             self._troubled.add(topic_partition)
             self._on_trouble(topic_partition, reason)
 
@@ -468,7 +445,7 @@ class Fetcher:
 
     def _end_delay(self, waiting: list[Followed]) -> None:
         for followed in waiting:
-            if self._followed.get(followed.partition.topic_partition) is followed:
+            if self.states.is_current(followed):
                 followed.core.resume()
-                self._file(followed)
+                self._update(followed)
         self._look_soon()

@@ -66,13 +66,13 @@ class FetcherManager:
         since = self._broker.clock.monotonic() - DOUBT_S
         return {leader for (leader, _), fetcher in self._fetchers.items() if fetcher.lost_at > since}
 
-    def follow(self, partition: Partition, leader: LeaderAddress, leader_epoch: int) -> None:
-        """Fetch from this leader in this epoch, after reconciling with it (R27); asks at once."""
+    def follow(self, partition: Partition, leader: LeaderAddress) -> None:
+        """Fetch from this leader in the partition's role of now, after reconciling with it (R27); asks at once."""
         topic_partition = partition.topic_partition
         self.forget([topic_partition])
         fetcher = self._fetcher_for(topic_partition, leader)
         self._fetcher_of[topic_partition] = fetcher
-        fetcher.add(partition, leader_epoch)
+        fetcher.add(partition)
 
     def _fetcher_for(self, topic_partition: TopicPartition, leader: LeaderAddress) -> Fetcher:
         fetcher_id = fetcher_id_of(topic_partition, self._fetcher_count)
@@ -115,9 +115,10 @@ class FetcherManager:
         if count == self._fetcher_count:
             return
         self._fetcher_count = count
-        followed = [(fetcher.leader, each) for fetcher in self._fetchers.values() for each in fetcher.followed()]
-        for leader, each in followed:
-            self.follow(each.partition, leader, each.core.leader_epoch)
+        fetched = [(fetcher.leader, each) for fetcher in self._fetchers.values() for each in fetcher.partitions()]
+        for leader, partition in fetched:
+            partition.restart_following()
+            self.follow(partition, leader)
         self.stop_idle()
 
     def stop_idle(self) -> None:

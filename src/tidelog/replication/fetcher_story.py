@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from tidelog.replication.assignment import LeaderAddress
-from tidelog.replication.followed import Followed
 from tidelog.replication.follower import GiveUp
+from tidelog.replication.partition_states import Followed
 
 logger = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tidelog.cluster import image
 from tidelog.cluster.znodes import UNKNOWN_EPOCH, MalformedNode, decode_state, encode_state, state_path
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.out_of_sync import out_of_sync
 from tidelog.replication.partition import Partition
 from tidelog.store.interface import (
     BadVersion,
@@ -187,7 +188,7 @@ def _tell(write: _Write, level: int) -> None:
             *known,
             replica,
         )
-    for told in [each for each in leader.out_of_sync() if each.replica in proposal.leaving]:
+    for told in [each for each in out_of_sync(leader) if each.replica in proposal.leaving]:
         logger.log(
             level,
             "replica left the in-sync replicas partition=%s in_sync=%s log_end=%d high_watermark=%d %s",

@@ -11,15 +11,10 @@ from tidelog.errors import NotEnoughReplicas
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.remote_replica import (
     UNKNOWN_BROKER_EPOCH,
-    UNKNOWN_OFFSET,
-    OutOfSync,
     Peers,
     RemoteReplica,
 )
 from tidelog.types import BrokerId
-
-DROPPED_BY_THE_CONTROLLER = "dropped by the controller: its broker was gone, or going"
-LED_BEFORE = "led until this leader was elected: its broker was gone, or going"
 
 
 class ProposeInSyncReplicas(NamedTuple):
@@ -57,7 +52,6 @@ class PartitionLeader:
         "_has_followers_in_sync",
         "_maximal",
         "_may_commit",
-        "_peers",
         "broker_epoch",
         "broker_id",
         "eligible_epochs",
@@ -72,6 +66,7 @@ class PartitionLeader:
         "leading_since_epoch",
         "log_end_offset",
         "min_in_sync_replicas",
+        "peers",
         "pending",
         "replicas",
         "version",
@@ -79,7 +74,6 @@ class PartitionLeader:
 
     def __init__(
         self,
-        broker_id: BrokerId,
         assignment: PartitionAssignment,
         *,
         epoch_start_offset: int,
@@ -90,8 +84,8 @@ class PartitionLeader:
         peers: Peers,
         now_ms: int,
     ) -> None:
-        assert broker_id in assignment.in_sync_replicas, "the leader is in sync with itself (I1)"
-        self.broker_id = broker_id
+        assert assignment.leader in assignment.in_sync_replicas, "the leader is in sync with itself (I1)"
+        self.broker_id = assignment.leader
         self.broker_epoch = assignment.broker_epoch
         self.leader_epoch = assignment.leader_epoch
         self.leading_since_epoch = assignment.leader_epoch
@@ -118,9 +112,9 @@ class PartitionLeader:
                 in_sync_epoch=assignment.in_sync_epochs.get(replica, UNKNOWN_BROKER_EPOCH),
             )
             for replica in assignment.replicas
-            if replica != broker_id
+            if replica != assignment.leader
         }
-        self._peers = peers
+        self.peers = peers
         self._at_end: list[RemoteReplica] = []
         self._take_stock()
         self._advance(now_ms)
@@ -158,7 +152,7 @@ class PartitionLeader:
         if replica not in self.in_sync_replicas:
             proposal = self._propose_joining([follower])
         elif fetch_offset < self.high_watermark and follower.has_restarted:
-            proposal = self._propose_leaving([replica], "came back without records that it had")
+            proposal = self._propose((), (replica,), "came back without records that it had")
         self._advance(now_ms)
         return self._decided(proposal, has_low_watermark_moved=has_log_start_moved)
 
@@ -168,7 +162,7 @@ class PartitionLeader:
         lagging = [replica for replica in self.in_sync_replicas if not self._is_keeping_up(replica, now_ms)]
         if lagging:
             reason = f"not caught up for {self.lag_time_max_ms} ms (replica.lag.time.max.ms)"
-            return self._decided(self._propose_leaving(lagging, reason))
+            return self._decided(self._propose((), tuple(sorted(lagging)), reason))
         return self._decided(self._propose_waiting(now_ms))
 
     def on_written(
@@ -252,41 +246,16 @@ class PartitionLeader:
 
     def low_watermark(self, log_start_offset: int) -> int:
         """The smallest log start of the live replicas: records below it are gone everywhere."""
-        live = [each.log_start_offset for each in self.followers.values() if each.broker_id in self._peers.epochs]
+        live = [each.log_start_offset for each in self.followers.values() if each.broker_id in self.peers.epochs]
         return min(log_start_offset, *live) if live else log_start_offset
 
-    def out_of_sync(self) -> list[OutOfSync]:
-        """Why each replica that is not in sync is not, and what lets it back."""
-        return [
-            OutOfSync(
-                replica,
-                follower.left_because,
-                follower.out_since_ms,
-                self._behind(follower),
-                self._remedy(follower),
-            )
-            for replica, follower in self.followers.items()
-            if replica not in self.in_sync_replicas
-        ]
+    @property
+    def is_under_replicated(self) -> bool:
+        return len(self.in_sync_replicas) < len(self.replicas)
 
-    def inherit(self, earlier: "PartitionLeader") -> None:
-        """This broker led the partition in the epoch before, too: keep what is known of those out of sync."""
-        self.leading_since_epoch = earlier.leading_since_epoch
-        for replica, follower in self.followers.items():
-            known = earlier.followers.get(replica)
-            if replica in self.in_sync_replicas or known is None:
-                continue
-            follower.inherited_end_offset = known.known_end_offset
-            if replica in earlier.in_sync_replicas:
-                follower.left_because = DROPPED_BY_THE_CONTROLLER
-            else:
-                follower.left_because, follower.out_since_ms = known.left_because, known.out_since_ms
-
-    def succeed(self, leader_before: BrokerId) -> None:
-        """Another broker led the partition before."""
-        follower = self.followers.get(leader_before)
-        if follower is not None and leader_before not in self.in_sync_replicas:
-            follower.left_because = LED_BEFORE
+    @property
+    def is_at_min_isr(self) -> bool:
+        return len(self.in_sync_replicas) == self.effective_min_in_sync
 
     # ---- who is in sync
 
@@ -297,9 +266,9 @@ class PartitionLeader:
         # An in-sync replica that is not assigned any more has no follower here, and leaves (KAFKA-9672).
         return follower is not None and follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms)
 
-    def _is_eligible(self, follower: RemoteReplica) -> bool:
+    def is_isr_eligible(self, follower: RemoteReplica) -> bool:
         """Alive, and in the incarnation that fetched (R39)."""
-        epoch = self._peers.epochs.get(follower.broker_id)
+        epoch = self.peers.epochs.get(follower.broker_id)
         if epoch is None:
             return False
         return UNKNOWN_BROKER_EPOCH in (epoch, follower.broker_epoch) or epoch == follower.broker_epoch
@@ -310,7 +279,7 @@ class PartitionLeader:
         return max(self.high_watermark, self.epoch_start_offset)
 
     @property
-    def _joining_offset(self) -> int:
+    def joining_offset(self) -> int:
         """What a follower must have reached to join (R19).
 
         Under the minimum only the end of the log will do: the high watermark stands still there, and a slow
@@ -321,7 +290,9 @@ class PartitionLeader:
         return self._surely_committed_offset
 
     def _may_join(self, follower: RemoteReplica) -> bool:
-        return follower.has_fetched and follower.log_end_offset >= self._joining_offset and self._is_eligible(follower)
+        return (
+            follower.has_fetched and follower.log_end_offset >= self.joining_offset and self.is_isr_eligible(follower)
+        )
 
     def _propose_joining(self, followers: Iterable[RemoteReplica]) -> ProposeInSyncReplicas | None:
         joining = tuple(
@@ -345,9 +316,6 @@ class PartitionLeader:
         if joining is None and self.eligible_epochs and self.has_enough_in_sync:
             return self._propose((), (), "enough replicas are in sync (min.insync.replicas)")
         return joining
-
-    def _propose_leaving(self, leaving: list[BrokerId], reason: str) -> ProposeInSyncReplicas | None:
-        return self._propose((), tuple(sorted(leaving)), reason)
 
     def _propose(
         self, joining: tuple[BrokerId, ...], leaving: tuple[BrokerId, ...], reason: str
@@ -379,27 +347,6 @@ class PartitionLeader:
             if replica in known and replica not in in_sync_replicas and known[replica] != NO_INCARNATION
         }
 
-    def _behind(self, follower: RemoteReplica) -> int:
-        end_offset = follower.known_end_offset
-        return -1 if end_offset == UNKNOWN_OFFSET else max(0, self.log_end_offset - end_offset)
-
-    def _remedy(self, follower: RemoteReplica) -> str:
-        """Without figures: it is a label of a metric, too."""
-        broker_id = follower.broker_id
-        if broker_id not in self._peers.epochs:
-            return f"start broker {broker_id}, which is not registered"
-        if not follower.has_fetched:
-            return f"broker {broker_id} has not fetched from this leader yet"
-        if not self._is_eligible(follower):
-            return f"broker {broker_id} has come back and must fetch again"
-        if follower.log_end_offset >= self._joining_offset:
-            return "it has caught up and is being added"
-        if not self.has_enough_in_sync:
-            return "it must reach the end of the log, for fewer than min.insync.replicas are in sync"
-        if self.epoch_start_offset > self.high_watermark:
-            return "it must reach the start of this leader epoch"
-        return "it must reach the high watermark"
-
     # ---- the high watermark
 
     def _take_stock(self) -> None:
@@ -426,7 +373,7 @@ class PartitionLeader:
     def _holds_back(self, follower: RemoteReplica, now_ms: int) -> bool:
         """Also one that has caught up and may join: else a slow follower never reaches a fast leader (R18)."""
         return follower.broker_id in self._maximal or (
-            follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms) and self._is_eligible(follower)
+            follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms) and self.is_isr_eligible(follower)
         )
 
     def _leave_behind(self) -> None:
@@ -437,6 +384,6 @@ class PartitionLeader:
         for follower in self._at_end:
             follower.is_listed_at_end = False
             if follower.log_end_offset == self.log_end_offset:
-                last_ms = self._peers.last_fetch_ms.get(follower.broker_id, 0)
+                last_ms = self.peers.last_fetch_ms.get(follower.broker_id, 0)
                 follower.caught_up_ms = max(follower.caught_up_ms, last_ms)
         self._at_end.clear()

@@ -15,8 +15,10 @@ from tidelog.errors import (
 from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.fetch_reads import FetchParams, read_records, readable_end
+from tidelog.replication.follower import PartitionFollower
 from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
-from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, OutOfSync, Peers
+from tidelog.replication.out_of_sync import inherit_reasons, note_leader_before
+from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, Peers
 from tidelog.replication.traffic import Traffic
 from tidelog.runtime.purgatory import Purgatory, Watchers
 from tidelog.storage.log import AppendResult, Log
@@ -72,16 +74,15 @@ class Partition:
     __slots__ = (
         "_host",
         "_purgatory",
-        "_role",
         "controller_epoch",
         "end_watchers",
-        "is_follower",
         "leader",
         "leader_epoch",
         "leader_id",
         "log",
         "low_watermark_watchers",
         "replicas",
+        "role",
         "topic_id",
         "topic_partition",
         "traffic",
@@ -92,9 +93,10 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
+        self.role: PartitionLeader | PartitionFollower | None = None
+        """The core of the role that the controller gave, made anew for each leader epoch."""
         self.leader: PartitionLeader | None = None
-        """None also while this broker has fenced itself: nobody acts on it then."""
-        self.is_follower = False
+        """The role, if it is to lead. None also while this broker has fenced itself: nobody acts on it then."""
         self.leader_id: BrokerId = NO_BROKER
         self.leader_epoch = NO_LEADER_EPOCH
         self.controller_epoch = 0
@@ -105,26 +107,24 @@ class Partition:
         """Log end or log start moved, or the role changed: what followers wait for."""
         self.low_watermark_watchers = Watchers()
         """A replica's log start moved, or the role changed: what deletions of records wait for."""
-        self._role: PartitionLeader | None = None
         self._host = host
         self._purgatory = host.purgatory
         self.traffic = host.traffic.of(topic_partition.topic)
         log.on_start_moved = self._on_log_start_moved
 
     def __repr__(self) -> str:
-        role = "leader" if self._role else "follower" if self.is_follower else "no role"
+        role = "no role" if self.role is None else type(self.role).__name__
         return f"Partition({self.topic_partition}, {role}, epoch {self.leader_epoch})"
 
     # ---- roles
 
     def become_leader(self, assignment: PartitionAssignment) -> None:
         """R8; where the epoch starts is recorded before the first append (R3)."""
-        host, log, earlier = self._host, self.log, self._role
+        host, log, earlier = self._host, self.log, self.role
         now_ms, leader_before = host.now_ms(), self.leader_id
         self._take(assignment)
         log.leader_epochs.assign(assignment.leader_epoch, log.log_end_offset)
         leader = PartitionLeader(
-            host.broker_id,
             assignment,
             epoch_start_offset=self._epoch_start_offset(assignment.leader_epoch),
             log_end_offset=log.log_end_offset,
@@ -134,11 +134,12 @@ class Partition:
             peers=host.peers,
             now_ms=now_ms,
         )
-        if earlier is not None:
-            leader.inherit(earlier)
+        if isinstance(earlier, PartitionLeader):
+            leader.leading_since_epoch = earlier.leading_since_epoch
+            inherit_reasons(leader, earlier)
         else:
-            leader.succeed(leader_before)
-        self._role = leader
+            note_leader_before(leader, leader_before)
+        self.role = leader
         self.leader = None if host.is_suspended else leader
         self._tell_all()
         if not host.is_suspended:
@@ -152,12 +153,15 @@ class Partition:
     def become_follower(self, assignment: PartitionAssignment) -> None:
         """R9: those who wait must look for the new leader."""
         self._take(assignment)
-        self.is_follower = True
+        self.role = PartitionFollower(self.log, assignment.leader_epoch)
         self._tell_all()
 
+    def restart_following(self) -> None:
+        """Another fetcher takes over in the same leader epoch: what was asked before no longer counts."""
+        self.role = PartitionFollower(self.log, self.leader_epoch)
+
     def _take(self, assignment: PartitionAssignment) -> None:
-        self._role = self.leader = None
-        self.is_follower = False
+        self.role = self.leader = None
         self.leader_id = assignment.leader
         self.leader_epoch = assignment.leader_epoch
         self.controller_epoch = assignment.controller_epoch
@@ -165,8 +169,7 @@ class Partition:
 
     def resign(self) -> None:
         """No role until the controller says so; an answer to what waits comes at once."""
-        self._role = self.leader = None
-        self.is_follower = False
+        self.role = self.leader = None
         self._tell_all()
 
     def forget_epoch(self) -> None:
@@ -182,8 +185,8 @@ class Partition:
 
     def resume(self) -> None:
         """It still was: go on in the same epoch."""
-        leader = self._role
-        if leader is not None and self.leader is None:
+        leader = self.role
+        if isinstance(leader, PartitionLeader) and self.leader is None:
             self.leader = leader
             self._perform(leader, leader.on_resume(self._host.now_ms()))
             self._tell_all()
@@ -213,8 +216,10 @@ class Partition:
 
     def require_leader_for_reading(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLeader:
         """Also while suspended: what was committed stays so, whoever leads now."""
-        leader = self._role
-        if leader is None or (current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch):
+        leader = self.role
+        if not isinstance(leader, PartitionLeader) or (
+            current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch
+        ):
             raise self._refusal(current_leader_epoch)
         return leader
 
@@ -310,9 +315,9 @@ class Partition:
 
     def is_ready_to_fetch(self, params: FetchParams, request: FetchPartition) -> bool:
         """Whether `fetch_records` would find records, or refuse the reader: known without reading."""
-        leader = self.leader if params.is_follower else self._role
+        leader = self.leader if params.is_follower else self.role
         return (
-            leader is None
+            not isinstance(leader, PartitionLeader)
             or request.current_leader_epoch not in (NO_LEADER_EPOCH, leader.leader_epoch)
             or (params.is_follower and params.replica_id not in leader.followers)
             or request.fetch_offset < readable_end(self.log, params.isolation_level, is_follower=params.is_follower)
@@ -331,7 +336,7 @@ class Partition:
 
     def is_proposal_current(self, leader: PartitionLeader) -> bool:
         """Whether it still matters what becomes of that leader's proposal."""
-        return self._role is leader
+        return self.role is leader
 
     def on_in_sync_written(
         self,
@@ -340,12 +345,12 @@ class Partition:
         version: int,
         eligible_epochs: Mapping[BrokerId, int] | None = None,
     ) -> None:
-        if self._role is leader:
+        if self.role is leader:
             now_ms = self._host.now_ms()
             self._perform(leader, leader.on_written(in_sync_replicas, version, now_ms, eligible_epochs))
 
     def on_in_sync_lost(self, leader: PartitionLeader) -> None:
-        if self._role is leader:
+        if self.role is leader:
             leader.on_lost()
 
     def _perform(self, leader: PartitionLeader, effects: LeaderEffects | None) -> None:
@@ -366,8 +371,8 @@ class Partition:
     def configure(self, settings: TopicSettings) -> None:
         """New settings act at once, from the next append on."""
         self.log.settings = settings
-        leader = self._role
-        if leader is not None and leader.min_in_sync_replicas != settings.min_insync_replicas:
+        leader = self.role
+        if isinstance(leader, PartitionLeader) and leader.min_in_sync_replicas != settings.min_insync_replicas:
             self._perform(leader, leader.on_settings(settings.min_insync_replicas, self._host.now_ms()))
 
     # ---- as follower
@@ -400,7 +405,7 @@ class Partition:
         self._tell_all()
 
     def _require_following(self, leader_epoch: int) -> None:
-        if not self.is_follower or leader_epoch != self.leader_epoch:
+        if not isinstance(self.role, PartitionFollower) or leader_epoch != self.role.leader_epoch:
             raise NotLeaderOrFollower(f"{self.topic_partition} does not follow in leader epoch {leader_epoch}")
 
     # ---- deleting
@@ -429,30 +434,21 @@ class Partition:
     # ---- for people and metrics
 
     @property
+    def leadership(self) -> PartitionLeader | None:
+        """The leader's core, also while suspended."""
+        return self.role if isinstance(self.role, PartitionLeader) else None
+
+    @property
     def is_leader(self) -> bool:
         """Also while suspended."""
-        return self._role is not None
+        return isinstance(self.role, PartitionLeader)
+
+    @property
+    def is_follower(self) -> bool:
+        return isinstance(self.role, PartitionFollower)
 
     @property
     def in_sync_replicas(self) -> list[BrokerId]:
         """As this leader knows them; a follower knows none."""
-        return [] if self._role is None else [each for each in self.replicas if each in self._role.in_sync_replicas]
-
-    def out_of_sync(self) -> list[OutOfSync]:
-        """The replicas that this leader knows not to be in sync, with the reasons."""
-        return [] if self._role is None else self._role.out_of_sync()
-
-    @property
-    def is_under_replicated(self) -> bool:
-        leader = self._role
-        return leader is not None and len(leader.in_sync_replicas) < len(leader.replicas)
-
-    @property
-    def is_under_min_isr(self) -> bool:
-        leader = self._role
-        return leader is not None and not leader.has_enough_in_sync
-
-    @property
-    def is_at_min_isr(self) -> bool:
-        leader = self._role
-        return leader is not None and len(leader.in_sync_replicas) == leader.effective_min_in_sync
+        leader = self.leadership
+        return [] if leader is None else [each for each in self.replicas if each in leader.in_sync_replicas]

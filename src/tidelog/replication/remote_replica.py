@@ -2,33 +2,12 @@
 
 # Core: no clock, no I/O, no await.
 
-from typing import NamedTuple
-
 from tidelog.cluster.image import NO_INCARNATION
 from tidelog.types import BrokerId
 
 NEVER_MS = 0
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
-
-
-class OutOfSync(NamedTuple):
-    """Why a replica is not among the in-sync replicas, for people."""
-
-    replica: BrokerId
-    rule: str
-    """Which rule keeps it out."""
-    since_ms: int
-    """When it left, or when this leader took office without it."""
-    behind: int
-    """How many offsets it lacks, as far as the leader knows; -1: it has not heard of the replica yet."""
-    remedy: str
-    """What lets it back."""
-
-    def __str__(self) -> str:
-        """As log lines end."""
-        behind = "unknown" if self.behind < 0 else self.behind
-        return f"replica={self.replica} behind={behind} reason={self.rule} remedy={self.remedy}"
 
 
 class Peers:

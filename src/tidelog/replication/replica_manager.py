@@ -25,6 +25,8 @@ from tidelog.replication.assignment import (
     ReplicaStop,
 )
 from tidelog.replication.in_sync_writes import InSyncWriter
+from tidelog.replication.leader import PartitionLeader
+from tidelog.replication.out_of_sync import out_of_sync
 from tidelog.replication.partition import Host, Partition
 from tidelog.replication.propagation import InSyncAnnouncements
 from tidelog.replication.traffic import Traffic
@@ -49,7 +51,7 @@ class Fetchers(Protocol):
 
     failed_partitions: dict[TopicPartition, str]
 
-    def follow(self, partition: Partition, leader: LeaderAddress, leader_epoch: int) -> None: ...
+    def follow(self, partition: Partition, leader: LeaderAddress) -> None: ...
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None: ...
 
@@ -240,7 +242,7 @@ class ReplicaManager:
         partition.become_follower(assignment)
         address = live_leaders.get(assignment.leader)
         if address is not None:
-            self._fetchers.follow(partition, address, assignment.leader_epoch)
+            self._fetchers.follow(partition, address)
 
     def _tell_leadership(self, leading: list[Partition], left: list[Partition]) -> None:
         if leading or left:
@@ -397,21 +399,25 @@ class ReplicaManager:
     def offline_partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self._offline)
 
+    def leaderships(self) -> Iterator[PartitionLeader]:
+        """The cores of all partitions that this broker leads, also while suspended."""
+        return (partition.role for partition in self if isinstance(partition.role, PartitionLeader))
+
     @property
     def leader_count(self) -> int:
-        return sum(partition.is_leader for partition in self)
+        return sum(1 for _ in self.leaderships())
 
     @property
     def under_replicated_count(self) -> int:
-        return sum(partition.is_under_replicated for partition in self)
+        return sum(leader.is_under_replicated for leader in self.leaderships())
 
     @property
     def under_min_isr_count(self) -> int:
-        return sum(partition.is_under_min_isr for partition in self)
+        return sum(not leader.has_enough_in_sync for leader in self.leaderships())
 
     @property
     def at_min_isr_count(self) -> int:
-        return sum(partition.is_at_min_isr for partition in self)
+        return sum(leader.is_at_min_isr for leader in self.leaderships())
 
     @property
     def isr_shrinks(self) -> int:
@@ -438,7 +444,7 @@ def _tell(leading: list[Partition], following: list[Partition], controller_epoch
             "took roles leading=%d following=%d under_replicated=%d controller_epoch=%d",
             len(leading),
             len(following),
-            sum(partition.is_under_replicated for partition in leading),
+            sum(partition.require_leader_for_reading().is_under_replicated for partition in leading),
             controller_epoch,
         )
     level = logging.INFO if is_told_one_by_one else logging.DEBUG
@@ -463,7 +469,7 @@ def _tell_leader(partition: Partition, controller_epoch: int, level: int) -> Non
         partition.log.high_watermark,
         controller_epoch,
     )
-    for told in partition.out_of_sync():
+    for told in out_of_sync(partition.require_leader_for_reading()):
         logger.log(level, "replica is not in sync partition=%s %s", partition.topic_partition, told)
 
 

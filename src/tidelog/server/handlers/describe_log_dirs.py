@@ -9,6 +9,7 @@ from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
     OutOfSyncReplica,
 )
+from tidelog.replication.out_of_sync import out_of_sync
 from tidelog.server.dispatch import Call
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
@@ -81,4 +82,4 @@ def _out_of_sync(topic_partition: TopicPartition, call: Call) -> list[OutOfSyncR
         leader = call.services.replicas.get(*topic_partition).leader
     except KafkaError:
         return []
-    return [OutOfSyncReplica(*each) for each in leader.out_of_sync()] if leader else []
+    return [OutOfSyncReplica(*each) for each in out_of_sync(leader)] if leader else []

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from tidelog import __version__
 from tidelog.kernels import is_compiled
 from tidelog.replication.fetcher import FetcherStatistics
+from tidelog.replication.out_of_sync import OutOfSync
 from tidelog.replication.partition import Partition
-from tidelog.replication.remote_replica import OutOfSync
 from tidelog.replication.traffic import TopicTraffic
 from tidelog.server.metrics.groups import GROUP_METRICS
 from tidelog.server.metrics.metric import Kind, Metric, Read, Sample

@@ -7,8 +7,8 @@ from tidelog.controller.statistics import ControllerStatistics
 from tidelog.groups.statistics import GroupStatistics
 from tidelog.replication.fetcher import FetcherStatistics
 from tidelog.replication.fetcher_manager import FetcherManager, FetchersStatistics
+from tidelog.replication.out_of_sync import OutOfSync, out_of_sync
 from tidelog.replication.partition import Partition
-from tidelog.replication.remote_replica import OutOfSync
 from tidelog.replication.traffic import TopicTraffic
 from tidelog.runtime.process_usage import ProcessUsage, process_usage
 from tidelog.server.connection import ConnectionRegistry
@@ -93,6 +93,6 @@ class Reading:
     def _out_of_sync(self) -> Iterator[tuple[Partition, OutOfSync]]:
         for partition in self.partitions:
             leader = partition.leader
-            if leader is not None and partition.is_under_replicated:
-                for each in leader.out_of_sync():
+            if leader is not None and leader.is_under_replicated:
+                for each in out_of_sync(leader):
                     yield partition, each
