@@ -175,7 +175,8 @@ def test_nobody_leaves_because_the_leader_was_suspended() -> None:
         replicas.manager.suspend()
         leader.followers[2].caught_up_ms = START_MS - 10 * LAG_MS
         replicas.manager.resume()
-        partition.check_in_sync(START_MS + LAG_MS)
+        leader = partition.require_leader()
+        partition.perform(leader, leader.on_check(START_MS + LAG_MS))
         assert leader.pending is None
 
     with_replicas(scenario)
@@ -347,10 +348,10 @@ def test_a_late_answer_about_in_sync_replicas_is_nothing_to_the_leadership_that_
         assert proposal is not None
         assert proposal.in_sync_replicas == (1,)
         replicas.take(assignment_of(1, 2, leader=2, epoch=6))
-        partition.on_in_sync_written(earlier, (1,), 1)
+        partition.perform(earlier, earlier.on_written((1,), 1, clock.now_ms()))
         assert partition.log.high_watermark == 0, "the new leader may not have it"
         replicas.take(assignment_of(1, 2, epoch=7, version=9))
-        partition.on_in_sync_written(earlier, (1,), 1)
+        partition.perform(earlier, earlier.on_written((1,), 1, clock.now_ms()))
         assert partition.log.high_watermark == 0
         assert partition.require_leader().version == 9
 

@@ -20,6 +20,7 @@ from tidelog.errors import (
     UnknownTopicOrPartition,
 )
 from tidelog.replication.assignment import EPOCH_DURING_DELETE, NO_EPOCH_CHECK, ReplicaStop
+from tidelog.replication.follower import PartitionFollower
 from tidelog.replication.partition import Partition
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.types import TopicPartition, uuid_text
@@ -129,7 +130,7 @@ def test_fetching_stops_before_a_role_changes_and_starts_after_it() -> None:
         def forget_and_look(topic_partitions: list[TopicPartition]) -> None:
             forget(topic_partitions)
             if len(replicas.manager):
-                roles.append((replicas.orders().is_leader, replicas.orders().is_follower))
+                roles.append((replicas.orders().is_leader, isinstance(replicas.orders().role, PartitionFollower)))
 
         replicas.fetchers.forget = forget_and_look  # type: ignore[method-assign, assignment]
         replicas.take(assignment_of(1, 2, leader=2, epoch=5))

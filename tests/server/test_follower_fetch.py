@@ -410,7 +410,7 @@ def test_too_few_replicas_in_sync_refuse_a_write_before_and_after_the_append() -
         waiting = led.client.start(produce_request("t", batch_of(b"x")), 9)
         await asyncio.sleep(1)
         leader = led.partition().require_leader()
-        led.partition().on_in_sync_written(leader, (HERE,), 2)
+        led.partition().perform(leader, leader.on_written((HERE,), 2, led.world.clock.now_ms()))
         await asyncio.sleep(0.1)
         assert waiting.done()
         answer = (await waiting).responses[0].partition_responses[0]  # type: ignore[attr-defined]

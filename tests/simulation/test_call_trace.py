@@ -18,13 +18,13 @@ def test_the_leader_of_a_replicated_record_checks_each_fetch_once() -> None:
         "LeaderEpochs.diverging_epoch",
         "Partition.require_leader",
         "Lease.is_valid",
-        "Partition._record_follower_fetch",
+        "PartitionLeader.on_follower_fetch",
     ) == {
         "Partition.fetch_records": FETCHES,
         "LeaderEpochs.diverging_epoch": FETCHES,
         "Partition.require_leader": FETCHES + 1,  # and the produce
         "Lease.is_valid": FETCHES + 1,
-        "Partition._record_follower_fetch": 2,  # what is read again is not recorded again
+        "PartitionLeader.on_follower_fetch": 2,  # what is read again is not recorded again
     }
 
 

@@ -39,7 +39,7 @@ async def write_too_late_who_has_caught_up(cluster: SimulatedCluster) -> None:
     cluster.cut(3, [1, 2])
     await cluster.start(3)
     cluster.reconnect_to_store(1)
-    await wait_for(lambda: leader.pending is None or not replica(cluster, 1).is_proposal_current(leader))
+    await wait_for(lambda: leader.pending is None or replica(cluster, 1).role is not leader)
     cluster.kill(1)
     await wait_for(lambda: stored(cluster).leader not in (1, -1))
     await all_well_again(cluster)

@@ -39,7 +39,8 @@ class _Write(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        return self.partition.is_proposal_current(self.leader)
+        """Whether it still matters what becomes of that leader's proposal."""
+        return self.partition.role is self.leader
 
     @property
     def state(self) -> image.Partition:
@@ -60,8 +61,14 @@ class _Write(NamedTuple):
 class InSyncWriter:
     """Takes proposals of leaders, and tells these what became of them."""
 
-    def __init__(self, store: Callable[[], Store], on_changed: Callable[[Iterable[TopicPartition]], None]) -> None:
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        now_ms: Callable[[], int],
+        on_changed: Callable[[Iterable[TopicPartition]], None],
+    ) -> None:
         self._store = store
+        self._now_ms = now_ms
         self._on_changed = on_changed
         self._waiting: list[_Write] = []
         self._has_waiting = asyncio.Event()
@@ -152,7 +159,7 @@ class InSyncWriter:
             write.leader.leader_epoch,
             reason,
         )
-        write.partition.on_in_sync_lost(write.leader)
+        write.leader.on_lost()
 
     def _on_written(self, written: list[tuple[_Write, int]], found: image.Partition | None = None) -> None:
         for write, version in written:
@@ -161,7 +168,8 @@ class InSyncWriter:
             self.expands += bool(proposal.joining)
             state = write.state if found is None else found
             eligible = {each: state.eligible_epochs.get(each, UNKNOWN_EPOCH) for each in state.eligible_replicas}
-            write.partition.on_in_sync_written(write.leader, state.in_sync_replicas, version, eligible)
+            effects = write.leader.on_written(state.in_sync_replicas, version, self._now_ms(), eligible)
+            write.partition.perform(write.leader, effects)
             _tell(write, logging.INFO if len(written) <= TOLD_ONE_BY_ONE else logging.DEBUG)
         if len(written) > TOLD_ONE_BY_ONE:
             _tell_together([write for write, _ in written])

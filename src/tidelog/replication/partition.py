@@ -1,7 +1,7 @@
 """One hosted partition: its log, its role, and who waits for it to move."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
@@ -110,7 +110,7 @@ class Partition:
         self._host = host
         self._purgatory = host.purgatory
         self.traffic = host.traffic.of(topic_partition.topic)
-        log.on_start_moved = self._on_log_start_moved
+        log.on_start_moved = self._tell_all
 
     def __repr__(self) -> str:
         role = "no role" if self.role is None else type(self.role).__name__
@@ -126,7 +126,7 @@ class Partition:
         log.leader_epochs.assign(assignment.leader_epoch, log.log_end_offset)
         leader = PartitionLeader(
             assignment,
-            epoch_start_offset=self._epoch_start_offset(assignment.leader_epoch),
+            epoch_start_offset=_epoch_start_offset(log, assignment.leader_epoch),
             log_end_offset=log.log_end_offset,
             high_watermark=log.high_watermark,
             min_in_sync_replicas=log.settings.min_insync_replicas,
@@ -143,12 +143,7 @@ class Partition:
         self.leader = None if host.is_suspended else leader
         self._tell_all()
         if not host.is_suspended:
-            self._perform(leader, leader.on_office(now_ms))
-
-    def _epoch_start_offset(self, leader_epoch: int) -> int:
-        """Earlier than the end of the log if this broker led in the same epoch before."""
-        latest = self.log.leader_epochs.starts[-1:]
-        return latest[0].start_offset if latest and latest[0].epoch == leader_epoch else self.log.log_end_offset
+            self.perform(leader, leader.on_office(now_ms))
 
     def become_follower(self, assignment: PartitionAssignment) -> None:
         """R9: those who wait must look for the new leader."""
@@ -188,7 +183,7 @@ class Partition:
         leader = self.role
         if isinstance(leader, PartitionLeader) and self.leader is None:
             self.leader = leader
-            self._perform(leader, leader.on_resume(self._host.now_ms()))
+            self.perform(leader, leader.on_resume(self._host.now_ms()))
             self._tell_all()
 
     def _tell_all(self) -> None:
@@ -247,7 +242,7 @@ class Partition:
         if self.end_watchers:
             self._purgatory.changed(self.end_watchers)
         if effects is not None:
-            self._perform(leader, effects)
+            self.perform(leader, effects)
         traffic = self.traffic
         traffic.produces += 1
         traffic.bytes_in += len(batch)
@@ -278,7 +273,8 @@ class Partition:
         if request.last_fetched_epoch >= 0:
             diverging = log.leader_epochs.diverging_epoch(request.last_fetched_epoch, offset, log.log_end_offset)
         if recorded_at_ms is not None and diverging is None and log.log_start_offset <= offset <= log.log_end_offset:
-            self._record_follower_fetch(leader, params.replica_id, request, recorded_at_ms)
+            effects = leader.on_follower_fetch(params.replica_id, offset, request.log_start_offset, recorded_at_ms)
+            self.perform(leader, effects)
         return read_records(
             log,
             params,
@@ -305,14 +301,6 @@ class Partition:
                 follower.on_incarnation(replica_epoch)
         return leader
 
-    def _record_follower_fetch(
-        self, leader: PartitionLeader, replica_id: BrokerId, request: FetchPartition, now_ms: int
-    ) -> None:
-        """R17. Raises the high watermark, and proposes that the follower joins the in-sync replicas."""
-        self._perform(
-            leader, leader.on_follower_fetch(replica_id, request.fetch_offset, request.log_start_offset, now_ms)
-        )
-
     def is_ready_to_fetch(self, params: FetchParams, request: FetchPartition) -> bool:
         """Whether `fetch_records` would find records, or refuse the reader: known without reading."""
         leader = self.leader if params.is_follower else self.role
@@ -323,39 +311,12 @@ class Partition:
             or request.fetch_offset < readable_end(self.log, params.isolation_level, is_follower=params.is_follower)
         )
 
-    def check_in_sync(self, now_ms: int) -> None:
-        """R19: drop followers that have not caught up for too long."""
-        leader = self.leader
-        if leader is not None:
-            self._perform(leader, leader.on_check(now_ms))
+    def perform(self, leader: PartitionLeader, effects: LeaderEffects | None) -> None:
+        """The one place where decisions of the leader's core take effect: log, store, and who waits.
 
-    def on_peers_changed(self, now_ms: int) -> None:
-        leader = self.leader
-        if leader is not None:
-            self._perform(leader, leader.on_peers_changed(now_ms))
-
-    def is_proposal_current(self, leader: PartitionLeader) -> bool:
-        """Whether it still matters what becomes of that leader's proposal."""
-        return self.role is leader
-
-    def on_in_sync_written(
-        self,
-        leader: PartitionLeader,
-        in_sync_replicas: Sequence[BrokerId],
-        version: int,
-        eligible_epochs: Mapping[BrokerId, int] | None = None,
-    ) -> None:
-        if self.role is leader:
-            now_ms = self._host.now_ms()
-            self._perform(leader, leader.on_written(in_sync_replicas, version, now_ms, eligible_epochs))
-
-    def on_in_sync_lost(self, leader: PartitionLeader) -> None:
-        if self.role is leader:
-            leader.on_lost()
-
-    def _perform(self, leader: PartitionLeader, effects: LeaderEffects | None) -> None:
-        """The one place where decisions of the leader's core take effect."""
-        if effects is None:
+        R20: an answer of the store may come late. Of a leader that is no more not even the high watermark counts.
+        """
+        if effects is None or self.role is not leader:
             return
         if effects.high_watermark is not None:
             has_moved = self.log.raise_high_watermark(effects.high_watermark)
@@ -373,7 +334,7 @@ class Partition:
         self.log.settings = settings
         leader = self.role
         if isinstance(leader, PartitionLeader) and leader.min_in_sync_replicas != settings.min_insync_replicas:
-            self._perform(leader, leader.on_settings(settings.min_insync_replicas, self._host.now_ms()))
+            self.perform(leader, leader.on_settings(settings.min_insync_replicas, self._host.now_ms()))
 
     # ---- as follower
 
@@ -428,15 +389,7 @@ class Partition:
         """Records below it are gone from all live replicas."""
         return self.require_leader().low_watermark(self.log.log_start_offset)
 
-    def _on_log_start_moved(self) -> None:
-        self._tell_all()
-
     # ---- for people and metrics
-
-    @property
-    def leadership(self) -> PartitionLeader | None:
-        """The leader's core, also while suspended."""
-        return self.role if isinstance(self.role, PartitionLeader) else None
 
     @property
     def is_leader(self) -> bool:
@@ -444,11 +397,15 @@ class Partition:
         return isinstance(self.role, PartitionLeader)
 
     @property
-    def is_follower(self) -> bool:
-        return isinstance(self.role, PartitionFollower)
-
-    @property
     def in_sync_replicas(self) -> list[BrokerId]:
         """As this leader knows them; a follower knows none."""
-        leader = self.leadership
-        return [] if leader is None else [each for each in self.replicas if each in leader.in_sync_replicas]
+        leader = self.role
+        if not isinstance(leader, PartitionLeader):
+            return []
+        return [each for each in self.replicas if each in leader.in_sync_replicas]
+
+
+def _epoch_start_offset(log: Log, leader_epoch: int) -> int:
+    """Earlier than the end of the log if this broker led in the same epoch before."""
+    latest = log.leader_epochs.starts[-1:]
+    return latest[0].start_offset if latest and latest[0].epoch == leader_epoch else log.log_end_offset

@@ -81,7 +81,7 @@ class ReplicaManager:
         self._topic_settings = topic_settings
         self._clock = clock
         self._announcements = InSyncAnnouncements(store, clock)
-        self._writer = InSyncWriter(store, self._announcements.add)
+        self._writer = InSyncWriter(store, clock.now_ms, self._announcements.add)
         self._host = Host(
             broker_id,
             purgatory,
@@ -327,7 +327,9 @@ class ReplicaManager:
         peers.epochs = dict(epochs)
         now_ms = self._clock.now_ms()
         for partition in self._online.values():
-            partition.on_peers_changed(now_ms)
+            leader = partition.leader
+            if leader is not None:
+                partition.perform(leader, leader.on_peers_changed(now_ms))
 
     def configure(self, topic: str, partition_count: int, settings: TopicSettings) -> None:
         for index in range(partition_count):
@@ -387,7 +389,9 @@ class ReplicaManager:
             await asyncio.sleep(self._host.lag_time_max_ms / 2000)
             now_ms = self._clock.now_ms()
             for partition in self._online.values():
-                partition.check_in_sync(now_ms)
+                leader = partition.leader
+                if leader is not None:
+                    partition.perform(leader, leader.on_check(now_ms))
 
     # ---- for metrics
 
