@@ -251,6 +251,8 @@ class SessionFetch(Fetch[SessionEntry]):
         """Those that were given records go to the end of the line, so that none starves."""
         dirty = self._session.dirty
         for entry, data in self.found:
+            if data.error_code != NO_ERROR:
+                entry.leave()  # the next request finds it again; of a session left behind nothing stays
             if not data.records and (_is_news(data) or entry.is_ready(self.reader)):
                 dirty[entry] = None
         for entry, data in self.found:
