@@ -213,6 +213,8 @@ def _changed(
     partition: Partition, leader: BrokerId, in_sync_replicas: tuple[BrokerId, ...], health: Health
 ) -> Decision:
     """A new leader epoch. Who leaves the in-sync replicas stays eligible below min ISR (KIP-966)."""
+    assert leader in in_sync_replicas or leader == partition.leader, "who is elected is in sync (I1)"
+    assert {*partition.in_sync_replicas, leader}.issuperset(in_sync_replicas), "only a leader adds others (I2)"
     eligible: tuple[BrokerId, ...] = ()
     if len(in_sync_replicas) < effective_min_in_sync(partition, health):
         eligible = tuple(

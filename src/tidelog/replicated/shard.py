@@ -122,6 +122,7 @@ class Shard(Generic[M]):
 
     def activate(self, loaded_end: int) -> None:
         """All records before this offset were replayed; they count as committed once the high watermark is there."""
+        assert self.state is ShardState.LOADING, "a shard is loaded once in a leadership (R10)"
         self.state = ShardState.ACTIVE
         self._written_end = loaded_end
         self.perform(lambda machine, effects: machine.on_loaded(effects))
@@ -240,6 +241,7 @@ class Shard(Generic[M]):
 
     def _append(self, batch: memoryview) -> None:
         result = self.partition.append_as_leader(batch, ACKS_ALL, AppendOrigin.COORDINATOR)
+        assert result.first_offset >= self._written_end, "the machine has replayed all that came before (R10)"
         self._written_end = result.last_offset + 1
 
     def _replay(self, effects: Effects) -> bool:

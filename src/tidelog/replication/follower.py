@@ -138,16 +138,19 @@ class PartitionFollower:
 
     def ask_epoch(self) -> int | None:
         """The epoch whose end the leader is now asked for; None if this log knows no epoch."""
+        assert self.state is FollowerState.TRUNCATING, "epochs are asked for before anything is fetched (R27)"
         latest = self.log.leader_epochs.latest_epoch
         self.asked = None if latest == NO_LEADER_EPOCH else latest
         return self.asked
 
     def ask_records(self) -> int:
         """The offset from which the leader is now asked for records."""
+        assert self.state is FollowerState.FETCHING, "only a log that continues in the leader's grows (R26)"
         self.asked = self.log.log_end_offset
         return self.asked
 
     def ask_range(self) -> None:
+        assert self.state is FollowerState.LOCATING, "a range is asked for only when out of range (R29)"
         self.asked = self.log.log_end_offset
 
     # ---- answers: None means that the answer does not count
@@ -219,6 +222,7 @@ class PartitionFollower:
         return self._give_up(str(error) or type(error).__name__)
 
     def _cut(self, offset: int) -> Effect:
+        assert offset <= self.log.log_end_offset, "a cut never extends the log (R27)"
         # Not even the first record is the leader's.
         return StartOverAt(offset) if offset < self.log.log_start_offset else CutTo(offset)
 

@@ -85,6 +85,8 @@ class PartitionLeader:
         now_ms: int,
     ) -> None:
         assert assignment.leader in assignment.in_sync_replicas, "the leader is in sync with itself (I1)"
+        assert high_watermark <= log_end_offset, "nothing is committed that is not there (R4)"
+        assert epoch_start_offset <= log_end_offset, "an epoch starts in the log, or at its end (R3)"
         self.broker_id = assignment.leader
         self.broker_epoch = assignment.broker_epoch
         self.leader_epoch = assignment.leader_epoch
@@ -126,6 +128,7 @@ class PartitionLeader:
         return self._decided(self._propose_waiting(now_ms))
 
     def on_append(self, log_end_offset: int, now_ms: int) -> LeaderEffects | None:
+        assert log_end_offset >= self.log_end_offset, "a leader never cuts its log (I5)"
         if self._at_end:
             self._leave_behind()
         self.log_end_offset = log_end_offset
@@ -323,6 +326,8 @@ class PartitionLeader:
         """One change at a time (R20)."""
         if self.pending is not None or self.is_superseded:
             return None
+        assert self.broker_id not in leaving, "a leader does not leave its own in-sync replicas (I1)"
+        assert self.in_sync_replicas.isdisjoint(joining), "nobody joins twice (R19)"
         proposed = self.in_sync_replicas.union(joining).difference(leaving)
         ordered = tuple(replica for replica in self.replicas if replica in proposed)
         epochs = {replica: self._incarnation(replica) for replica in ordered}

@@ -121,6 +121,7 @@ class Partition:
     def become_leader(self, assignment: PartitionAssignment) -> None:
         """R8; where the epoch starts is recorded before the first append (R3)."""
         host, log, earlier = self._host, self.log, self.role
+        assert assignment.leader == host.broker_id, "only who is named leads (R8)"
         now_ms, leader_before = host.now_ms(), self.leader_id
         self._take(assignment)
         log.leader_epochs.assign(assignment.leader_epoch, log.log_end_offset)
@@ -156,6 +157,7 @@ class Partition:
         self.role = PartitionFollower(self.log, self.leader_epoch)
 
     def _take(self, assignment: PartitionAssignment) -> None:
+        assert assignment.leader_epoch > self.leader_epoch, "epochs only grow (R7)"
         self.role = self.leader = None
         self.leader_id = assignment.leader
         self.leader_epoch = assignment.leader_epoch
@@ -320,6 +322,7 @@ class Partition:
             return
         if effects.high_watermark is not None:
             has_moved = self.log.raise_high_watermark(effects.high_watermark)
+            assert self.log.high_watermark == leader.high_watermark, "log and leader agree on what is committed (I5)"
             if has_moved and self.watchers:
                 self._purgatory.changed(self.watchers)
         if effects.proposal is not None:
