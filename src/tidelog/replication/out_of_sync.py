@@ -1,5 +1,7 @@
 """Reasons why replicas are not in sync, for people: since when, by which rule, and what lets them back."""
 
+# Core: no clock, no I/O, no await.
+
 from typing import NamedTuple
 
 from tidelog.replication.leader import PartitionLeader
