@@ -9,7 +9,6 @@ from tidelog.protocol.messages.fetch import PartitionData
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.replication import follower
 from tidelog.replication.assignment import PartitionAssignment
-from tidelog.replication.fetcher import Fetcher
 from tidelog.replication.follower import (
     Effect,
     FollowedLog,
@@ -18,6 +17,7 @@ from tidelog.replication.follower import (
     PartitionFollower,
     parting_point,
 )
+from tidelog.replication.follower_work import FollowerWork
 from tidelog.replication.leader import LeaderEffects, PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.partition_states import Followed
@@ -84,13 +84,13 @@ def reconciling_only_with_another_leader() -> Iterator[None]:
 @contextmanager
 def high_watermark_before_the_cut() -> Iterator[None]:
     """R28: the high watermark of an answer counts, though the answer tells that the logs have parted."""
-    process = Fetcher.process_partition_data
+    process = FollowerWork.process_partition_data
 
-    def raise_first(self: Fetcher, followed: Followed, data: PartitionData) -> None:
+    def raise_first(self: FollowerWork, followed: Followed, data: PartitionData) -> None:
         followed.partition.log.raise_high_watermark(data.high_watermark)
         process(self, followed, data)
 
-    with patch.object(Fetcher, "process_partition_data", raise_first):
+    with patch.object(FollowerWork, "process_partition_data", raise_first):
         yield
 
 

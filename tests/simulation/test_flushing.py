@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.simulation.scenario import all_well_again, create_topic, produce, read_all, simulate
-from tidelog.replication.fetcher import Fetcher
+from tidelog.replication.follower_work import FollowerWork
 from tidelog.replication.partition_states import Followed
 from tidelog.simulation.cluster import SimulatedCluster
 
@@ -29,12 +29,12 @@ def test_with_flush_messages_acknowledged_records_survive_a_power_cut_of_all_bro
 
 
 def test_acknowledged_records_are_lost_where_followers_confirm_what_is_not_on_their_disks() -> None:
-    def confirm_at_once(fetcher: Fetcher, followed: Followed) -> None:
+    def confirm_at_once(work: FollowerWork, followed: Followed) -> None:
         followed.core.asked = None
-        fetcher.states.on_moved(followed)
+        work.states.on_moved(followed)
 
     with (
-        patch.object(Fetcher, "hold_until_flushed", confirm_at_once),
+        patch.object(FollowerWork, "hold_until_flushed", confirm_at_once),
         pytest.raises(AssertionError, match="an acknowledged record is lost"),
     ):
         simulate(cut_the_power_of_all)

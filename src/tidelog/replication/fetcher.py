@@ -10,27 +10,20 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.client.fetch_session import FetchSession, SessionRequest
-from tidelog.errors import KafkaError
-from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData, ReplicaState
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, ReplicaState
 from tidelog.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from tidelog.protocol.structs import Response
 from tidelog.replication.assignment import LeaderAddress
 from tidelog.replication.fetcher_story import FetcherStory
 from tidelog.replication.follower import (
-    AskAgainLater,
-    CutTo,
-    Effect,
     FollowerState,
-    GiveUp,
-    StartOverAt,
-    Take,
     backoff_ms,
 )
+from tidelog.replication.follower_work import FollowerWork
 from tidelog.replication.leader_link import FetchingBroker, LeaderLink
 from tidelog.replication.leader_questions import epoch_ends_request, offsets_of, offsets_request
 from tidelog.replication.partition import Partition
-from tidelog.replication.partition_states import Followed, PartitionStates
-from tidelog.storage.disk_errors import StorageShortage
+from tidelog.replication.partition_states import Followed
 from tidelog.storage.leader_epochs import EpochEnd
 from tidelog.types import TopicPartition
 
@@ -63,15 +56,8 @@ class Fetcher:
     ) -> None:
         """`on_trouble` is told why a partition cannot be written here now, though it is tried again, and None after."""
         self._broker = broker
-        self._on_given_up = on_given_up
-        self._on_trouble = on_trouble
-        self._troubled: set[TopicPartition] = set()
         self._loop = asyncio.get_running_loop()
         self._session = FetchSession()
-        self.states = PartitionStates()
-        self._delayed: dict[int, list[tuple[Followed, str]]] = {}
-        """By their delay; from this round, not yet waiting."""
-        self._flushing: set[asyncio.Task[None]] = set()
         self._is_held = False  # a fetch on its way that the leader may hold back
         self._opens_session = True
         self._session_failures = 0
@@ -79,11 +65,12 @@ class Fetcher:
         self._is_closed = False
         self._started_s = broker.clock.monotonic()
         self.requests = 0
-        self.bytes = 0
         self._link = LeaderLink(
             broker, leader, f"broker-{broker.broker_id}-fetcher-{fetcher_id}", self._next_round, self._on_lost
         )
         self._story = FetcherStory(lambda: self._link.address)
+        self._work = FollowerWork(broker, self._session, self._story, self._look_soon, on_given_up, on_trouble)
+        self._states = self._work.states
 
     @property
     def leader(self) -> LeaderAddress:
@@ -95,16 +82,16 @@ class Fetcher:
         return self._link.lost_at
 
     def __len__(self) -> int:
-        return len(self.states)
+        return len(self._states)
 
     def partitions(self) -> list[Partition]:
-        return [followed.partition for followed in self.states]
+        return [followed.partition for followed in self._states]
 
     def statistics(self) -> FetcherStatistics:
-        lags = {followed.partition.topic_partition: followed.core.lag for followed in self.states}
+        lags = {followed.partition.topic_partition: followed.core.lag for followed in self._states}
         is_connected = self._link.connection is not None
         return FetcherStatistics(
-            self.leader, self._link.client_id, is_connected, self._started_s, self.requests, self.bytes, lags
+            self.leader, self._link.client_id, is_connected, self._started_s, self.requests, self._work.bytes, lags
         )
 
     # ---- what is followed
@@ -112,16 +99,11 @@ class Fetcher:
     def add(self, partition: Partition) -> None:
         """From now on, in its role of now; whatever is on its way for the partition no longer counts."""
         self.remove(partition.topic_partition)
-        self._update(self.states.add(partition))
+        self._work.update(self._states.add(partition))
         self._look_soon()
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        followed = self.states.remove(topic_partition)
-        if followed is None:
-            return
-        self._troubled.discard(topic_partition)
-        self._story.forget(followed)
-        self._session.remove(topic_partition)
+        self._work.remove(topic_partition)
 
     def retarget(self, leader: LeaderAddress) -> None:
         self._link.retarget(leader)
@@ -129,14 +111,7 @@ class Fetcher:
     async def close(self) -> None:
         self._is_closed = True
         await self._link.close()
-        await asyncio.gather(*self._flushing, return_exceptions=True)
-
-    def _update(self, followed: Followed) -> None:
-        """The core may be in another state now. A partition that is not to be fetched leaves the session."""
-        if self.states.is_current(followed):
-            self.states.update(followed)
-            if followed.core.state is not FollowerState.FETCHING:
-                self._session.remove(followed.partition.topic_partition)
+        await self._work.close()
 
     # ---- rounds
 
@@ -168,16 +143,15 @@ class Fetcher:
         """Reconcile, then find the way back into range, then fetch (R26)."""
         if not self._link.is_free or self._is_closed:
             return
-        if self.states.has_any(FollowerState.TRUNCATING):
+        if self._states.has_any(FollowerState.TRUNCATING):
             self._ask_epoch_ends()
-        elif self.states.has_any(FollowerState.LOCATING):
+        elif self._states.has_any(FollowerState.LOCATING):
             self._ask_ranges()
-        elif self.states.has_any(FollowerState.FETCHING):
+        elif self._states.has_any(FollowerState.FETCHING):
             self._fetch()
 
     def _end_round(self) -> None:
-        if self._delayed:
-            self._begin_delays()
+        self._work.begin_delays()
         self._story.on_round_ended()
         self._next_round()
 
@@ -190,10 +164,10 @@ class Fetcher:
 
     def _ask_epoch_ends(self) -> None:
         questions: list[tuple[Followed, int]] = []
-        for followed in self.states.in_state(FollowerState.TRUNCATING):
+        for followed in self._states.in_state(FollowerState.TRUNCATING):
             epoch = followed.core.ask_epoch()
             if epoch is None:
-                self._perform(followed, followed.core.on_no_epochs())
+                self._work.perform(followed, followed.core.on_no_epochs())
             else:
                 questions.append((followed, epoch))
         if questions:
@@ -213,11 +187,11 @@ class Fetcher:
         reconciled = 0
         for topic in response.topics:
             for data in topic.partitions:
-                followed = self.states.get(topic.topic, data.partition)
+                followed = self._states.get(topic.topic, data.partition)
                 if followed is None:
                     continue
                 end = EpochEnd(data.leader_epoch, data.end_offset)
-                self._perform(followed, followed.core.on_epoch_end(data.error_code, end))
+                self._work.perform(followed, followed.core.on_epoch_end(data.error_code, end))
                 reconciled += followed.core.state is FollowerState.FETCHING
         if reconciled:
             self._story.on_reconciled(reconciled)
@@ -226,7 +200,7 @@ class Fetcher:
     # ---- out of range (R29)
 
     def _ask_ranges(self) -> None:
-        followed = self.states.in_state(FollowerState.LOCATING)
+        followed = self._states.in_state(FollowerState.LOCATING)
         for each in followed:
             each.core.ask_range()
         asked = [(each.partition.topic_partition, each.core.leader_epoch) for each in followed]
@@ -244,16 +218,16 @@ class Fetcher:
         self, starts: dict[tuple[str, int], tuple[int, int]], ends: dict[tuple[str, int], tuple[int, int]]
     ) -> None:
         for key, (start_error, start) in starts.items():
-            followed, (end_error, end) = self.states.get(*key), ends.get(key, (0, -1))
+            followed, (end_error, end) = self._states.get(*key), ends.get(key, (0, -1))
             if followed is not None and key in ends:
-                self._perform(followed, followed.core.on_range(start_error or end_error, start, end))
+                self._work.perform(followed, followed.core.on_range(start_error or end_error, start, end))
         self._end_round()
 
     # ---- fetching (R28)
 
     def _fetch(self) -> None:
         max_bytes = self._broker.settings().replica_fetch_max_bytes
-        for topic_partition, followed in self.states.take_moved().items():
+        for topic_partition, followed in self._states.take_moved().items():
             core, log = followed.core, followed.partition.log
             wanted = FetchPartition(
                 partition=topic_partition.partition,
@@ -298,10 +272,12 @@ class Fetcher:
             for data in topic.partitions:
                 index = data.partition_index
                 followed = (
-                    self.states.get(topic.topic, index) if topic.topic else self.states.get_by_id(topic.topic_id, index)
+                    self._states.get(topic.topic, index)
+                    if topic.topic
+                    else self._states.get_by_id(topic.topic_id, index)
                 )
                 if followed is not None:
-                    self._process_safely(followed, data)
+                    self._work.process_safely(followed, data)
         self._end_round()
 
     def _on_session_refused(self, error_code: int) -> None:
@@ -311,141 +287,3 @@ class Fetcher:
         self._session_failures += 1
         self._story.on_session_refused(error_code, delay_ms)
         self._loop.call_later(delay_ms / 1000, self._next_round)
-
-    def _process_safely(self, followed: Followed, data: PartitionData) -> None:
-        """One partition that fails unexpectedly takes no other with it."""
-        try:
-            self.process_partition_data(followed, data)
-        except Exception as error:
-            logger.exception("follower failed partition=%s", followed.partition.topic_partition)
-            self._perform(followed, followed.core.on_refused(error))
-
-    def process_partition_data(self, followed: Followed, data: PartitionData) -> None:
-        """What the leader says of one partition (R28)."""
-        core, diverging = followed.core, data.diverging_epoch
-        if diverging is None or diverging.epoch < 0:
-            effect = core.on_fetched(data.error_code, None)
-        else:
-            effect = core.on_fetched(data.error_code, EpochEnd(diverging.epoch, diverging.end_offset))
-        if effect is Take.RECORDS:
-            self._append(followed, data, data.records)  # type: ignore[arg-type]  # never a file when received
-        elif effect is Take.WATERMARKS:
-            self._append(followed, data, b"")
-        else:
-            self._perform(followed, effect)
-
-    def _append(self, followed: Followed, data: PartitionData, records: bytes | bytearray | memoryview | None) -> None:
-        core, partition = followed.core, followed.partition
-        log_start_offset = partition.log.log_start_offset
-        try:
-            partition.append_as_follower(
-                records or b"",
-                leader_epoch=core.leader_epoch,
-                leader_high_watermark=data.high_watermark,
-                leader_log_start_offset=data.log_start_offset,
-            )
-        except KafkaError as error:
-            self._perform(followed, core.on_refused(error))
-            return
-        core.leader_high_watermark = data.high_watermark
-        self._on_taken(followed)
-        if records:
-            self.bytes += len(records)
-        if records and partition.log.is_flush_due:
-            self.hold_until_flushed(followed)
-        elif records or partition.log.log_start_offset != log_start_offset:
-            core.asked = None
-            self.states.on_moved(followed)
-
-    def _on_taken(self, followed: Followed) -> None:
-        followed.core.on_taken()
-        if self._troubled and followed.partition.topic_partition in self._troubled:
-            self._troubled.discard(followed.partition.topic_partition)
-            self._on_trouble(followed.partition.topic_partition, None)
-
-    def hold_until_flushed(self, followed: Followed) -> None:
-        """flush.messages: the next fetch tells the leader what is safe here, so the disk has to have it first."""
-        followed.core.hold()
-        self._update(followed)
-        task = self._loop.create_task(self._flush(followed))
-        self._flushing.add(task)
-        task.add_done_callback(self._flushing.discard)
-
-    async def _flush(self, followed: Followed) -> None:
-        while self.states.is_current(followed) and not self._is_closed:
-            try:
-                await followed.partition.log.flush()
-            except StorageShortage as shortage:
-                # It must not go on unflushed: what is delayed is the flush.
-                followed.core.failures += 1
-                self._note_trouble(followed, str(shortage))
-                await asyncio.sleep(self._backoff_ms(followed) / 1000)
-            except KafkaError as error:
-                self._perform(followed, followed.core.on_refused(error))
-                return
-            else:
-                self._on_taken(followed)
-                self._end_delay([followed])
-                return
-
-    # ---- what the core decides
-
-    def _perform(self, followed: Followed, effect: Effect | None) -> None:
-        try:
-            match effect:
-                case CutTo(offset):
-                    end_before = self._story.before_cut(followed, offset)
-                    followed.partition.truncate_to(offset, leader_epoch=followed.core.leader_epoch)
-                    self._story.after_cut(followed, end_before)
-                case StartOverAt(offset):
-                    end_before = self._story.before_cut(followed, offset)
-                    followed.partition.truncate_fully_and_start_at(offset, leader_epoch=followed.core.leader_epoch)
-                    self._story.after_cut(followed, end_before)
-                case AskAgainLater(reason, is_own_fault):
-                    if is_own_fault:
-                        self._note_trouble(followed, reason)
-                    self._delay(followed, reason)
-                case GiveUp():
-                    self._give_up(followed, effect)
-                    return
-                case _:
-                    pass
-        except KafkaError as error:
-            self._perform(followed, followed.core.on_refused(error))
-        else:
-            self._update(followed)
-
-    def _give_up(self, followed: Followed, end: GiveUp) -> None:
-        topic_partition = followed.partition.topic_partition
-        if self.states.is_current(followed):
-            self.remove(topic_partition)
-            self._story.on_given_up(followed, end)
-            self._on_given_up(topic_partition, end.reason)
-
-    # ---- delays
-
-    def _note_trouble(self, followed: Followed, reason: str) -> None:
-        topic_partition = followed.partition.topic_partition
-        if self.states.is_current(followed):
-            self._troubled.add(topic_partition)
-            self._on_trouble(topic_partition, reason)
-
-    def _backoff_ms(self, followed: Followed) -> int:
-        return backoff_ms(followed.core.failures, self._broker.settings().replica_fetch_backoff_ms)
-
-    def _delay(self, followed: Followed, reason: str) -> None:
-        self._delayed.setdefault(self._backoff_ms(followed), []).append((followed, reason))
-
-    def _begin_delays(self) -> None:
-        """One timer and one line for all that wait equally long."""
-        delayed, self._delayed = self._delayed, {}
-        for delay_ms, waiting in delayed.items():
-            self._story.on_delayed(waiting, delay_ms)
-            self._loop.call_later(delay_ms / 1000, self._end_delay, [followed for followed, _ in waiting])
-
-    def _end_delay(self, waiting: list[Followed]) -> None:
-        for followed in waiting:
-            if self.states.is_current(followed):
-                followed.core.resume()
-                self._update(followed)
-        self._look_soon()
