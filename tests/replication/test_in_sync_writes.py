@@ -112,7 +112,7 @@ def test_a_silent_follower_is_dropped_in_the_store_and_the_controller_is_told() 
         assert await world.state() == {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 5, "isr": [1]}
         assert world.orders.log.high_watermark == 1
         assert await world.announced() == [ORDERS]
-        assert (world.replicas.manager.isr_shrinks, world.replicas.manager.isr_expands) == (1, 0)
+        assert (world.replicas.manager.in_sync_writer.shrinks, world.replicas.manager.in_sync_writer.expands) == (1, 0)
 
     with_world(scenario)
 
@@ -144,7 +144,7 @@ def test_a_follower_that_catches_up_is_added_in_the_store() -> None:
         assert (await world.state())["isr"] == [1, 2]
         leader = world.orders.require_leader()
         assert (set(leader.in_sync_replicas), leader.version, leader.pending) == ({1, 2}, 1, None)
-        assert world.replicas.manager.isr_expands == 1
+        assert world.replicas.manager.in_sync_writer.expands == 1
 
     with_world(scenario)
 
@@ -189,7 +189,7 @@ def test_a_leader_that_lost_a_compare_and_set_waits_for_the_controller() -> None
         await asyncio.sleep(1)
         assert (await world.state())["leader"] == 2
         assert world.orders.require_leader().is_superseded
-        assert world.replicas.manager.failed_isr_updates == 1
+        assert world.replicas.manager.in_sync_writer.failed_updates == 1
         assert await world.announced() == []
         world.orders.append_as_leader(batch_of(b"x"), 1)
         assert world.orders.log.high_watermark == 0
@@ -273,7 +273,10 @@ def test_many_changes_go_in_few_transactions_and_one_line(caplog: pytest.LogCapt
             await asyncio.sleep(1.6 * LAG_S)
         states = [(await world.state(index))["isr"] for index in range(250)]
         assert states == [[1] if index != 7 else [2] for index in range(250)]
-        assert (world.replicas.manager.isr_shrinks, world.replicas.manager.failed_isr_updates) == (249, 1)
+        assert (
+            world.replicas.manager.in_sync_writer.shrinks,
+            world.replicas.manager.in_sync_writer.failed_updates,
+        ) == (249, 1)
         assert sorted(await world.announced()) == [
             TopicPartition("orders", index) for index in range(250) if index != 7
         ]

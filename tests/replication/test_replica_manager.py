@@ -280,7 +280,7 @@ def test_a_log_that_was_opened_before_its_topic_was_known_has_the_settings_of_th
 
     async def scenario(replicas: Replicas) -> None:
         replicas.logs.create(ORDERS, ORDERS_ID, TopicSettings())
-        replicas.manager._topic_settings = lambda _: TopicSettings(min_insync_replicas=2)
+        replicas.manager._logs._topic_settings = lambda _: TopicSettings(min_insync_replicas=2)
         replicas.take(assignment_of(1, epoch=0))
         assert replicas.orders().log.settings.min_insync_replicas == 2
         leader = replicas.orders().leader
@@ -400,8 +400,9 @@ def test_what_is_short_of_replicas_is_counted() -> None:
             assignment_of(1, 2, leader=2, topic_partition=TopicPartition("orders", 2)),
         )
         manager = replicas.manager
-        assert (manager.leader_count, manager.under_replicated_count) == (2, 1)
-        assert (manager.under_min_isr_count, manager.at_min_isr_count) == (0, 1)
+        assert [each.is_under_replicated for each in manager.leaderships()].count(True) == 1
+        assert [each.is_at_min_isr for each in manager.leaderships()].count(True) == 1
+        assert manager.leader_count == sum(each.has_enough_in_sync for each in manager.leaderships()) == 2
 
     with_replicas(scenario)
 

@@ -109,7 +109,7 @@ class Fetcher:
         self._link.retarget(leader)
 
     async def close(self) -> None:
-        self._is_closed = True
+        self._is_closed = self._work.is_closed = True
         await self._link.close()
         await self._work.close()
 

@@ -52,7 +52,7 @@ class FollowerWork:
         self._delayed: dict[int, list[tuple[Followed, str]]] = {}
         """By their delay; from this round, not yet waiting."""
         self._flushing: set[asyncio.Task[None]] = set()
-        self._is_closed = False
+        self.is_closed = False
         self.bytes = 0
 
     def remove(self, topic_partition: TopicPartition) -> None:
@@ -71,7 +71,7 @@ class FollowerWork:
                 self._session.remove(followed.partition.topic_partition)
 
     async def close(self) -> None:
-        self._is_closed = True
+        """Waits for flushes under way; `is_closed` keeps others from beginning."""
         await asyncio.gather(*self._flushing, return_exceptions=True)
 
     # ---- answers of the leader (R28)
@@ -136,7 +136,7 @@ class FollowerWork:
         task.add_done_callback(self._flushing.discard)
 
     async def _flush(self, followed: Followed) -> None:
-        while self.states.is_current(followed) and not self._is_closed:
+        while self.states.is_current(followed) and not self.is_closed:
             try:
                 await followed.partition.log.flush()
             except StorageShortage as shortage:

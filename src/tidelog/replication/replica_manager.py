@@ -26,9 +26,10 @@ from tidelog.replication.assignment import (
 )
 from tidelog.replication.in_sync_writes import InSyncWriter
 from tidelog.replication.leader import PartitionLeader
-from tidelog.replication.out_of_sync import out_of_sync
 from tidelog.replication.partition import Host, Partition
 from tidelog.replication.propagation import InSyncAnnouncements
+from tidelog.replication.replica_logs import ReplicaLogs
+from tidelog.replication.role_log_lines import log_roles, log_stopped
 from tidelog.replication.traffic import Traffic
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
@@ -36,11 +37,9 @@ from tidelog.storage.disk_errors import StorageShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
-from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid, ids_text
+from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
-
-TOLD_ONE_BY_ONE = 10
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 """What became of each partition; None is success."""
@@ -76,18 +75,17 @@ class ReplicaManager:
         topic_settings: Callable[[str], TopicSettings],
     ) -> None:
         self._broker_id = broker_id
-        self._logs = logs
+        self._logs = ReplicaLogs(logs, topic_settings)
         self._fetchers = fetchers
-        self._topic_settings = topic_settings
         self._clock = clock
         self._announcements = InSyncAnnouncements(store, clock)
-        self._writer = InSyncWriter(store, clock.now_ms, self._announcements.add)
+        self.in_sync_writer = InSyncWriter(store, clock.now_ms, self._announcements.add)
         self._host = Host(
             broker_id,
             purgatory,
             clock.now_ms,
             settings.replica_lag_time_max_ms,
-            self._writer.propose,
+            self.in_sync_writer.propose,
             store,
         )
         self._online: dict[TopicPartition, Partition] = {}
@@ -157,7 +155,7 @@ class ReplicaManager:
             else:
                 (following if self._is_to_follow(assignment) else leading).append(partition)
         self._fetchers.stop_idle()
-        _tell(leading, following, controller_epoch)
+        log_roles(leading, following, controller_epoch)
         self._tell_leadership(leading, following)
         return outcomes
 
@@ -200,38 +198,10 @@ class ReplicaManager:
         if partition is not None and _are_different(topic_id, partition.topic_id):
             partition = None  # it has no role since this broker joined anew: its topic was made again meanwhile
         if partition is None:
-            log = self._log_of(assignment) or self._create_log(assignment)
-            log.settings = self._topic_settings(topic_partition.topic)  # it may have been opened before they were known
+            log = self._logs.find_or_create(assignment)
             partition = Partition(topic_partition, topic_id, log, self._host)
             self._online[topic_partition] = partition
         return partition
-
-    def _log_of(self, assignment: PartitionAssignment) -> Log | None:
-        """The log that is there, if it is of this topic. One of another topic of the same name is set aside (R44)."""
-        topic_partition, topic_id = assignment.topic_partition, assignment.topic_id
-        log = self._logs.get(topic_partition)
-        if log is None or topic_id in (log.topic_id, ZERO_UUID):
-            return log
-        if log.topic_id is None and not (assignment.is_new and log.log_end_offset):
-            log.assign_topic_id(topic_id)
-            return log
-        self._clear_name(log)
-        return None
-
-    def _clear_name(self, log: Log) -> None:
-        """Nothing deletes records because metadata is missing or new; a log without any may go."""
-        if log.log_end_offset > log.log_start_offset:
-            self._logs.set_aside(log.topic_partition)
-        else:
-            self._logs.delete(log.topic_partition)
-
-    def _create_log(self, assignment: PartitionAssignment) -> Log:
-        offline = [directory.path for directory in self._logs.directories if not directory.is_online]
-        if offline and not assignment.is_new:
-            # Its records may be in there: an empty log would pass for them.
-            raise KafkaStorageError(f"{assignment.topic_partition} may be in {offline[0]}, which is offline")
-        settings = self._topic_settings(assignment.topic_partition.topic)
-        return self._logs.create(assignment.topic_partition, assignment.topic_id, settings)
 
     def _follow(
         self,
@@ -265,7 +235,7 @@ class ReplicaManager:
                 outcomes[stop.topic_partition] = self._delete(stop)
         self._fetchers.stop_idle()
         self._forget_traffic({stop.topic_partition.topic for stop in accepted if stop.delete})
-        _tell_stopped(accepted, controller_epoch)
+        log_stopped(accepted, controller_epoch)
         self._tell_leadership([], left)
         return outcomes
 
@@ -287,22 +257,13 @@ class ReplicaManager:
         )
 
     def _delete(self, stop: ReplicaStop) -> KafkaError | None:
-        """Also a log that nobody hosts: the topic was deleted while this broker was away.
-
-        Only a log of that very topic is deleted; one of another topic of its name is set aside (R44).
-        """
-        topic_partition = stop.topic_partition
-        self._online.pop(topic_partition, None)
-        log = self._logs.get(topic_partition)
+        self._online.pop(stop.topic_partition, None)
         try:
-            if log is not None and log.topic_id not in (None, stop.topic_id) and stop.topic_id != ZERO_UUID:
-                self._clear_name(log)
-            else:
-                self._logs.delete(topic_partition)
+            self._logs.delete(stop)
         except StorageShortage as shortage:
             return UnknownServerError(str(shortage))  # the controller asks again (R43)
         except KafkaStorageError as error:
-            self._offline.add(topic_partition)
+            self._offline.add(stop.topic_partition)
             return error
         return None
 
@@ -380,7 +341,7 @@ class ReplicaManager:
         """Check who keeps up, write and announce changes of in-sync replicas, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._check_in_sync())
-            group.create_task(self._writer.run())
+            group.create_task(self.in_sync_writer.run())
             group.create_task(self._announcements.run())
 
     async def _check_in_sync(self) -> None:
@@ -411,92 +372,7 @@ class ReplicaManager:
     def leader_count(self) -> int:
         return sum(1 for _ in self.leaderships())
 
-    @property
-    def under_replicated_count(self) -> int:
-        return sum(leader.is_under_replicated for leader in self.leaderships())
-
-    @property
-    def under_min_isr_count(self) -> int:
-        return sum(not leader.has_enough_in_sync for leader in self.leaderships())
-
-    @property
-    def at_min_isr_count(self) -> int:
-        return sum(leader.is_at_min_isr for leader in self.leaderships())
-
-    @property
-    def isr_shrinks(self) -> int:
-        return self._writer.shrinks
-
-    @property
-    def isr_expands(self) -> int:
-        return self._writer.expands
-
-    @property
-    def failed_isr_updates(self) -> int:
-        return self._writer.failed_updates
-
 
 def _are_different(one: Uuid, other: Uuid) -> bool:
     """ZERO_UUID is not known."""
     return ZERO_UUID != one != other != ZERO_UUID
-
-
-def _tell(leading: list[Partition], following: list[Partition], controller_epoch: int) -> None:
-    is_told_one_by_one = len(leading) + len(following) <= TOLD_ONE_BY_ONE
-    if not is_told_one_by_one:
-        logger.info(
-            "took roles leading=%d following=%d under_replicated=%d controller_epoch=%d",
-            len(leading),
-            len(following),
-            sum(partition.require_leader_for_reading().is_under_replicated for partition in leading),
-            controller_epoch,
-        )
-    level = logging.INFO if is_told_one_by_one else logging.DEBUG
-    if not logger.isEnabledFor(level):
-        return
-    for partition in leading:
-        _tell_leader(partition, controller_epoch, level)
-    for partition in following:
-        _tell_follower(partition, controller_epoch, level)
-
-
-def _tell_leader(partition: Partition, controller_epoch: int, level: int) -> None:
-    logger.log(
-        level,
-        "became leader partition=%s leader_epoch=%d in_sync=%s replicas=%s log_end=%d high_watermark=%d"
-        " controller_epoch=%d",
-        partition.topic_partition,
-        partition.leader_epoch,
-        ids_text(partition.in_sync_replicas),
-        ids_text(partition.replicas),
-        partition.log.log_end_offset,
-        partition.log.high_watermark,
-        controller_epoch,
-    )
-    for told in out_of_sync(partition.require_leader_for_reading()):
-        logger.log(level, "replica is not in sync partition=%s %s", partition.topic_partition, told)
-
-
-def _tell_follower(partition: Partition, controller_epoch: int, level: int) -> None:
-    logger.log(
-        level,
-        "became follower partition=%s leader=%d leader_epoch=%d log_end=%d high_watermark=%d controller_epoch=%d",
-        partition.topic_partition,
-        partition.leader_id,
-        partition.leader_epoch,
-        partition.log.log_end_offset,
-        partition.log.high_watermark,
-        controller_epoch,
-    )
-
-
-def _tell_stopped(stops: list[ReplicaStop], controller_epoch: int) -> None:
-    deleted = sum(stop.delete for stop in stops)
-    if len(stops) > TOLD_ONE_BY_ONE:
-        logger.info(
-            "stopped replicas partitions=%d deleted=%d controller_epoch=%d", len(stops), deleted, controller_epoch
-        )
-        return
-    for stop in stops:
-        verb = "deleted" if stop.delete else "stopped"
-        logger.info("%s replica partition=%s controller_epoch=%d", verb, stop.topic_partition, controller_epoch)
