@@ -135,7 +135,10 @@ class PartitionLeader:
         if self._has_followers_in_sync:
             return None
         self._advance(now_ms)
-        return self._decided(None)
+        if self.high_watermark == self._given_high_watermark:
+            return None
+        self._given_high_watermark = self.high_watermark  # as `_decided`, without a call for each append
+        return LeaderEffects(self.high_watermark)
 
     def on_follower_fetch(
         self, replica: BrokerId, fetch_offset: int, log_start_offset: int, now_ms: int
