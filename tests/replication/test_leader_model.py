@@ -116,24 +116,24 @@ def test_what_must_always_hold_holds() -> None:
 class CountsThePlainInSyncReplicas(PartitionLeader):
     __slots__ = ()
 
-    def _holds_back(self, follower: RemoteReplica, now_ms: int) -> bool:
+    def holds_back_high_watermark(self, follower: RemoteReplica, now_ms: int) -> bool:
         return follower.broker_id in self.in_sync_replicas
 
 
 class LetsAnybodyJoin(PartitionLeader):
     __slots__ = ()
 
-    def _may_join(self, follower: RemoteReplica) -> bool:
+    def can_join_isr(self, follower: RemoteReplica) -> bool:
         return follower.has_fetched
 
 
 class CommitsBeforeTheShrinkIsWritten(PartitionLeader):
     __slots__ = ()
 
-    def _take_stock(self) -> None:
-        super()._take_stock()
+    def refresh_maximal_isr(self) -> None:
+        super().refresh_maximal_isr()
         if self.pending is not None:
-            self._maximal = frozenset(self.pending.in_sync_replicas)
+            self.maximal_isr = frozenset(self.pending.in_sync_replicas)
 
 
 @pytest.mark.parametrize(

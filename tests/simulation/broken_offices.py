@@ -69,7 +69,7 @@ def nobody_eligible() -> Iterator[None]:
 
     with (
         patch.object(elections, "_changed", forget),
-        patch.object(PartitionLeader, "_eligible_without", lambda *_: {}),
+        patch.object(PartitionLeader, "eligible_without", lambda *_: {}),
     ):
         yield
 
@@ -95,13 +95,13 @@ def lost_directories_overlooked() -> Iterator[None]:
 @contextmanager
 def committing_while_somebody_is_eligible() -> Iterator[None]:
     """R42 without its other half: the high watermark moves, and who is eligible does not hold what is committed."""
-    take_stock = PartitionLeader._take_stock
+    take_stock = PartitionLeader.refresh_maximal_isr
 
     def overlook(self: PartitionLeader) -> None:
         take_stock(self)
         self._may_commit = self.has_enough_in_sync and not self.is_superseded
 
-    with patch.object(PartitionLeader, "_take_stock", overlook):
+    with patch.object(PartitionLeader, "refresh_maximal_isr", overlook):
         yield
 
 
@@ -182,7 +182,7 @@ def clean_shutdown_marker_left_while_loading() -> Iterator[None]:
 @contextmanager
 def stopping_replicas_of_any_epoch() -> Iterator[None]:
     """R11 without KIP-570."""
-    with patch.object(ReplicaManager, "_stop_refusal", lambda self, stop: None):
+    with patch.object(ReplicaManager, "stop_refusal", lambda self, stop: None):
         yield
 
 

@@ -199,7 +199,7 @@ def without_a_try_after_the_shrink() -> Iterator[None]:
         now_ms: int,
         eligible_epochs: Mapping[BrokerId, int] | None = None,
     ) -> LeaderEffects | None:
-        with patch.object(PartitionLeader, "_advance", lambda self, now_ms: None):
+        with patch.object(PartitionLeader, "maybe_increment_high_watermark", lambda self, now_ms: None):
             return on_written(self, in_sync_replicas, version, now_ms, eligible_epochs)
 
     with patch.object(PartitionLeader, "on_written", leave_the_high_watermark):
@@ -218,7 +218,7 @@ def joining_before_the_epoch_start() -> Iterator[None]:
     """R19 without KAFKA-7128: the high watermark of a new leader, which may be old, is all that must be reached."""
     with (
         patch.object(PartitionLeader, "joining_offset", property(lambda self: self.high_watermark)),
-        patch.object(PartitionLeader, "_surely_committed_offset", property(lambda self: self.high_watermark)),
+        patch.object(PartitionLeader, "surely_committed_offset", property(lambda self: self.high_watermark)),
     ):
         yield
 
@@ -230,5 +230,5 @@ def high_watermark_over_the_plain_isr() -> Iterator[None]:
     def is_in_sync(self: PartitionLeader, follower: RemoteReplica, now_ms: int) -> bool:
         return follower.broker_id in self.in_sync_replicas
 
-    with patch.object(PartitionLeader, "_holds_back", is_in_sync):
+    with patch.object(PartitionLeader, "holds_back_high_watermark", is_in_sync):
         yield

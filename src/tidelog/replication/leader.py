@@ -50,7 +50,6 @@ class PartitionLeader:
         "_at_end",
         "_given_high_watermark",
         "_has_followers_in_sync",
-        "_maximal",
         "_may_commit",
         "broker_epoch",
         "broker_id",
@@ -65,6 +64,7 @@ class PartitionLeader:
         "leader_epoch",
         "leading_since_epoch",
         "log_end_offset",
+        "maximal_isr",
         "min_in_sync_replicas",
         "peers",
         "pending",
@@ -118,8 +118,8 @@ class PartitionLeader:
         }
         self.peers = peers
         self._at_end: list[RemoteReplica] = []
-        self._take_stock()
-        self._advance(now_ms)
+        self.refresh_maximal_isr()
+        self.maybe_increment_high_watermark(now_ms)
 
     # ---- events
 
@@ -134,7 +134,7 @@ class PartitionLeader:
         self.log_end_offset = log_end_offset
         if self._has_followers_in_sync:
             return None
-        self._advance(now_ms)
+        self.maybe_increment_high_watermark(now_ms)
         if self.high_watermark == self._given_high_watermark:
             return None
         self._given_high_watermark = self.high_watermark  # as `_decided`, without a call for each append
@@ -152,19 +152,19 @@ class PartitionLeader:
         if fetch_offset == self.log_end_offset and not follower.is_listed_at_end:
             follower.is_listed_at_end = True
             self._at_end.append(follower)
-        if follower.in_sync_epoch != follower.broker_epoch and fetch_offset >= self._surely_committed_offset:
+        if follower.in_sync_epoch != follower.broker_epoch and fetch_offset >= self.surely_committed_offset:
             follower.on_reached_committed()
         proposal = None
         if replica not in self.in_sync_replicas:
             proposal = self._propose_joining([follower])
         elif fetch_offset < self.high_watermark and follower.has_restarted:
             proposal = self._propose((), (replica,), "came back without records that it had")
-        self._advance(now_ms)
+        self.maybe_increment_high_watermark(now_ms)
         return self._decided(proposal, has_low_watermark_moved=has_log_start_moved)
 
     def on_check(self, now_ms: int) -> LeaderEffects | None:
         """R19: who has not caught up for too long leaves."""
-        self._advance(now_ms)
+        self.maybe_increment_high_watermark(now_ms)
         lagging = [replica for replica in self.in_sync_replicas if not self._is_keeping_up(replica, now_ms)]
         if lagging:
             reason = f"not caught up for {self.lag_time_max_ms} ms (replica.lag.time.max.ms)"
@@ -192,24 +192,25 @@ class PartitionLeader:
         for replica in before - self.in_sync_replicas:
             if replica in self.followers:
                 self.followers[replica].leave(reason, now_ms)
-        self._take_stock()
-        self._advance(now_ms)  # KAFKA-13091: a shrink may commit what the replica that left held back
+        self.refresh_maximal_isr()
+        # KAFKA-13091: a shrink may commit what the replica that left held back.
+        self.maybe_increment_high_watermark(now_ms)
         return self._decided(self._propose_waiting(now_ms), have_in_sync_replicas_changed=True)
 
     def on_lost(self) -> None:
         """The state in the store is not the one this leader knows: a newer truth is on its way (R20)."""
         self.is_superseded = True
-        self._take_stock()
+        self.refresh_maximal_isr()
 
     def on_peers_changed(self, now_ms: int) -> LeaderEffects | None:
         """A broker came, went or came back: who may join is another question now (KAFKA-15021)."""
-        self._advance(now_ms)
+        self.maybe_increment_high_watermark(now_ms)
         return self._decided(self._propose_waiting(now_ms), has_low_watermark_moved=True)
 
     def on_settings(self, min_in_sync_replicas: int, now_ms: int) -> LeaderEffects | None:
         self.min_in_sync_replicas = min_in_sync_replicas
-        self._take_stock()
-        self._advance(now_ms)
+        self.refresh_maximal_isr()
+        self.maybe_increment_high_watermark(now_ms)
         return self._decided(self._propose_waiting(now_ms))
 
     def on_resume(self, now_ms: int) -> LeaderEffects | None:
@@ -280,7 +281,7 @@ class PartitionLeader:
         return UNKNOWN_BROKER_EPOCH in (epoch, follower.broker_epoch) or epoch == follower.broker_epoch
 
     @property
-    def _surely_committed_offset(self) -> int:
+    def surely_committed_offset(self) -> int:
         """Nothing above it is committed, nor was in an earlier epoch: this leader's high watermark may be late."""
         return max(self.high_watermark, self.epoch_start_offset)
 
@@ -293,9 +294,9 @@ class PartitionLeader:
         """
         if not self.has_enough_in_sync:
             return self.log_end_offset
-        return self._surely_committed_offset
+        return self.surely_committed_offset
 
-    def _may_join(self, follower: RemoteReplica) -> bool:
+    def can_join_isr(self, follower: RemoteReplica) -> bool:
         return (
             follower.has_fetched and follower.log_end_offset >= self.joining_offset and self.is_isr_eligible(follower)
         )
@@ -304,7 +305,7 @@ class PartitionLeader:
         joining = tuple(
             follower.broker_id
             for follower in followers
-            if follower.broker_id not in self.in_sync_replicas and self._may_join(follower)
+            if follower.broker_id not in self.in_sync_replicas and self.can_join_isr(follower)
         )
         return self._propose(joining, (), "caught up") if joining else None
 
@@ -334,16 +335,16 @@ class PartitionLeader:
         proposed = self.in_sync_replicas.union(joining).difference(leaving)
         ordered = tuple(replica for replica in self.replicas if replica in proposed)
         epochs = {replica: self._incarnation(replica) for replica in ordered}
-        eligible = self._eligible_without(proposed)
+        eligible = self.eligible_without(proposed)
         self.pending = ProposeInSyncReplicas(ordered, self.version, joining, leaving, reason, epochs, eligible)
-        self._take_stock()
+        self.refresh_maximal_isr()
         return self.pending
 
     def _incarnation(self, replica: BrokerId) -> int:
         follower = self.followers.get(replica)
         return self.broker_epoch if follower is None else follower.incarnation
 
-    def _eligible_without(self, in_sync_replicas: AbstractSet[BrokerId]) -> dict[BrokerId, int]:
+    def eligible_without(self, in_sync_replicas: AbstractSet[BrokerId]) -> dict[BrokerId, int]:
         """KIP-966: below min ISR whoever was in sync may still lead, for nothing more is committed from now on."""
         if len(in_sync_replicas) >= self.effective_min_in_sync:
             return {}
@@ -357,30 +358,30 @@ class PartitionLeader:
 
     # ---- the high watermark
 
-    def _take_stock(self) -> None:
+    def refresh_maximal_isr(self) -> None:
         """What appends need to know of those in sync.
 
         R18: also who joins by a change that is not known to be written yet; it may be written (KIP-497).
         """
         joining = self.pending.joining if self.pending else ()
-        self._maximal = self.in_sync_replicas.union(joining)
-        self._has_followers_in_sync = any(replica in self._maximal for replica in self.followers)
+        self.maximal_isr = self.in_sync_replicas.union(joining)
+        self._has_followers_in_sync = any(replica in self.maximal_isr for replica in self.followers)
         self.has_enough_in_sync = len(self.in_sync_replicas) >= self.effective_min_in_sync
         self._may_commit = self.has_enough_in_sync and not self.is_superseded and not self.eligible_epochs
 
-    def _advance(self, now_ms: int) -> None:
+    def maybe_increment_high_watermark(self, now_ms: int) -> None:
         if not self._may_commit:
             return
         committed = self.log_end_offset
         for follower in self.followers.values():
-            if follower.log_end_offset < committed and self._holds_back(follower, now_ms):
+            if follower.log_end_offset < committed and self.holds_back_high_watermark(follower, now_ms):
                 committed = follower.log_end_offset
         if committed > self.high_watermark:
             self.high_watermark = committed
 
-    def _holds_back(self, follower: RemoteReplica, now_ms: int) -> bool:
+    def holds_back_high_watermark(self, follower: RemoteReplica, now_ms: int) -> bool:
         """Also one that has caught up and may join: else a slow follower never reaches a fast leader (R18)."""
-        return follower.broker_id in self._maximal or (
+        return follower.broker_id in self.maximal_isr or (
             follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms) and self.is_isr_eligible(follower)
         )
 

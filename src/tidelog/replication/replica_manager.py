@@ -222,7 +222,7 @@ class ReplicaManager:
     def stop_replicas(self, controller_epoch: int, stops: Sequence[ReplicaStop]) -> Outcomes:
         """R11. Raises StaleControllerEpoch, and nothing has changed then."""
         self._take_controller_epoch(controller_epoch)
-        outcomes: Outcomes = {stop.topic_partition: self._stop_refusal(stop) for stop in stops}
+        outcomes: Outcomes = {stop.topic_partition: self.stop_refusal(stop) for stop in stops}
         accepted = [stop for stop in stops if outcomes[stop.topic_partition] is None and not self._is_overtaken(stop)]
         self._fetchers.forget([stop.topic_partition for stop in accepted])
         left = []
@@ -239,7 +239,7 @@ class ReplicaManager:
         self._tell_leadership([], left)
         return outcomes
 
-    def _stop_refusal(self, stop: ReplicaStop) -> KafkaError | None:
+    def stop_refusal(self, stop: ReplicaStop) -> KafkaError | None:
         """KIP-570: a late request must not stop a replica that was added again since."""
         if stop.topic_partition in self._offline:
             return self._absence(stop.topic_partition)
