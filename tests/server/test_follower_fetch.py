@@ -7,6 +7,7 @@ have them as replicas.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -50,6 +51,7 @@ from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.partition import Partition
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.broker import Broker
+from tidelog.server.fetching import Fetch
 from tidelog.types import BrokerId
 
 HERE, FOLLOWER, SECOND = 0, 5, 6
@@ -186,6 +188,27 @@ def test_a_fetch_that_diverges_or_is_out_of_range_does_not_count() -> None:
         assert led.partition().log.high_watermark == 4
 
     with_leader(scenario)
+
+
+def test_a_fetch_counts_for_all_its_partitions_where_one_of_them_is_read_by_a_worker() -> None:
+    async def scenario(led: Led) -> None:
+        producer = await led.world.connect()
+        led.partition().configure(replace(led.partition().log.settings, segment_bytes=1048576))
+        for index in range(30):
+            await producer.produce("t", b"%d" % index + b"x" * 100_000, acks=1)
+        await producer.produce("t", b"y", acks=1, partition=1)
+        led.world.disk.uncached_paths.add("/logs/t-0/00000000000000000000.log")
+        reader = SessionReader(led.client, replica_id=FOLLOWER)
+        reader.wants("t", 0, 3)
+        reader.wants("t", 1, 1)
+        with patch.object(Fetch, "read_in_worker", autospec=True, side_effect=Fetch.read_in_worker) as read_in_worker:
+            answers = await reader.fetch()
+        assert read_in_worker.call_count == 1
+        assert answers[0].records
+        assert [led.partition(index).log.high_watermark for index in range(2)] == [3, 1]
+        assert answers[1].high_watermark == 1
+
+    with_leader(scenario, count=2)
 
 
 def test_a_fetch_of_another_leader_epoch_does_not_count() -> None:

@@ -267,9 +267,12 @@ class Partition:
         repeated, or runs in a worker, does not count as another fetch. Raises what the reader must be told.
         """
         log, offset = self.log, request.fetch_offset
+        assert params.is_follower or recorded_at_ms is None, "only fetches of followers are recorded (R17)"
         if params.is_follower:
             leader = self._require_follower(params, request.current_leader_epoch, is_noted=recorded_at_ms is not None)
         else:
+            # Consumers read from leaders only. A follower that serves them, up to its own high watermark (KIP-392),
+            # would be let in here.
             leader = self.require_leader_for_reading(request.current_leader_epoch)
         diverging = None
         if request.last_fetched_epoch >= 0:
