@@ -62,7 +62,7 @@ def test_the_next_step_sees_what_is_not_committed_yet_and_answers_keep_their_ord
         order: list[int] = []
         replies = [world.add(1) for _ in range(3)]
         for number, reply in enumerate(replies):
-            reply.answer = lambda response, number=number: order.append(number)  # type: ignore[method-assign, misc]
+            reply.listen(lambda _, number=number: order.append(number), pytest.fail)  # type: ignore[misc]
         fetch_as_follower(world.partition(), 2, 2, 0, 0)
         await a_moment()
         assert order == [0, 1]
@@ -438,7 +438,7 @@ def test_a_record_that_its_machine_cannot_replay_fails_the_request_only(caplog: 
 
 def test_a_listener_that_fails_costs_nobody_else_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(MemoryReply):
-        def answer(self, response: object) -> None:
+        def resolve(self, value: object) -> None:
             raise OSError("connection gone")
 
     async def scenario(world: CountingWorld) -> None:
@@ -787,7 +787,7 @@ def test_steps_leave_no_cycles_behind() -> None:
 class Forgetful(MemoryReply):
     """As handlers are: makes an answer of the error and lets go of it, and of the steps that it came by."""
 
-    def fail(self, error: KafkaError) -> None:
+    def fail(self, error: Exception) -> None:
         assert isinstance(error, InvalidGroupId)
 
 

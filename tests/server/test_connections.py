@@ -12,6 +12,7 @@ from tidelog.protocol.codec import encode
 from tidelog.protocol.header import request_header
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.network import FramePart
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server import connection
@@ -24,7 +25,6 @@ from tidelog.server.connection import (
 )
 from tidelog.server.dispatch import MAX_CLIENT_ELEMENTS
 from tidelog.server.handlers import api_versions
-from tidelog.server.outcome import Deferred
 
 HOSTILE_FRAMES = {
     "empty": b"",

@@ -14,6 +14,7 @@ from tidelog.protocol.codec import Decoder, decoder
 from tidelog.protocol.fields import Versions
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.structs import Request, Response
+from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.network import Channel, Network
 from tidelog.types import Buffer
 
@@ -150,12 +151,11 @@ class ClientConnection:
         version: int | None = None,
     ) -> ResponseT:
         """The answer, which may be kept. Raises ConnectionLost, also if time runs out, which ends the connection."""
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(answer)
-        self._send(request, waiting.on_answer, waiting.on_lost, version, is_kept=True)
+        answer: Deferred[Response] = Deferred()
+        self._send(request, answer.resolve, answer.fail, version, is_kept=True)
         try:
             async with asyncio.timeout(timeout_s):
-                response = await answer
+                response = await answer.wait()
         except TimeoutError:
             self.close(f"{type(request).__name__} was not answered within {timeout_s:g} s")
             raise self._pipeline.lost() from None
@@ -184,23 +184,6 @@ class ClientConnection:
 
     def close(self, reason: str = "no longer needed") -> None:
         self._pipeline.close(reason)
-
-
-class _Waiting:
-    """Somebody awaits the answer, or has given up."""
-
-    __slots__ = ("_answer",)
-
-    def __init__(self, answer: "asyncio.Future[Response]") -> None:
-        self._answer = answer
-
-    def on_answer(self, response: Response) -> None:
-        if not self._answer.done():
-            self._answer.set_result(response)
-
-    def on_lost(self, error: ConnectionLost) -> None:
-        if not self._answer.done():
-            self._answer.set_exception(error)
 
 
 def _decoder_of_answer(api_key: int, version: int) -> Decoder[Response]:

@@ -3,10 +3,10 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from tidelog.errors import KafkaError
-from tidelog.replicated.machine import Answer
+from tidelog.protocol.structs import Response
+from tidelog.replicated.machine import Answer, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,10 @@ class Uncommitted:
     def finish(self) -> None:
         give(self.answers)
         for begin in self.after_commit:
-            _guarded(begin)
+            try:
+                begin()
+            except Exception:
+                logger.exception("could not do what follows a commit")
 
     def fail(self, error: KafkaError) -> None:
         """Nobody waits longer; what follows the commit still does."""
@@ -91,18 +94,18 @@ class Commits:
 
 
 def give(answers: Sequence[Answer]) -> None:
-    for answer in answers:
-        _guarded(answer.give)
+    for reply, outcome in answers:
+        _complete(reply, outcome)
 
 
 def fail(answers: Sequence[Answer], error: KafkaError) -> None:
-    for answer in answers:
-        _guarded(partial(answer.reply.fail, error))
+    for reply, _ in answers:
+        _complete(reply, error)
 
 
-def _guarded(tell: Callable[[], None]) -> None:
-    """One listener's mistake must not cost the others their answers."""
+def _complete(reply: Reply, outcome: Response | KafkaError) -> None:
+    """A mistake of one listener must not cost the others their answers."""
     try:
-        tell()
+        reply.complete(outcome)
     except Exception:
         logger.exception("could not give an answer of a coordinator")

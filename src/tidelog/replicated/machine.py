@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.structs import Response
+from tidelog.runtime.deferred import Deferred
 
 
 class StateRecord(NamedTuple):
@@ -27,23 +28,15 @@ class Producer(NamedTuple):
     producer_epoch: int
 
 
-class Reply(Protocol):
-    """Where the answer to one request goes. Exactly one of the two is called, once."""
-
-    def answer(self, response: Response) -> None: ...
-
-    def fail(self, error: KafkaError) -> None: ...
+Reply: TypeAlias = Deferred[Any]
+"""Where the response to one request goes. Machines keep it, and name it in `Effects`; the runtime completes it."""
 
 
 class Answer(NamedTuple):
+    """An effect: complete `reply` with this outcome, once the records of the step are committed."""
+
     reply: Reply
     outcome: Response | KafkaError
-
-    def give(self) -> None:
-        if isinstance(self.outcome, KafkaError):
-            self.reply.fail(self.outcome)
-        else:
-            self.reply.answer(self.outcome)
 
 
 class SetTimer(NamedTuple):

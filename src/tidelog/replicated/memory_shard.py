@@ -1,11 +1,12 @@
 """A state machine with its records in memory: for tests of machines, with time in the hands of the test."""
 
 from collections.abc import Callable, Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.structs import Response
 from tidelog.replicated.machine import CancelTimer, Effects, Producer, StateMachine, StateRecord
+from tidelog.runtime.deferred import Deferred
 
 M = TypeVar("M", bound=StateMachine)
 
@@ -20,17 +21,23 @@ class Ended(NamedTuple):
     is_committed: bool
 
 
-class MemoryReply:
-    """Keeps the one answer it gets."""
+class MemoryReply(Deferred[Any]):
+    """Keeps what it is completed with, also a second time, which would be a mistake."""
+
+    __slots__ = ("outcomes",)
 
     def __init__(self) -> None:
+        super().__init__()
         self.outcomes: list[Response | KafkaError] = []
 
-    def answer(self, response: Response) -> None:
-        self.outcomes.append(response)
+    def resolve(self, value: Any) -> None:
+        self.outcomes.append(value)
+        super().resolve(value)
 
-    def fail(self, error: KafkaError) -> None:
+    def fail(self, error: Exception) -> None:
+        assert isinstance(error, KafkaError)
         self.outcomes.append(error)
+        super().fail(error)
 
     @property
     def is_given(self) -> bool:
@@ -70,16 +77,16 @@ class MemoryShard(Generic[M]):
             for record in effects.records:
                 self.machine.replay(record, effects.producer)
         self._set_timers(effects)
-        for answer in effects.answers:
-            answer.give()
+        for reply, outcome in effects.answers:
+            reply.complete(outcome)
         for begin in effects.after_commit:
             begin()
         return effects
 
     def _refuse(self, effects: Effects, error: KafkaError) -> Effects:
         if effects.on_refused is None:
-            for answer in effects.answers:
-                answer.reply.fail(error)
+            for reply, _ in effects.answers:
+                reply.fail(error)
             self._set_timers(effects)
             return effects
         instead = Effects(self.now_ms, self.monotonic_ms)

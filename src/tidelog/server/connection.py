@@ -7,19 +7,19 @@ therefore appended, and replicated, together.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
-from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.errors import MalformedMessage, UnknownApi
 from tidelog.protocol.structs import Response, Struct
+from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import Channel, FramePart
 from tidelog.server.complaints import Complaints
 from tidelog.server.dispatch import Call, Dispatcher, Route, UnsupportedRequest
-from tidelog.server.outcome import Deferred, Outcome
+from tidelog.server.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -43,17 +43,16 @@ UNREAD_PATIENCE_S = 5.0
 PRODUCE, FETCH = 0, 1
 
 
-class _PendingAnswer:
-    """The place of one answer in the order."""
+class _Slot:
+    """The place of one response in the order of the requests."""
 
-    __slots__ = ("api_key", "cancel", "held_bytes", "is_ready", "parts")
+    __slots__ = ("held_bytes", "is_ready", "outcome", "parts")
 
-    def __init__(self, api_key: int, held_bytes: int) -> None:
-        self.api_key = api_key
-        self.held_bytes = held_bytes  # memory of the request that waits, then of its answer
+    def __init__(self, held_bytes: int) -> None:
+        self.held_bytes = held_bytes  # memory of the request that waits, then of its response
         self.is_ready = False
         self.parts: list[FramePart] | None = None  # None when ready: the client wants no answer
-        self.cancel: Callable[[], object] | None = None
+        self.outcome: Deferred[Any] | None = None
 
 
 class Held:
@@ -84,7 +83,7 @@ class Connection:
         self._dispatcher = dispatcher
         self._registry = registry
         self.listener = listener
-        self._pending: deque[_PendingAnswer] = deque()
+        self._pending: deque[_Slot] = deque()
         self._pending_bytes = 0
         self._waiting_fetches = 0
         self._running_tasks = 0
@@ -157,9 +156,9 @@ class Connection:
 
     def on_closed(self, reason: str) -> None:
         log.debug("connection closed peer=%s reason=%s", self.peer, reason)
-        for pending in self._pending:
-            if pending.cancel is not None:
-                pending.cancel()
+        for slot in self._pending:
+            if slot.outcome is not None:
+                slot.outcome.abandon()
         self._pending.clear()
         self._pending_bytes = 0
         self._note_unread()
@@ -178,81 +177,67 @@ class Connection:
         if outcome is None or isinstance(outcome, Response):
             parts = None if outcome is None else route.encode(outcome, call)
             if self._pending:
-                pending = self._reserve(route.api_key, 0)
-                self._make_ready(pending, parts)
+                self._make_ready(self._reserve(0), parts)
                 self._pause_if_congested()
             elif parts is not None:
                 self.channel.send(parts)
             return
         # The records of a Produce are written when its answer waits.
-        pending = self._reserve(route.api_key, 0 if route.api_key == PRODUCE else frame_bytes)
-        if isinstance(outcome, Deferred):
-            self._waiting_fetches += route.api_key == FETCH
-            pending.cancel = outcome.abandon
-            outcome.listen(lambda response: self._answer_deferred(pending, route, call, response))
-        else:
+        slot = self._reserve(0 if route.api_key == PRODUCE else frame_bytes)
+        slot.outcome = outcome
+        if call.runs_as_task:
             self._running_tasks += route.api_key != PRODUCE
-            task = asyncio.get_running_loop().create_task(self._await_outcome(pending, route, call, outcome))
-            pending.cancel = partial(_give_up, task, outcome)
+        else:
+            self._waiting_fetches += route.api_key == FETCH
+        outcome.listen(partial(self._on_response, slot, route, call), partial(self._on_failure, route))
         self._pause_if_congested()
 
-    def _reserve(self, api_key: int, held_bytes: int) -> _PendingAnswer:
-        pending = _PendingAnswer(api_key, held_bytes)
-        self._pending.append(pending)
+    def _reserve(self, held_bytes: int) -> _Slot:
+        slot = _Slot(held_bytes)
+        self._pending.append(slot)
         self._pending_bytes += held_bytes
-        return pending
+        return slot
 
-    def _make_ready(self, pending: _PendingAnswer, parts: list[FramePart] | None) -> None:
+    def _make_ready(self, slot: _Slot, parts: list[FramePart] | None) -> None:
         held_bytes = 0 if parts is None else sum(len(part) for part in parts if not isinstance(part, FileSlice))
-        self._pending_bytes += held_bytes - pending.held_bytes
-        pending.held_bytes = held_bytes
-        pending.is_ready, pending.parts, pending.cancel = True, parts, None
+        self._pending_bytes += held_bytes - slot.held_bytes
+        slot.held_bytes = held_bytes
+        slot.is_ready, slot.parts, slot.outcome = True, parts, None
 
-    async def _await_outcome(
-        self,
-        pending: _PendingAnswer,
-        route: Route,
-        call: Call,
-        outcome: Coroutine[Any, Any, Response | None],
-    ) -> None:
+    def _on_response(self, slot: _Slot, route: Route, call: Call, response: Response | None) -> None:
+        """Whoever gives the response goes on with those of others: nothing is raised here."""
         try:
-            if route.api_key != PRODUCE and not self.is_privileged:
-                await self._dispatcher.turns.wait()
-            response = await outcome
-            parts = None if response is None else await self._encode(route, response, call)
-        except MalformedMessage as error:
+            if response is not None and call.runs_as_task and is_large(response):
+                slot.outcome = encoded = route.encode_in_worker(response, call)
+                encoded.listen(partial(self._answer, slot, route, call), partial(self._on_failure, route))
+                return
+            parts = None if response is None else route.encode(response, call)
+        except Exception as error:  # noqa: BLE001 - it is logged there
+            self._on_failure(route, error)
+            return
+        self._answer(slot, route, call, parts)
+
+    def _on_failure(self, route: Route, error: Exception) -> None:
+        if isinstance(error, MalformedMessage):
             if self._may_complain():
                 log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
             self.channel.close(str(error))
             return
-        except Exception:
-            if self._may_complain():
-                log.exception("connection closed: the broker failed on a request api=%s peer=%s", route.name, self.peer)
-            self.channel.close("the broker failed on a request")
-            return
-        self._running_tasks -= route.api_key != PRODUCE
-        self._answer(pending, parts)
+        if self._may_complain():
+            log.error(
+                "connection closed: the broker failed on a request api=%s peer=%s",
+                route.name,
+                self.peer,
+                exc_info=error,
+            )
+        self.channel.close("the broker failed on a request")
 
-    async def _encode(self, route: Route, response: Response, call: Call) -> list[FramePart]:
-        """What has very many parts is encoded by a worker."""
-        if is_large(response):
-            return await call.services.large_messages.run(_encode_joined, route, response, call)
-        return route.encode(response, call)
-
-    def _answer_deferred(self, pending: _PendingAnswer, route: Route, call: Call, response: Response | None) -> None:
-        self._waiting_fetches -= route.api_key == FETCH
-        try:
-            parts = None if response is None else route.encode(response, call)
-        except Exception:
-            # Whoever gives the answer goes on with those of others: here somebody would wait for ever.
-            if self._may_complain():
-                log.exception("connection closed: an answer cannot be sent api=%s peer=%s", route.name, self.peer)
-            self.channel.close("the broker failed on a request")
-            return
-        self._answer(pending, parts)
-
-    def _answer(self, pending: _PendingAnswer, parts: list[FramePart] | None) -> None:
-        self._make_ready(pending, parts)
+    def _answer(self, slot: _Slot, route: Route, call: Call, parts: list[FramePart] | None) -> None:
+        if call.runs_as_task:
+            self._running_tasks -= route.api_key != PRODUCE
+        else:
+            self._waiting_fetches -= route.api_key == FETCH
+        self._make_ready(slot, parts)
         self._send_ready()
         if not self._in_wake_up:
             self._flush_with_others()
@@ -275,10 +260,10 @@ class Connection:
 
     def _send_ready(self) -> None:
         while self._pending and self._pending[0].is_ready:
-            pending = self._pending.popleft()
-            self._pending_bytes -= pending.held_bytes
-            if pending.parts is not None:
-                self.channel.send(pending.parts)
+            slot = self._pending.popleft()
+            self._pending_bytes -= slot.held_bytes
+            if slot.parts is not None:
+                self.channel.send(slot.parts)
 
     # -- back-pressure
 
@@ -334,18 +319,6 @@ def is_large(response: Response) -> bool:
                     return True
                 structs += [element for element in value if isinstance(element, Struct)]
     return False
-
-
-def _encode_joined(route: Route, response: Response, call: Call) -> list[FramePart]:
-    parts = route.encode(response, call)
-    buffers = [part for part in parts if not isinstance(part, FileSlice)]
-    return [b"".join(buffers)] if len(buffers) == len(parts) else parts
-
-
-def _give_up(task: asyncio.Task[None], outcome: Coroutine[Any, Any, Response | None]) -> None:
-    task.cancel()
-    if getcoroutinestate(outcome) == CORO_CREATED:
-        outcome.close()  # the task will not come to it
 
 
 class ConnectionRegistry:

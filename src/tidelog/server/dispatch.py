@@ -1,16 +1,22 @@
 """From a frame to its handler: the API table of the broker."""
 
+import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from inspect import CORO_CREATED, getcoroutinestate
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.codec import decoder, encoder
 from tidelog.protocol.errors import TooManyElements
 from tidelog.protocol.header import read_request_header, response_header
 from tidelog.protocol.structs import Response
+from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import FramePart
-from tidelog.server.outcome import Deferred, Outcome
+from tidelog.runtime.turns import Turns
+from tidelog.server.outcome import HandlerOutcome, Outcome
 from tidelog.types import BrokerId
 
 if TYPE_CHECKING:
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
     from tidelog.server.control_plane import Sender
     from tidelog.server.services import Services
 
+T = TypeVar("T")
 
 MAX_ELEMENTS_ON_LOOP = 1024
 """Decoding so many takes a few milliseconds, which nothing divides."""
@@ -50,7 +57,7 @@ class UnsupportedRequest(Exception):
 class Call:
     """What a handler may want to know about its request besides the content."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "services", "version")
+    __slots__ = ("client_id", "connection", "correlation_id", "runs_as_task", "services", "version")
 
     def __init__(
         self, services: "Services", connection: "Connection", version: int, correlation_id: int, client_id: str | None
@@ -60,6 +67,8 @@ class Call:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.runs_as_task = False
+        """The handler is a coroutine: it may run for long, and its response may be large."""
 
     def trust_controller(self, sender: "Sender") -> None:
         """It knows the epoch of this broker, which no client is told."""
@@ -95,23 +104,64 @@ class Route:
             is_trusted = call.connection.channel.is_privileged
             request, _ = self._decode(frame, position, MAX_TRUSTED_ELEMENTS if is_trusted else self._max_elements)
         except TooManyElements:
-            return self._start_large(bytes(frame), position, call)
-        outcome: Outcome = self._handle(request, call)
-        return outcome
+            outcome: HandlerOutcome = self._start_large(bytes(frame), position, call)
+        else:
+            outcome = self._handle(request, call)
+        return self._run(outcome, call) if isinstance(outcome, Coroutine) else outcome
 
     async def _start_large(self, frame: bytes, position: int, call: Call) -> Response | None:
         limit = MAX_ELEMENTS.get(self.api_key, MAX_CLIENT_ELEMENTS)
         request, _ = await call.services.large_messages.run(self._decode, memoryview(frame), position, limit)
-        outcome: Outcome = self._handle(request, call)
+        outcome: HandlerOutcome = self._handle(request, call)
         if isinstance(outcome, Deferred):
             response: Response | None = await outcome.wait()
             return response
         return await outcome if isinstance(outcome, Coroutine) else outcome
 
+    def _run(self, coroutine: Coroutine[Any, Any, Response | None], call: Call) -> Deferred[Response | None]:
+        call.runs_as_task = True
+        if self.api_key == PRODUCE or call.connection.is_privileged:
+            return _as_deferred(coroutine)
+        return _as_deferred(coroutine, call.services.turns)
+
     def encode(self, response: Response, call: Call) -> list[FramePart]:
         parts: list[FramePart] = [response_header(self.api_key, self.version, call.correlation_id)]
         self._encode(response, parts.append)
         return parts
+
+    def encode_in_worker(self, response: Response, call: Call) -> Deferred[list[FramePart]]:
+        """For responses with very many parts."""
+        return _as_deferred(call.services.large_messages.run(self._encode_joined, response, call))
+
+    def _encode_joined(self, response: Response, call: Call) -> list[FramePart]:
+        parts = self.encode(response, call)
+        buffers = [part for part in parts if not isinstance(part, FileSlice)]
+        return [b"".join(buffers)] if len(buffers) == len(parts) else parts
+
+
+def _as_deferred(coroutine: Coroutine[Any, Any, T], turns: Turns | None = None) -> Deferred[T]:
+    """The one place where a coroutine becomes a Deferred: a task, which is cancelled if that is abandoned."""
+    deferred: Deferred[T] = Deferred()
+
+    async def run() -> None:
+        try:
+            if turns is not None:
+                await turns.wait()
+            value = await coroutine
+        except Exception as error:  # noqa: BLE001 - whoever listens has to deal with it
+            deferred.fail(error)
+        else:
+            deferred.resolve(value)
+
+    task = asyncio.get_running_loop().create_task(run())
+    deferred.on_abandoned = partial(_cancel, task, coroutine)
+    return deferred
+
+
+def _cancel(task: asyncio.Task[None], coroutine: Coroutine[Any, Any, Any]) -> None:
+    task.cancel()
+    if getcoroutinestate(coroutine) == CORO_CREATED:
+        coroutine.close()  # the task will not come to it
 
 
 class UnsupportedApiVersionsRoute(Route):

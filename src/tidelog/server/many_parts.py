@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 from tidelog.protocol.structs import Response
+from tidelog.runtime.deferred import Deferred, gather
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
@@ -15,16 +15,18 @@ MANY = 100
 Promised: TypeAlias = Deferred[R] | Coroutine[Any, Any, R]
 
 
-def begin_each(items: Iterable[T], begin: Callable[[T], None], deferred: Deferred[R], call: Call) -> Promised[R]:
-    """Begin a few at once; of more, the first slice when the turn of the request comes."""
+def begin_each(
+    items: Iterable[T], begin: Callable[[T], Deferred[R]], finish: Callable[[list[R]], R], call: Call
+) -> Promised[R]:
+    """One response about all items. Few are begun at once; of many, the first slice in the turn of the request."""
     listed = list(items)
     if len(listed) > MANY:
-        return _begin_in_slices(listed, begin, deferred, call)
-    for item in listed:
-        begin(item)
-    return deferred
+        return _begin_in_slices(listed, begin, finish, call)
+    return gather([begin(item) for item in listed]).map(finish)
 
 
-async def _begin_in_slices(items: list[T], begin: Callable[[T], None], deferred: Deferred[R], call: Call) -> R:
-    await call.services.turns.each(items, begin)
-    return await deferred.wait()
+async def _begin_in_slices(
+    items: list[T], begin: Callable[[T], Deferred[R]], finish: Callable[[list[R]], R], call: Call
+) -> R:
+    begun = await call.services.turns.each(items, begin)
+    return finish(await gather(begun).wait())

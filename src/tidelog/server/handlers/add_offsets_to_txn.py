@@ -2,16 +2,15 @@
 
 from tidelog.errors import NO_ERROR, InvalidProducerEpoch, KafkaError, ProducerFenced
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
 from tidelog.transactions.transaction import FIRST_TRANSACTIONS, ProducerIdentity
 
 KNOWS_FENCING_FROM_VERSION = 2
 
 
 def handle_add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Deferred[AddOffsetsToTxnResponse]:
-    reply = DeferredReply(lambda error: _refused(error, call.version))
+    reply = Deferred(lambda error: _refused(error, call.version))
     call.services.transactions.add_partitions(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
@@ -20,7 +19,7 @@ def handle_add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> De
         AddOffsetsToTxnResponse(error_code=NO_ERROR),
         reply,
     )
-    return reply.deferred
+    return reply
 
 
 def _refused(error: KafkaError, version: int) -> AddOffsetsToTxnResponse:

@@ -4,8 +4,7 @@ Clients send one transaction, up to version 3. Brokers send many, from version 4
 to a partition for the first time in a transaction (KIP-890).
 """
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from tidelog.cluster.topic_names import is_internal
 from tidelog.errors import (
@@ -26,9 +25,9 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
+from tidelog.server.many_parts import Promised, begin_each
 from tidelog.transactions.coordinator import TRANSACTION_TOPIC
 from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity
 from tidelog.types import TopicPartition
@@ -36,23 +35,20 @@ from tidelog.types import TopicPartition
 KNOWS_FENCING_FROM_VERSION = 2
 FROM_BROKERS_FROM_VERSION = 4
 
-Answered = Deferred[AddPartitionsToTxnResponse]
-
 
 def handle_add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, call: Call
-) -> Coroutine[Any, Any, AddPartitionsToTxnResponse]:
+) -> Promised[AddPartitionsToTxnResponse]:
     is_from_client = call.version < FROM_BROKERS_FROM_VERSION
     transactions = [_only_transaction(request)] if is_from_client else request.transactions
-    begun = [_begin(transaction, call) for transaction in transactions]
-    return _answer(begun, is_from_client=is_from_client)
 
+    def finish(parts: list[AddPartitionsToTxnResponse]) -> AddPartitionsToTxnResponse:
+        results = [result for part in parts for result in part.results_by_transaction]
+        if is_from_client:
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+        return AddPartitionsToTxnResponse(error_code=NO_ERROR, results_by_transaction=results)
 
-async def _answer(begun: Sequence[Answered], *, is_from_client: bool) -> AddPartitionsToTxnResponse:
-    results = [result for each in begun for result in (await each.wait()).results_by_transaction]
-    if is_from_client:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
-    return AddPartitionsToTxnResponse(error_code=NO_ERROR, results_by_transaction=results)
+    return begin_each(transactions, lambda transaction: _begin(transaction, call), finish, call)
 
 
 def _only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
@@ -64,7 +60,7 @@ def _only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnT
     )
 
 
-def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Answered:
+def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Deferred[AddPartitionsToTxnResponse]:
     """Everything about one transaction, in one step: the answer is all that is waited for."""
     transactional_id, topics = transaction.transactional_id, transaction.topics
     partitions = _partitions(topics)
@@ -73,16 +69,16 @@ def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Answered:
         return _response(transactional_id, topics, codes)
 
     version = call.version
-    reply = DeferredReply(lambda error: answer(dict.fromkeys(partitions, _code(error, version))))
+    reply = Deferred(lambda error: answer(dict.fromkeys(partitions, _code(error, version))))
     refused = _refusals(partitions, call)
     if refused:
         # One that cannot be part of it keeps the others out as well.
-        reply.answer(answer(dict.fromkeys(partitions, OperationNotAttempted.code) | refused))
-        return reply.deferred
+        reply.resolve(answer(dict.fromkeys(partitions, OperationNotAttempted.code) | refused))
+        return reply
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         call.services.transactions.verify_partitions(transactional_id, identity, partitions, reply)
-        return reply.deferred
+        return reply
     call.services.transactions.add_partitions(
         transactional_id,
         identity,
@@ -91,7 +87,7 @@ def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Answered:
         answer(dict.fromkeys(partitions, NO_ERROR)),
         reply,
     )
-    return reply.deferred
+    return reply
 
 
 def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:

@@ -6,18 +6,17 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
 
 
 def handle_consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> Deferred[ConsumerGroupHeartbeatResponse]:
-    reply = DeferredReply(_refused)
+    reply = Deferred(_refused)
     call.services.groups.consumer_heartbeat(request, caller_of(call), reply)
-    return reply.deferred
+    return reply
 
 
 def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:

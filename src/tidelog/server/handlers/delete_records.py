@@ -10,9 +10,9 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from tidelog.replication.partition import Partition
+from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
 
 
 def handle_delete_records(

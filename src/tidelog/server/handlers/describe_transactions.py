@@ -1,34 +1,31 @@
 """DescribeTransactions: transactions by their ids."""
 
-from collections.abc import Coroutine, Sequence
-from typing import Any
-
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionState,
 )
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
+from tidelog.server.many_parts import Promised, begin_each
 
 
 def handle_describe_transactions(
     request: DescribeTransactionsRequest, call: Call
-) -> Coroutine[Any, Any, DescribeTransactionsResponse]:
-    return _answer([_describe(transactional_id, call) for transactional_id in request.transactional_ids])
+) -> Promised[DescribeTransactionsResponse]:
+    def finish(parts: list[DescribeTransactionsResponse]) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            transaction_states=[state for part in parts for state in part.transaction_states]
+        )
 
-
-async def _answer(begun: Sequence[Deferred[DescribeTransactionsResponse]]) -> DescribeTransactionsResponse:
-    states = [state for each in begun for state in (await each.wait()).transaction_states]
-    return DescribeTransactionsResponse(transaction_states=states)
+    return begin_each(request.transactional_ids, lambda each: _describe(each, call), finish, call)
 
 
 def _describe(transactional_id: str, call: Call) -> Deferred[DescribeTransactionsResponse]:
-    reply = DeferredReply(lambda error: _refused(transactional_id, error))
+    reply = Deferred(lambda error: _refused(transactional_id, error))
     call.services.transactions.describe(transactional_id, reply)
-    return reply.deferred
+    return reply
 
 
 def _refused(transactional_id: str, error: KafkaError) -> DescribeTransactionsResponse:

@@ -2,17 +2,16 @@
 
 from tidelog.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
 
 KNOWS_FENCING_FROM_VERSION = 2
 
 
 def handle_end_txn(request: EndTxnRequest, call: Call) -> Deferred[EndTxnResponse]:
-    reply = DeferredReply(lambda error: _refused(error, call.version))
+    reply = Deferred(lambda error: _refused(error, call.version))
     call.services.transactions.end(request, call.version, reply)
-    return reply.deferred
+    return reply
 
 
 def _refused(error: KafkaError, version: int) -> EndTxnResponse:

@@ -7,6 +7,7 @@ from typing import Any
 from tidelog.errors import InvalidRequest, KafkaError, UnknownServerError
 from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from tidelog.replication.fetch_reads import ISOLATION_LEVELS
+from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.dispatch import Call
@@ -14,7 +15,6 @@ from tidelog.server.fetch_sessions import FINAL_EPOCH
 from tidelog.server.fetching import NO_SESSION, AnyFetch, Reader, SessionlessFetch, failed
 from tidelog.server.leader_hints import add_leaders_to_fetch
 from tidelog.server.many_parts import MANY
-from tidelog.server.outcome import Deferred
 from tidelog.server.services import Services
 from tidelog.storage.segment import NotCached
 

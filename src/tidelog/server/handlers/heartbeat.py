@@ -2,16 +2,15 @@
 
 from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
 
 
 def handle_heartbeat(request: HeartbeatRequest, call: Call) -> Deferred[HeartbeatResponse]:
-    reply = DeferredReply(_refused)
+    reply = Deferred(_refused)
     call.services.groups.heartbeat(request, caller_of(call), reply)
-    return reply.deferred
+    return reply
 
 
 def _refused(error: KafkaError) -> HeartbeatResponse:

@@ -10,8 +10,8 @@ from tidelog.errors import (
     RetriableError,
 )
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
-from tidelog.server.replies import DeferredReply
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 KNOWS_FENCING_FROM_VERSION = 4
@@ -20,9 +20,9 @@ KNOWS_FENCING_FROM_VERSION = 4
 async def handle_init_producer_id(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
     if request.transactional_id is None:
         return await _for_idempotence(request, call)
-    reply = DeferredReply(lambda error: _refused(error, call.version))
+    reply = Deferred(lambda error: _refused(error, call.version))
     await call.services.transactions.init(request, reply)
-    return await reply.deferred.wait()
+    return await reply.wait()
 
 
 async def _for_idempotence(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:

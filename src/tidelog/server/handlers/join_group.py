@@ -3,10 +3,9 @@
 from tidelog.errors import GroupMaxSizeReached, KafkaError
 from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import CompletedReply
 
 NULLABLE_PROTOCOL_FROM_VERSION = 7
 
@@ -22,6 +21,6 @@ def handle_join_group(request: JoinGroupRequest, call: Call) -> Deferred[JoinGro
         response.protocol_name = response.protocol_name or no_protocol
         return response
 
-    reply = CompletedReply(refused, worded)
+    reply = Deferred(refused)
     call.services.groups.join(request, caller_of(call), reply)
-    return reply.deferred
+    return reply.map(worded)

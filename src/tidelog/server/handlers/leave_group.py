@@ -3,16 +3,15 @@
 from tidelog.errors import KafkaError
 from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
 
 
 def handle_leave_group(request: LeaveGroupRequest, call: Call) -> Deferred[LeaveGroupResponse]:
-    reply = DeferredReply(_refused)
+    reply = Deferred(_refused)
     call.services.groups.leave(request, caller_of(call), reply)
-    return reply.deferred
+    return reply
 
 
 def _refused(error: KafkaError) -> LeaveGroupResponse:

@@ -12,11 +12,10 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
 from tidelog.server.known_partitions import divide, merged
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import CompletedReply, DeferredReply
 
 TOPIC_IDS_FROM_VERSION = 10
 
@@ -38,16 +37,11 @@ def handle_offset_commit(
     if not known:
         return OffsetCommitResponse(topics=merged([], refused))
     request.topics = known
-    reply: DeferredReply[OffsetCommitResponse]
-    if refused:
-        reply = CompletedReply(
-            lambda error: _failed(request, answer_for(error)),
-            lambda response: OffsetCommitResponse(topics=merged(response.topics, refused)),
-        )
-    else:
-        reply = DeferredReply(lambda error: _failed(request, answer_for(error)))
+    reply = Deferred(lambda error: _failed(request, answer_for(error)))
     call.services.groups.commit_offsets(request, caller_of(call), reply)
-    return reply.deferred
+    if not refused:
+        return reply
+    return reply.map(lambda response: OffsetCommitResponse(topics=merged(response.topics, refused)))
 
 
 def _complete(topic: OffsetCommitRequestTopic, image: ClusterImage, *, uses_ids: bool) -> None:

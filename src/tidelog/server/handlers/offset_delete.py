@@ -9,10 +9,9 @@ from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
 from tidelog.server.known_partitions import divide, merged
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import CompletedReply
 
 
 def handle_offset_delete(request: OffsetDeleteRequest, call: Call) -> Deferred[OffsetDeleteResponse]:
@@ -24,9 +23,9 @@ def handle_offset_delete(request: OffsetDeleteRequest, call: Call) -> Deferred[O
         if unknown:
             refused.append(_unknown(topic.name, unknown))
     request.topics = known
-    reply = CompletedReply(_failed, lambda response: _completed(response, refused))
+    reply = Deferred(_failed)
     call.services.groups.delete_offsets(request, reply)
-    return reply.deferred
+    return reply.map(lambda response: _completed(response, refused))
 
 
 def _completed(response: OffsetDeleteResponse, refused: list[OffsetDeleteResponseTopic]) -> OffsetDeleteResponse:

@@ -2,7 +2,6 @@
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import NO_ERROR, CoordinatorNotAvailable, KafkaError, NotCoordinator, UnknownTopicId
-from tidelog.groups.gathering import Gathering
 from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -14,9 +13,9 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
 from tidelog.server.many_parts import Promised, begin_each
-from tidelog.server.outcome import Deferred
 from tidelog.types import NO_OFFSET
 
 GROUPS_FROM_VERSION = 8
@@ -26,29 +25,25 @@ GROUP_ERROR_FROM_VERSION = 2
 
 
 def handle_offset_fetch(request: OffsetFetchRequest, call: Call) -> Promised[OffsetFetchResponse]:
-    deferred: Deferred[OffsetFetchResponse] = Deferred()
     image, uses_ids = call.services.cluster.image, call.version >= TOPIC_IDS_FROM_VERSION
     groups = request.groups if call.version >= GROUPS_FROM_VERSION else [_only_group(request)]
     unknown = [_take_unknown(group, image) for group in groups] if uses_ids else []
 
-    def finish(parts: list[OffsetFetchResponse]) -> None:
+    def finish(parts: list[OffsetFetchResponse]) -> OffsetFetchResponse:
         found = [group for part in parts for group in part.groups]
         if uses_ids:
             for group, topics in zip(found, unknown, strict=True):
                 _tell_ids(group, topics, image)
         if call.version >= GROUPS_FROM_VERSION:
-            deferred.resolve(OffsetFetchResponse(groups=found))
-        else:
-            deferred.resolve(_only_answer(request, found[0], call.version))
+            return OffsetFetchResponse(groups=found)
+        return _only_answer(request, found[0], call.version)
 
-    gathering = Gathering(len(groups), finish)
-
-    def begin(numbered: tuple[int, OffsetFetchRequestGroup]) -> None:
-        index, group = numbered
-        reply = gathering.part(index, lambda error: _failed(group.group_id, error))
+    def begin(group: OffsetFetchRequestGroup) -> Deferred[OffsetFetchResponse]:
+        reply = Deferred(lambda error: _failed(group.group_id, error))
         call.services.groups.fetch_offsets(group, reply, require_stable=request.require_stable)
+        return reply
 
-    return begin_each(enumerate(groups), begin, deferred, call)
+    return begin_each(groups, begin, finish, call)
 
 
 def _failed(group_id: str, error: KafkaError) -> OffsetFetchResponse:

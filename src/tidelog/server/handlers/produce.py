@@ -42,13 +42,13 @@ from tidelog.protocol.record_batch import (
     read_header,
 )
 from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.commit_waits import CommitWait
 from tidelog.server.connection import Held
 from tidelog.server.dispatch import Call
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.many_parts import MANY
-from tidelog.server.outcome import Deferred
 from tidelog.server.verification import Asked, told_to_producer
 from tidelog.storage.record_checks import UndecodableBatch
 from tidelog.storage.validation import AppendOrigin, NeedsSlices, PreparedBatch, only_batch

@@ -2,16 +2,15 @@
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
-from tidelog.server.replies import DeferredReply
 
 
 def handle_sync_group(request: SyncGroupRequest, call: Call) -> Deferred[SyncGroupResponse]:
-    reply = DeferredReply(_refused)
+    reply = Deferred(_refused)
     call.services.groups.sync(request, caller_of(call), reply)
-    return reply.deferred
+    return reply
 
 
 def _refused(error: KafkaError) -> SyncGroupResponse:

@@ -19,11 +19,10 @@ from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from tidelog.protocol.structs import Response
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
 from tidelog.server.known_partitions import divide, merged
-from tidelog.server.outcome import Deferred
 
 KNOWS_LOADING_FROM_VERSION = 2
 KNOWS_ABORTABLE_FROM_VERSION = 4
@@ -52,16 +51,17 @@ async def handle_txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) 
 async def _commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
     groups = call.services.groups
     own_epoch = request.producer_epoch if call.version >= ADDS_FROM_VERSION else None
-    guard, reply = TransactionGuard(request.producer_id, own_epoch), _Reply()
-    groups.guard_transaction(request.group_id, guard, reply)
-    await reply.outcome()
+    guard = TransactionGuard(request.producer_id, own_epoch)
+    guarded: Deferred[TxnOffsetCommitResponse] = Deferred()
+    groups.guard_transaction(request.group_id, guard, guarded)
+    await guarded.wait()
+    committed: Deferred[TxnOffsetCommitResponse] = Deferred()
     try:
         await _verify(request, call)
-        reply = _Reply()
-        groups.commit_offsets_in_transaction(request, guard, caller_of(call), reply)
+        groups.commit_offsets_in_transaction(request, guard, caller_of(call), committed)
     finally:
         groups.release_guard(request.group_id, guard)
-    return await reply.outcome()
+    return await committed.wait()
 
 
 async def _verify(request: TxnOffsetCommitRequest, call: Call) -> None:
@@ -75,32 +75,7 @@ async def _verify(request: TxnOffsetCommitRequest, call: Call) -> None:
     )
     error = found[partition]
     if error is not None:
-        raise _another(error)
-
-
-class _Reply:
-    """The answer of the group, or the error instead of it, for somebody who has more to do then."""
-
-    def __init__(self) -> None:
-        self._deferred: Deferred[Response | KafkaError] = Deferred()
-
-    def answer(self, response: Response) -> None:
-        self._deferred.resolve(response)
-
-    def fail(self, error: KafkaError) -> None:
-        self._deferred.resolve(error)
-
-    async def outcome(self) -> TxnOffsetCommitResponse:
-        outcome = await self._deferred.wait()
-        if isinstance(outcome, KafkaError):
-            raise _another(outcome)
-        assert isinstance(outcome, TxnOffsetCommitResponse)
-        return outcome
-
-
-def _another(error: KafkaError) -> KafkaError:
-    """To raise: an error that is also kept somewhere would refer to itself, by the way it takes."""
-    return type(error)(*error.args)
+        raise type(error)(*error.args)  # an error that is also kept here would refer to itself by its traceback
 
 
 def _told(error: KafkaError, version: int) -> KafkaError:

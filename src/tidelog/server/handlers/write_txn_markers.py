@@ -4,8 +4,6 @@ Coordinators send it, and administrators who end a transaction that hangs: Kafka
 nobody is asked who they are. A marker that is there already is harmless: whoever got no answer asks again.
 """
 
-from collections.abc import Callable
-
 from tidelog.errors import (
     NO_ERROR,
     CoordinatorLoadInProgress,
@@ -25,13 +23,12 @@ from tidelog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from tidelog.protocol.records import ControlType, build_end_marker
-from tidelog.protocol.structs import Response
 from tidelog.replicated.machine import Producer
 from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.runtime.deferred import Deferred, gather
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.commit_waits import CommitWait
 from tidelog.server.dispatch import Call
-from tidelog.server.outcome import Deferred
 from tidelog.storage.validation import AppendOrigin
 
 EPOCH_PER_TRANSACTION_FROM_VERSION = 2
@@ -61,14 +58,12 @@ def handle_write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Def
 
 
 class _Written:
-    """The markers of one request: the answer leaves when each of them is committed or has failed."""
+    """The markers of one request: the response leaves when each of them is committed or has failed."""
 
     def __init__(self, call: Call) -> None:
         self._services = call.services
         self._waits: list[_Wait] = []
-        self._unfinished = 1
-        self._response: WriteTxnMarkersResponse | None = None
-        self._deferred: Deferred[WriteTxnMarkersResponse] = Deferred()
+        self._of_groups: list[Deferred[None]] = []
 
     def write(self, marker: WritableTxnMarker, topic: str, index: int) -> WritableTxnMarkerPartitionResult:
         result = WritableTxnMarkerPartitionResult(index, NO_ERROR)
@@ -114,30 +109,35 @@ class _Written:
         self, marker: WritableTxnMarker, index: int, result: WritableTxnMarkerPartitionResult
     ) -> None:
         """The offsets that were committed in the transaction count from now on, or never."""
-        self._unfinished += 1
+
+        def refuse(error: KafkaError) -> None:
+            # Transaction coordinators know partitions and their leaders, and nothing of groups.
+            is_away = isinstance(error, COORDINATOR_IS_AWAY)
+            result.error_code = NotLeaderOrFollower.code if is_away else error.code
+
+        ended: Deferred[None] = Deferred(refuse)
+        self._of_groups.append(ended)
         self._services.groups.topic.append_end_marker(
             index,
             Producer(marker.producer_id, marker.producer_epoch),
             is_committed=marker.transaction_result,
             coordinator_epoch=marker.coordinator_epoch,
-            reply=_GroupReply(self, result),
+            reply=ended,
         )
 
     def answer_with(self, response: WriteTxnMarkersResponse) -> Deferred[WriteTxnMarkersResponse]:
-        self._response = response
-        operation = DelayedMarkers(self._waits, self.on_part_done)
+        return gather([self._committed(), *self._of_groups]).map(lambda _: response)
+
+    def _committed(self) -> Deferred[None]:
+        committed: Deferred[None] = Deferred()
+        operation = DelayedMarkers(self._waits, committed)
         if all(wait.is_over() for wait in self._waits):
             operation.on_completed()
         else:
             watched = [wait.partition.watchers for wait in self._waits]
             self._services.purgatory.wait(operation, watched, COMMIT_TIMEOUT_S)
-            self._deferred.on_abandoned = operation.abandon
-        return self._deferred
-
-    def on_part_done(self) -> None:
-        self._unfinished -= 1
-        if self._unfinished == 0:
-            self._deferred.resolve(self._response)
+            committed.on_abandoned = operation.abandon
+        return committed
 
 
 class _Wait(CommitWait):
@@ -152,34 +152,17 @@ class _Wait(CommitWait):
         self._result.error_code = NO_ERROR if error is None else error.code
 
 
-class _GroupReply:
-    __slots__ = ("_result", "_written")
-
-    def __init__(self, written: _Written, result: WritableTxnMarkerPartitionResult) -> None:
-        self._written = written
-        self._result = result
-
-    def answer(self, response: Response) -> None:
-        self._written.on_part_done()
-
-    def fail(self, error: KafkaError) -> None:
-        """Transaction coordinators know partitions and their leaders, and nothing of groups."""
-        is_away = isinstance(error, COORDINATOR_IS_AWAY)
-        self._result.error_code = NotLeaderOrFollower.code if is_away else error.code
-        self._written.on_part_done()
-
-
 class DelayedMarkers(DelayedOperation):
     """Waits until the markers are committed, or cannot be any more."""
 
-    __slots__ = ("_on_done", "_waits")
+    __slots__ = ("_committed", "_waits")
 
     kind = "WriteTxnMarkers"
 
-    def __init__(self, waits: list[_Wait], on_done: Callable[[], None]) -> None:
+    def __init__(self, waits: list[_Wait], committed: Deferred[None]) -> None:
         super().__init__()
         self._waits = waits
-        self._on_done = on_done
+        self._committed = committed
 
     def is_satisfied(self, changed: Watchers) -> bool:
         return all(wait.is_over() for wait in self._waits)
@@ -187,4 +170,4 @@ class DelayedMarkers(DelayedOperation):
     def on_completed(self) -> None:
         for wait in self._waits:
             wait.finish()
-        self._on_done()
+        self._committed.resolve(None)

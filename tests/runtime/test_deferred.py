@@ -1,0 +1,136 @@
+"""Deferred: completed once by anybody, mapped, recovered, awaited, abandoned and gathered."""
+
+import asyncio
+from typing import TypeVar
+
+import pytest
+
+from tidelog.errors import KafkaError, RequestTimedOut
+from tidelog.runtime.deferred import Deferred, gather
+
+T = TypeVar("T")
+
+
+async def waiting(deferred: Deferred[str]) -> "asyncio.Task[str]":
+    task = asyncio.get_running_loop().create_task(deferred.wait())
+    await asyncio.sleep(0)
+    return task
+
+
+def test_whoever_waits_is_given_the_response() -> None:
+    async def scenario() -> None:
+        deferred: Deferred[str] = Deferred()
+        task = await waiting(deferred)
+        deferred.resolve("answer")
+        assert await task == "answer"
+        assert await deferred.wait() == "answer"
+
+    asyncio.run(scenario())
+
+
+def test_a_response_for_somebody_who_was_cancelled_hurts_nobody() -> None:
+    async def scenario() -> None:
+        deferred: Deferred[str] = Deferred()
+        abandoned: list[bool] = []
+        deferred.on_abandoned = lambda: abandoned.append(True)
+        task = await waiting(deferred)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert abandoned == [True]
+        deferred.resolve("late")
+
+    asyncio.run(scenario())
+
+
+def test_a_response_in_the_moment_of_the_cancellation_hurts_nobody() -> None:
+    async def scenario() -> None:
+        deferred: Deferred[str] = Deferred()
+        task = await waiting(deferred)
+        task.cancel()
+        deferred.resolve("late")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scenario())
+
+
+def outcomes_of(deferred: "Deferred[T]") -> "list[T | Exception]":
+    """Filled in when it is completed."""
+    outcomes: list[T | Exception] = []
+    deferred.listen(outcomes.append, outcomes.append)
+    return outcomes
+
+
+def test_the_listener_is_told_in_the_step_that_completes_it_or_at_once() -> None:
+    deferred: Deferred[int] = Deferred()
+    early = outcomes_of(deferred)
+    deferred.resolve(3)
+    assert early == outcomes_of(deferred) == [3]
+
+
+def test_a_deferred_is_completed_once() -> None:
+    deferred: Deferred[int] = Deferred()
+    deferred.resolve(3)
+    with pytest.raises(AssertionError):
+        deferred.resolve(3)
+    with pytest.raises(AssertionError):
+        deferred.fail(RequestTimedOut())
+
+
+def test_an_error_is_mapped_to_itself_and_an_error_of_the_mapping_is_told() -> None:
+    error = RequestTimedOut()
+    failed: Deferred[int] = Deferred()
+    mapped = outcomes_of(failed.map(lambda value: value + 1))
+    failed.fail(error)
+    assert mapped == [error]
+    resolved: Deferred[int] = Deferred()
+    divided = outcomes_of(resolved.map(lambda value: 1 // value))
+    resolved.resolve(0)
+    assert [type(outcome) for outcome in divided] == [ZeroDivisionError]
+
+
+def test_a_kafka_error_is_recovered_and_a_mistake_is_not() -> None:
+    def code_of(error: KafkaError) -> int:
+        return error.code
+
+    refused, mistaken = Deferred(code_of), Deferred(code_of)
+    outcomes = [outcomes_of(refused.map(str)), outcomes_of(mistaken.map(str))]
+    mistake = OSError()
+    refused.complete(RequestTimedOut())
+    mistaken.complete(mistake)
+    assert outcomes == [[str(RequestTimedOut.code)], [mistake]]
+
+
+def test_who_abandons_what_was_mapped_and_gathered_abandons_its_source() -> None:
+    parts: list[Deferred[int]] = [Deferred(), Deferred()]
+    abandoned: list[int] = []
+    for index, part in enumerate(parts):
+        part.on_abandoned = lambda index=index: abandoned.append(index)
+    whole = gather(parts).map(sum)
+    outcomes = outcomes_of(whole)
+    whole.abandon()
+    parts[0].resolve(1)
+    parts[1].resolve(2)
+    assert abandoned == [0, 1]
+    assert outcomes == []
+
+
+def test_values_are_gathered_in_the_order_of_their_parts() -> None:
+    parts: list[Deferred[int]] = [Deferred(), Deferred()]
+    whole = outcomes_of(gather(parts))
+    parts[1].resolve(2)
+    assert whole == []
+    parts[0].resolve(1)
+    assert whole == [[1, 2]]
+    nothing: list[Deferred[int]] = []
+    assert outcomes_of(gather(nothing)) == [[]]
+
+
+def test_the_first_error_is_that_of_all() -> None:
+    parts: list[Deferred[int]] = [Deferred(), Deferred()]
+    whole = outcomes_of(gather(parts))
+    error = RequestTimedOut()
+    parts[1].fail(error)
+    parts[0].fail(RequestTimedOut())
+    assert whole == [error]
