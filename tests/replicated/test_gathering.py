@@ -35,7 +35,7 @@ def test_steps_of_one_turn_are_one_batch_and_answered_in_their_order_when_that_i
         order: list[int] = []
         replies = [world.put(number) for number in range(3)]
         for number, reply in enumerate(replies):
-            reply.listen(lambda _, number=number: order.append(number), pytest.fail)  # type: ignore[misc]
+            reply.listen(lambda _, number=number: order.append(number), lambda error: pytest.fail(str(error)))  # type: ignore[misc]
         assert batches_in(world) == []
         await a_moment()
         assert batches_in(world) == [3]

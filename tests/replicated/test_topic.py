@@ -62,7 +62,7 @@ def test_the_next_step_sees_what_is_not_committed_yet_and_answers_keep_their_ord
         order: list[int] = []
         replies = [world.add(1) for _ in range(3)]
         for number, reply in enumerate(replies):
-            reply.listen(lambda _, number=number: order.append(number), pytest.fail)  # type: ignore[misc]
+            reply.listen(lambda _, number=number: order.append(number), lambda error: pytest.fail(str(error)))  # type: ignore[misc]
         fetch_as_follower(world.partition(), 2, 2, 0, 0)
         await a_moment()
         assert order == [0, 1]

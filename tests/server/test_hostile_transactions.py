@@ -235,7 +235,7 @@ async def _play(seed: int) -> Hostile:
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_hangs_whatever_transactional_producers_do(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     hostile = run_virtually(_play(seed))
-    assert len(hostile.written) > 20
+    assert len(hostile.written) >= 10  # 30 on average; with some seeds hardly half as many
     assert {NO_ERROR, ConcurrentTransactions.code, ProducerFenced.code, InvalidTxnState.code} < hostile.codes
     assert UnknownServerError.code not in hostile.codes
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []

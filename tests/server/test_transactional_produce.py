@@ -47,10 +47,11 @@ from tidelog.protocol.messages.write_txn_markers import (
 )
 from tidelog.protocol.record_batch import split_batches
 from tidelog.protocol.records import records_of
+from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.broker import Broker
-from tidelog.server.verification import Asked, Listener
-from tidelog.storage.verifications import Verification
+from tidelog.storage.verification_guards import VerificationGuard
+from tidelog.transactions.verifier import Asked, Verdict
 from tidelog.types import TopicPartition
 
 PRODUCER = 7
@@ -60,7 +61,7 @@ VERIFIES, KNOWS_ABORTABLE, ADDS = 10, 11, 12
 class Question(NamedTuple):
     asked: Asked
     partition: TopicPartition
-    listener: Listener
+    verdict: Deferred[Verdict]
 
 
 class FakeVerifier:
@@ -71,17 +72,19 @@ class FakeVerifier:
         self.confirms_at_once = True
         self.asked: list[Question] = []
 
-    def confirm(self, asked: Asked, partition: TopicPartition, verification: Verification, listener: Listener) -> None:
-        self.asked.append(Question(asked, partition, listener))
+    def verify_guarded(self, asked: Asked, partition: TopicPartition, guard: VerificationGuard) -> Deferred[Verdict]:
+        question = Question(asked, partition, Deferred())
+        self.asked.append(question)
         if self.confirms_at_once:
-            asyncio.get_running_loop().call_soon(listener, None)
+            asyncio.get_running_loop().call_soon(question.verdict.resolve, None)
+        return question.verdict
 
     async def close(self) -> None: ...
 
     def answer(self, error: KafkaError | None = None) -> None:
         questions, self.asked = self.asked, []
         for question in questions:
-            question.listener(error)
+            question.verdict.resolve(error)
 
 
 class Stage:
@@ -308,8 +311,8 @@ def test_a_later_batch_does_not_take_the_place_of_one_that_must_be_sent_again() 
         first, second = stage.start(0), stage.start(1)
         await asyncio.sleep(1)
         [one, two] = stage.verifier.asked
-        one.listener(CoordinatorLoadInProgress())
-        two.listener(None)
+        one.verdict.resolve(CoordinatorLoadInProgress())
+        two.verdict.resolve(None)
         assert (await first).error_code == NotEnoughReplicas.code
         assert (await second).error_code == OutOfOrderSequenceNumber.code
         stage.verifier.confirms_at_once = True

@@ -19,7 +19,7 @@ from tidelog.storage.producer_snapshots import replay_segments
 from tidelog.storage.producer_state import DamagedSnapshot, ProducerStates
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin
-from tidelog.storage.verifications import Verification
+from tidelog.storage.verification_guards import VerificationGuard
 
 PRODUCER = 7
 
@@ -442,7 +442,7 @@ def header(sequence: int, *, epoch: int = 0, producer_id: int = PRODUCER) -> Bat
     return read_header(batch)
 
 
-def verification_of(log: Log, sequence: int, *, epoch: int = 0, starts_at_zero: bool = False) -> Verification:
+def verification_of(log: Log, sequence: int, *, epoch: int = 0, starts_at_zero: bool = False) -> VerificationGuard:
     found = log.producers.begin_verification(header(sequence, epoch=epoch), NOW_MS, starts_at_zero=starts_at_zero)
     assert found is not None
     return found

@@ -8,7 +8,9 @@ from tidelog.errors import InvalidRequest, InvalidTopic
 MAX_NAME_LENGTH = 249
 """With a dash and the number of a partition it must fit the 255 bytes of a directory name."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
 
 METADATA_TOPIC = "__cluster_metadata"
 """Of Kafka's own quorum. There is none here, and no other topic may pose as it."""

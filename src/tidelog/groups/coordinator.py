@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from tidelog.cluster.image import ClusterImage
+from tidelog.cluster.topic_names import GROUP_TOPIC
 from tidelog.errors import CoordinatorLoadInProgress, InvalidGroupId
 from tidelog.groups.group import Caller, GroupSettings
 from tidelog.groups.machine import GroupMachine
@@ -23,8 +24,6 @@ from tidelog.replicated.machine import Effects, Reply
 from tidelog.replicated.topic import ReplicatedTopic
 from tidelog.runtime.randomness import Randomness
 from tidelog.types import TopicPartition, Uuid
-
-GROUP_TOPIC = "__consumer_offsets"
 
 
 def group_machines(

@@ -7,7 +7,7 @@ and the commit: the end marker breaks the guard, and the commit is refused.
 # Core: no clock, no I/O, no await.
 
 from tidelog.errors import InvalidTxnState, NotCoordinator
-from tidelog.storage.verifications import LAST_PRODUCER_EPOCH
+from tidelog.storage.verification_guards import LAST_PRODUCER_EPOCH
 
 
 class TransactionGuard:

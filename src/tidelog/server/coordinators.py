@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from tidelog.client.broker_links import BrokerLinks
 from tidelog.cluster.image import ClusterImage
+from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.groups.coordinator import GroupCoordinator, group_machines
 from tidelog.groups.statistics import GroupCounts
 from tidelog.replicated.machine import StateMachine
@@ -12,13 +13,13 @@ from tidelog.replicated.topic import ReplicatedTopic
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.server.cluster_state import ClusterState
-from tidelog.server.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, InternalTopics
+from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.membership import Membership
 from tidelog.server.seams import Seams
-from tidelog.server.verification import TransactionVerifier
 from tidelog.transactions.coordinator import TransactionCoordinator
 from tidelog.transactions.machine import TransactionMachine
 from tidelog.transactions.markers import MarkerSender
+from tidelog.transactions.verifier import TransactionVerifier
 
 M = TypeVar("M", bound=StateMachine)
 

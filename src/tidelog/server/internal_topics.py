@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.setting import settings_of
 from tidelog.errors import NO_ERROR, InvalidReplicationFactor, TopicAlreadyExists
@@ -19,8 +20,6 @@ from tidelog.types import NO_BROKER
 
 logger = logging.getLogger(__name__)
 
-GROUP_TOPIC = "__consumer_offsets"
-TRANSACTION_TOPIC = "__transaction_state"
 
 CREATION_TIMEOUT_MS = 5000
 REST_AFTER_FAILURE_S = 1.0

@@ -24,11 +24,11 @@ from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.long_checks import LongChecks
 from tidelog.server.membership import Membership
 from tidelog.server.seams import Seams
-from tidelog.server.verification import TransactionVerifier
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
 from tidelog.transactions.coordinator import TransactionCoordinator
 from tidelog.transactions.markers import MarkerSender
+from tidelog.transactions.verifier import TransactionVerifier
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from tidelog.protocol.record_batch import CONTROL_BIT, MAX_SEQUENCE, TRANSACTION
 from tidelog.protocol.records import ControlType, EndMarker
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin
-from tidelog.storage.verifications import LAST_PRODUCER_EPOCH, Verification, Verifications
+from tidelog.storage.verification_guards import LAST_PRODUCER_EPOCH, VerificationGuard, VerificationGuards
 from tidelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 REMEMBERED_BATCHES = 5
@@ -127,7 +127,7 @@ class ProducerStates:
         """Where each began, in that order: the first one holds up readers, whichever ends next."""
         self._unreplicated: deque[CompletedTransaction] = deque()
         """Those that ended, as far as it matters: each began later than the ones before it."""
-        self.verifications = Verifications()
+        self.verifications = VerificationGuards()
 
     # ---- before an append
 
@@ -177,7 +177,7 @@ class ProducerStates:
                 f"marker of producer {producer_id} with epoch {producer_epoch}, epoch {state.epoch} has taken over"
             )
 
-    def begin_verification(self, header: BatchHeader, now_ms: int, *, starts_at_zero: bool) -> Verification | None:
+    def begin_verification(self, header: BatchHeader, now_ms: int, *, starts_at_zero: bool) -> VerificationGuard | None:
         """For a batch of a transaction: None if the transaction goes on here, else what guards its beginning."""
         state = self.by_id.get(header.producer_id)
         if state is not None:
@@ -186,7 +186,7 @@ class ProducerStates:
                 return None
         return self.verifications.begin(header, now_ms, starts_at_zero=starts_at_zero)
 
-    def check_verified(self, header: BatchHeader, verification: Verification) -> None:
+    def check_verified(self, header: BatchHeader, verification: VerificationGuard) -> None:
         """The coordinator has confirmed the transaction: whether it can still begin here, or go on."""
         state = self.by_id.get(header.producer_id)
         if state is not None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
+from tidelog.cluster.topic_names import TRANSACTION_TOPIC
 from tidelog.config.coordinators import CoordinatorSettings
 from tidelog.errors import (
     CoordinatorLoadInProgress,
@@ -31,7 +32,6 @@ from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-TRANSACTION_TOPIC = "__transaction_state"
 WRITTEN_RETRY_S = 0.5
 
 

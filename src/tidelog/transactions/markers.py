@@ -7,10 +7,11 @@ Each broker has one request under way; what comes meanwhile goes with the next o
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from tidelog.client.connection import ConnectionLost
+from tidelog.client.lanes import BrokerLane, Links, close_lanes
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import (
     ERRORS_BY_CODE,
@@ -52,18 +53,6 @@ class Marker(NamedTuple):
 OnWritten = Callable[[frozenset[TopicPartition]], None]
 
 
-class Links(Protocol):
-    """What is needed of `BrokerLinks`."""
-
-    async def ask(
-        self,
-        broker_id: BrokerId,
-        request: WriteTxnMarkersRequest,
-        answer_type: type[WriteTxnMarkersResponse],
-        timeout_s: float,
-    ) -> WriteTxnMarkersResponse: ...
-
-
 class _Pending:
     """A marker, as far as it is not written yet."""
 
@@ -82,30 +71,20 @@ class _Pending:
             self.on_written(done)
 
 
-class _Lane:
+class _Lane(BrokerLane[_Pending, set[TopicPartition]]):
     """What one broker is to be told, or what has no leader for now."""
 
-    __slots__ = ("flight", "lost_backoff_s", "queue", "refused", "refused_backoff_s", "task", "timer")
-
-    def __init__(self) -> None:
-        self.queue: dict[_Pending, set[TopicPartition]] = defaultdict(set)
+    def __init__(self, send: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(
+            send, key=lambda pending: pending.marker.producer_id, parts=set, max_items=MAX_MARKERS_PER_REQUEST
+        )
         self.flight: dict[_Pending, set[TopicPartition]] = {}
         """What the request under way is about, as far as it still matters what this broker answers."""
         self.refused: dict[_Pending, set[TopicPartition]] = defaultdict(set)
         """What it could not write, to be asked for again in a while. Everything else goes on meanwhile."""
-        self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.lost_backoff_s = BACKOFF_S
         self.refused_backoff_s = BACKOFF_S
-
-    def take(self) -> dict[_Pending, set[TopicPartition]]:
-        """For one request: a response tells markers apart by their producer id, so each has one."""
-        taken: dict[int, _Pending] = {}
-        for pending in self.queue:
-            if len(taken) < MAX_MARKERS_PER_REQUEST:
-                taken.setdefault(pending.marker.producer_id, pending)
-        self.flight = {pending: self.queue.pop(pending) for pending in taken.values()}
-        return self.flight
 
     def put_back(self, partitions_of: dict[_Pending, set[TopicPartition]]) -> None:
         for pending, partitions in partitions_of.items():
@@ -122,7 +101,9 @@ class MarkerSender:
         self._image = image
         self._seen = image()
         self._pending: dict[int, set[_Pending]] = defaultdict(set)
-        self._lanes: dict[BrokerId, _Lane] = defaultdict(_Lane)
+        self._lanes: dict[BrokerId, _Lane] = {}
+        self._missing: set[TopicPartition] = set()
+        """Partitions without a leader whose topics the image lacked a while ago."""
         self._is_closed = False
 
     # ---- what others see
@@ -184,13 +165,10 @@ class MarkerSender:
 
     async def close(self) -> None:
         self._is_closed = True
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
         for lane in self._lanes.values():
             if lane.timer is not None:
                 lane.timer.cancel()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await close_lanes(self._lanes.values())
 
     # ---- who is to be told
 
@@ -203,31 +181,38 @@ class MarkerSender:
     def _assign(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
         for topic_partition in sorted(partitions):  # in one order, however strings hash
             leader = self._leader_of(topic_partition)
-            self._lanes[leader].queue[pending].add(topic_partition)
-            self._run(leader)
+            lane = self._lane_to(leader)
+            lane.queue[pending].add(topic_partition)
+            self._run(lane)
 
-    def _run(self, broker_id: BrokerId) -> None:
-        lane = self._lanes[broker_id]
-        if lane.task is None and lane.queue and not self._is_closed:
-            work = self._wait_for_leaders(lane) if broker_id == NO_BROKER else self._tell(broker_id, lane)
-            lane.task = asyncio.get_running_loop().create_task(work)
+    def _lane_to(self, broker_id: BrokerId) -> _Lane:
+        lane = self._lanes.get(broker_id)
+        if lane is None:
+            if broker_id == NO_BROKER:
+                lane = _Lane(self._wait_for_leaders)
+            else:
+                lane = _Lane(lambda: self._tell(broker_id))
+            self._lanes[broker_id] = lane
+        return lane
 
-    async def _wait_for_leaders(self, lane: _Lane) -> None:
+    def _run(self, lane: _Lane) -> None:
+        if not self._is_closed:
+            lane.run()
+
+    async def _wait_for_leaders(self) -> None:
         """Leaders are told by images; only that a topic stays away has to be noticed."""
-        missing: set[TopicPartition] = set()
-        try:
-            while lane.queue:
-                await asyncio.sleep(MISSING_TOPIC_GRACE_S)
-                waiting = {each for partitions in lane.queue.values() for each in partitions}
-                before, missing = missing, {each for each in waiting if self._image().partition(each) is None}
-                for pending, partitions in list(lane.queue.items()):
-                    gone = partitions & missing & before
-                    partitions -= gone
-                    if not partitions:
-                        del lane.queue[pending]
-                    self._on_gone(pending, gone)
-        finally:
-            lane.task = None
+        lane = self._lanes[NO_BROKER]
+        await asyncio.sleep(MISSING_TOPIC_GRACE_S)
+        waiting = {each for partitions in lane.queue.values() for each in partitions}
+        before, self._missing = self._missing, {each for each in waiting if self._image().partition(each) is None}
+        for pending, partitions in list(lane.queue.items()):
+            gone = partitions & self._missing & before
+            partitions -= gone
+            if not partitions:
+                del lane.queue[pending]
+            self._on_gone(pending, gone)
+        if not lane.queue:
+            self._missing = set()
 
     def _on_gone(self, pending: _Pending, partitions: set[TopicPartition]) -> None:
         if partitions:
@@ -247,19 +232,15 @@ class MarkerSender:
 
     # ---- telling one broker
 
-    async def _tell(self, broker_id: BrokerId, lane: _Lane) -> None:
-        """Until there is nothing to tell it."""
-        try:
-            while lane.queue:
-                if not await self._tell_once(broker_id, lane):
-                    await asyncio.sleep(lane.lost_backoff_s)
-                    lane.lost_backoff_s = min(2 * lane.lost_backoff_s, LONGEST_BACKOFF_S)
-        finally:
-            lane.task = None
+    async def _tell(self, broker_id: BrokerId) -> None:
+        lane = self._lanes[broker_id]
+        if not await self._tell_once(broker_id, lane):
+            await asyncio.sleep(lane.lost_backoff_s)
+            lane.lost_backoff_s = min(2 * lane.lost_backoff_s, LONGEST_BACKOFF_S)
 
     async def _tell_once(self, broker_id: BrokerId, lane: _Lane) -> bool:
         """Whether it answered."""
-        flight = lane.take()
+        lane.flight = flight = lane.take()
         request = WriteTxnMarkersRequest([_message(pending.marker, parts) for pending, parts in flight.items()])
         try:
             answer = await self._links.ask(broker_id, request, WriteTxnMarkersResponse, REQUEST_TIMEOUT_S)
@@ -302,7 +283,7 @@ class MarkerSender:
         lane.timer = None
         lane.put_back(lane.refused)
         lane.refused.clear()
-        self._run(broker_id)
+        self._run(lane)
 
     def _tell_failure(
         self, broker_id: BrokerId, pending: _Pending, left: set[TopicPartition], told: dict[TopicPartition, int]

@@ -6,7 +6,7 @@ to a partition for the first time in a transaction (KIP-890).
 
 from collections.abc import Iterable, Mapping
 
-from tidelog.cluster.topic_names import is_internal
+from tidelog.cluster.topic_names import TRANSACTION_TOPIC, is_internal
 from tidelog.errors import (
     NO_ERROR,
     InvalidProducerEpoch,
@@ -28,7 +28,6 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
 from tidelog.server.many_parts import Promised, begin_each
-from tidelog.transactions.coordinator import TRANSACTION_TOPIC
 from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity
 from tidelog.types import TopicPartition
 

@@ -5,12 +5,12 @@ waits a moment for it; after that, or while brokers are missing, clients are tol
 """
 
 from tidelog.cluster.image import Broker
+from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from tidelog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
-from tidelog.server.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.types import NO_BROKER
 
 BATCHES_FROM_VERSION = 4

@@ -1,6 +1,5 @@
 """Produce: append one batch to each of some partitions, and answer as `acks` asks for."""
 
-import asyncio
 import logging
 import struct
 from collections.abc import Coroutine
@@ -49,10 +48,10 @@ from tidelog.server.connection import Held
 from tidelog.server.dispatch import Call
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.many_parts import MANY
-from tidelog.server.verification import Asked, told_to_producer
 from tidelog.storage.record_checks import UndecodableBatch
 from tidelog.storage.validation import AppendOrigin, NeedsSlices, PreparedBatch, only_batch
-from tidelog.storage.verifications import Verification
+from tidelog.storage.verification_guards import VerificationGuard
+from tidelog.transactions.verifier import Asked, told_to_producer
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -89,9 +88,12 @@ def handle_produce(request: ProduceRequest, call: Call) -> ProduceOutcome:
     if appends.long_batches:
         outcome = _check_first(request, response, appends, call, call.connection.hold())
         return _to_the_end(outcome, request, call)
-    if appends.unverified:
-        return _verify_first(request, response, appends, call)
-    return _after_appends(request, response, appends, call)
+    if appends.unverified or (appends.unflushed and request.acks != 0):
+        return _finish(request, response, appends, call)
+    if request.acks == 0:
+        _close_if_failed(response, call)
+        return None
+    return _answer(request, response, appends.waits, call)
 
 
 def _is_divided(request: ProduceRequest, call: Call) -> bool:
@@ -151,28 +153,30 @@ async def _check_first(
     finally:
         appends.long_batches.clear()
         held.release()
-    return await _verify_first(request, response, appends, call)
+    return await _finish(request, response, appends, call)
 
 
-async def _verify_first(
+async def _finish(
     request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call
 ) -> ProduceResponse | None:
-    await appends.wait_until_verified()
-    outcome = _after_appends(request, response, appends, call)
-    if isinstance(outcome, Deferred):
-        return await outcome.wait()
-    return await outcome if isinstance(outcome, Coroutine) else outcome
-
-
-def _after_appends(
-    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call
-) -> ProduceOutcome:
+    """Wait for what must happen before it is answered: verification, flushes, replication."""
+    for (_, answers, position), appended in appends.unverified:
+        answers[position] = await appended.wait()
     if request.acks == 0:
         _close_if_failed(response, call)
         return None
-    if appends.unflushed:
-        return _flush_first(request, response, appends, call)
-    return _answer(request, response, appends.waits, call)
+    await _flush(appends)
+    outcome = _answer(request, response, appends.waits, call)
+    return outcome if isinstance(outcome, ProduceResponse) else await outcome.wait()
+
+
+async def _flush(appends: "_Appends") -> None:
+    """flush.messages promises that what is acknowledged has reached the disk."""
+    for partition, answer in appends.unflushed:
+        try:
+            await partition.log.flush()
+        except KafkaError as error:
+            answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
 
 
 def _answer(
@@ -180,28 +184,15 @@ def _answer(
 ) -> ProduceResponse | Deferred[ProduceResponse]:
     if waits and not all(wait.is_over() for wait in waits):
         return _wait_for_replication(request, response, waits, call)
-    _finish(waits)
+    _end_waits(waits)
     add_leaders_to_produce(response, call)
     return response
-
-
-async def _flush_first(
-    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call
-) -> ProduceResponse:
-    """flush.messages promises that what is acknowledged has reached the disk."""
-    for partition, answer in appends.unflushed:
-        try:
-            await partition.log.flush()
-        except KafkaError as error:
-            answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
-    outcome = _answer(request, response, appends.waits, call)
-    return outcome if isinstance(outcome, ProduceResponse) else await outcome.wait()
 
 
 class _Appends:
     """What is still to be done for the appends of one request before it is answered."""
 
-    __slots__ = ("acks", "all_verified", "call", "long_batches", "transactional_id", "unflushed", "unverified", "waits")
+    __slots__ = ("acks", "call", "long_batches", "transactional_id", "unflushed", "unverified", "waits")
 
     def __init__(self, request: ProduceRequest, call: Call) -> None:
         self.call = call
@@ -209,9 +200,8 @@ class _Appends:
         self.transactional_id = request.transactional_id
         self.waits: list[_Wait] = []
         self.unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
-        self.unverified = 0
+        self.unverified: list[tuple[_Place, Deferred[PartitionProduceResponse]]] = []
         """Batches that wait for the coordinator of their transaction."""
-        self.all_verified: asyncio.Future[None] | None = None
         self.long_batches: list[_LongBatch] = []
         """Batches that are checked in slices before they are appended."""
 
@@ -231,16 +221,6 @@ class _Appends:
                 if turns.is_slice_over():
                     await turns.wait(is_continued=True)
         return response
-
-    async def wait_until_verified(self) -> None:
-        if self.unverified:
-            self.all_verified = asyncio.get_running_loop().create_future()
-            await self.all_verified
-
-    def on_verified(self) -> None:
-        self.unverified -= 1
-        if not self.unverified and self.all_verified is not None and not self.all_verified.done():
-            self.all_verified.set_result(None)
 
 
 class _Wait(CommitWait):
@@ -291,21 +271,44 @@ def _append(
         raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {call.version}")
     try:
         if batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
-            return _begin_append(_Place.of(name, data.index, answers), batch, appends)
+            return _verify_and_append(_Place.of(name, data.index, answers), batch, appends, None)
         return _append_to(name, data.index, batch, appends)
     except NeedsSlices:
         appends.long_batches.append(_LongBatch(_Place.of(name, data.index, answers), batch, appends))
         return _failed(data.index, RequestTimedOut("the batch was not checked in time"))
 
 
-def _begin_append(
-    place: "_Place", batch: memoryview, appends: _Appends, prepared: PreparedBatch | None = None
+def _verify_and_append(
+    place: "_Place", batch: memoryview, appends: _Appends, prepared: PreparedBatch | None
 ) -> PartitionProduceResponse:
-    if batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
-        held = _held_batch(place, batch, appends, prepared)
-        if held is not None:
-            return held.ask()
-    return _append_to(*place.topic_partition, batch, appends, prepared)
+    """A batch that begins a transaction in its partition waits for the transaction's coordinator (KIP-890)."""
+    services, topic_partition = appends.call.services, place.topic_partition
+    header = read_header(batch)
+    asked = _question(header, appends)
+    partition = services.partition(*topic_partition)
+    partition.require_leader()
+    guard = None
+    if asked.adds or services.verifier.is_enabled:
+        if prepared is None:
+            partition.log.require_short(batch)
+        guard = partition.log.producers.begin_verification(header, services.clock.now_ms(), starts_at_zero=asked.adds)
+    if guard is None:  # its transaction goes on here already, or nobody wants to know
+        return _append_to(*topic_partition, batch, appends, prepared)
+    verdict = services.verifier.verify_guarded(asked, topic_partition, guard)
+    held = _HeldBatch(topic_partition, memoryview(bytearray(batch)), header, prepared)  # the frame is gone by then
+    appended = verdict.map(lambda refusal: held.append(refusal, asked, guard, appends))
+    appended.on_abandoned = None  # a client that leaves has its records appended all the same
+    appends.unverified.append((place, appended))
+    return _failed(topic_partition.partition, RequestTimedOut("the transaction was not confirmed in time"))
+
+
+def _question(header: BatchHeader, appends: _Appends) -> Asked:
+    if appends.transactional_id is None:
+        raise TransactionalIdAuthorizationFailed("the batch is part of a transaction, and the request does not name it")
+    if header.producer_id < 0:
+        raise InvalidTxnState("the batch is part of a transaction, and does not say whose")
+    adds = appends.call.version >= ADDS_TO_TRANSACTION_FROM_VERSION
+    return Asked(appends.transactional_id, header.producer_id, header.producer_epoch, adds)
 
 
 def _append_to(
@@ -371,86 +374,39 @@ class _LongBatch:
             if isinstance(error, ERRORS_THAT_TELL_THE_LOG_START):
                 return _failed(index, error, partition.log.log_start_offset)
             raise
-        return _begin_append(self._place, self._batch, self._appends, prepared)
+        if self._batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
+            return _verify_and_append(self._place, self._batch, self._appends, prepared)
+        return _append_to(*self._place.topic_partition, self._batch, self._appends, prepared)
 
 
-def _held_batch(
-    place: _Place, batch: memoryview, appends: _Appends, prepared: PreparedBatch | None
-) -> "_HeldBatch | None":
-    """None if the batch can be appended at once: its transaction goes on here already."""
-    services = appends.call.services
-    header = read_header(batch)
-    if appends.transactional_id is None:
-        raise TransactionalIdAuthorizationFailed("the batch is part of a transaction, and the request does not name it")
-    if header.producer_id < 0:
-        raise InvalidTxnState("the batch is part of a transaction, and does not say whose")
-    partition = services.partition(*place.topic_partition)
-    partition.require_leader()
-    adds = appends.call.version >= ADDS_TO_TRANSACTION_FROM_VERSION
-    if not adds and not services.verifier.is_enabled:
-        return None
-    if prepared is None:
-        partition.log.require_short(batch)
-    verification = partition.log.producers.begin_verification(header, services.clock.now_ms(), starts_at_zero=adds)
-    if verification is None:
-        return None
-    asked = Asked(appends.transactional_id, header.producer_id, header.producer_epoch, adds)
-    return _HeldBatch(place, batch, header, verification, asked, appends, prepared)
+class _HeldBatch(NamedTuple):
+    """A batch that waits until its transaction is verified."""
 
+    topic_partition: TopicPartition
+    batch: memoryview
+    header: BatchHeader
+    prepared: PreparedBatch | None
 
-class _HeldBatch:
-    """Begins a transaction in its partition, and waits for the coordinator's word that it may (KIP-890)."""
-
-    __slots__ = ("_appends", "_asked", "_batch", "_header", "_partition", "_place", "_prepared", "_verification")
-
-    def __init__(
-        self,
-        place: _Place,
-        batch: memoryview,
-        header: BatchHeader,
-        verification: Verification,
-        asked: Asked,
-        appends: _Appends,
-        prepared: PreparedBatch | None,
-    ) -> None:
-        self._place = place
-        self._partition = place.topic_partition
-        self._prepared = prepared
-        self._batch = memoryview(bytearray(batch))  # the frame is gone by then
-        self._header = header
-        self._verification = verification
-        self._asked = asked
-        self._appends = appends
-
-    def ask(self) -> PartitionProduceResponse:
-        """What stands in the place of the answer until there is one."""
-        self._appends.unverified += 1
-        services = self._appends.call.services
-        services.verifier.confirm(self._asked, self._partition, self._verification, self._on_confirmed)
-        return _failed(self._partition.partition, RequestTimedOut("the transaction was not confirmed in time"))
-
-    def _on_confirmed(self, error: KafkaError | None) -> None:
-        """In one step with the append, or an end marker could come in between."""
+    def append(
+        self, refusal: KafkaError | None, asked: Asked, guard: VerificationGuard, appends: _Appends
+    ) -> PartitionProduceResponse:
+        """Checks the guard again in the step that appends, or an end marker could come in between."""
+        index = self.topic_partition.partition
         try:
-            answer = self._append(error)
-        except KafkaError as failure:
-            answer = _failed(self._partition.partition, failure)
+            if refusal is not None:
+                knows_abortable = appends.call.version >= ABORTABLE_FROM_VERSION
+                return _failed(index, told_to_producer(refusal, asked, knows_abortable=knows_abortable))
+            log = appends.call.services.replicas.get(*self.topic_partition).log
+            try:
+                log.producers.check_verified(self.header, guard)
+            except ERRORS_THAT_TELL_THE_LOG_START as error:
+                return _failed(index, error, log.log_start_offset)
+            return _append_to(*self.topic_partition, self.batch, appends, self.prepared)
+        except KafkaError as error:
+            return _failed(index, error)
         except Exception:
-            logger.exception("a batch could not be appended partition=%s", self._partition)
-            answer = _failed(self._partition.partition, UnknownServerError("the broker failed on the batch"))
-        self._place.answers[self._place.position] = answer
-        self._appends.on_verified()
-
-    def _append(self, error: KafkaError | None) -> PartitionProduceResponse:
-        if error is not None:
-            knows_abortable = self._appends.call.version >= ABORTABLE_FROM_VERSION
-            raise told_to_producer(error, self._asked, knows_abortable=knows_abortable)
-        log = self._appends.call.services.replicas.get(*self._partition).log
-        try:
-            log.producers.check_verified(self._header, self._verification)
-        except ERRORS_THAT_TELL_THE_LOG_START as refusal:
-            return _failed(self._partition.partition, refusal, log.log_start_offset)
-        return _append_to(*self._partition, self._batch, self._appends, self._prepared)
+            logger.exception("a batch could not be appended partition=%s", self.topic_partition)
+            return _failed(index, UnknownServerError("the broker failed on the batch"))
 
 
 def _failed(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
@@ -480,7 +436,7 @@ def _close_if_failed(response: ProduceResponse, call: Call) -> None:
                 return
 
 
-def _finish(waits: list[_Wait]) -> None:
+def _end_waits(waits: list[_Wait]) -> None:
     for wait in waits:
         error = wait.failure()
         if error is not None:
@@ -513,7 +469,7 @@ class DelayedProduce(DelayedOperation):
         return all(wait.is_over() for wait in waits)
 
     def on_completed(self) -> None:
-        _finish(self._waits)
+        _end_waits(self._waits)
         add_leaders_to_produce(self._response, self._call)
         self._deferred.resolve(self._response)
 

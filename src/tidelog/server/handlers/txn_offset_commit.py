@@ -23,6 +23,7 @@ from tidelog.runtime.deferred import Deferred
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
 from tidelog.server.known_partitions import divide, merged
+from tidelog.transactions.verifier import Asked
 
 KNOWS_LOADING_FROM_VERSION = 2
 KNOWS_ABORTABLE_FROM_VERSION = 4
@@ -69,13 +70,10 @@ async def _verify(request: TxnOffsetCommitRequest, call: Call) -> None:
     verifier, adds = call.services.verifier, call.version >= ADDS_FROM_VERSION
     if not adds and not verifier.is_enabled:
         return
-    partition = call.services.groups.partition_of(request.group_id)
-    found = await verifier.verify(
-        request.transactional_id, request.producer_id, request.producer_epoch, [partition], adds=adds
-    )
-    error = found[partition]
-    if error is not None:
-        raise type(error)(*error.args)  # an error that is also kept here would refer to itself by its traceback
+    asked = Asked(request.transactional_id, request.producer_id, request.producer_epoch, adds)
+    refusal = await verifier.verify(asked, call.services.groups.partition_of(request.group_id))
+    if refusal is not None:
+        raise type(refusal)(*refusal.args)  # one that is also kept here would refer to itself by its traceback
 
 
 def _told(error: KafkaError, version: int) -> KafkaError:

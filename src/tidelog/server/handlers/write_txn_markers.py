@@ -4,6 +4,7 @@ Coordinators send it, and administrators who end a transaction that hangs: Kafka
 nobody is asked who they are. A marker that is there already is harmless: whoever got no answer asks again.
 """
 
+from tidelog.cluster.topic_names import GROUP_TOPIC
 from tidelog.errors import (
     NO_ERROR,
     CoordinatorLoadInProgress,
@@ -13,7 +14,6 @@ from tidelog.errors import (
     NotCoordinator,
     NotLeaderOrFollower,
 )
-from tidelog.groups.coordinator import GROUP_TOPIC
 from tidelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,

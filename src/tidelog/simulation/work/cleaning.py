@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 from tidelog.client.consumer import BEGINNING, Consumer
 from tidelog.client.offsets import END, list_offsets
 from tidelog.client.producer import Producer, ProducerSettings
+from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.simulation.clients import ClientErrors, Writer
 from tidelog.simulation.history import Write
 from tidelog.simulation.work.base import SEEDS, Bench, Work
@@ -18,7 +19,7 @@ PROFILES, EVENTS = "profiles", "events"
 KEYS = 12
 LONGEST_PAUSE_MS = 150
 PATIENCE_S = 4.0
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+INTERNAL_TOPICS = (GROUP_TOPIC, TRANSACTION_TOPIC)
 CLEANED_SOON = {"segment.ms": "1500", "min.cleanable.dirty.ratio": "0.01"}
 RETENTIONS = (
     {"retention_ms": "4000", "segment_ms": "1000"},

@@ -8,6 +8,7 @@ import pytest
 from tests.controller.peer import HOST, Peer
 from tidelog.client.broker_links import BrokerLinks
 from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
+from tidelog.cluster.topic_names import TRANSACTION_TOPIC
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import (
@@ -35,8 +36,8 @@ from tidelog.protocol.records import Record, build_batch
 from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
-from tidelog.server.verification import TRANSACTION_TOPIC, Asked, TransactionVerifier, told_to_producer
-from tidelog.storage.verifications import Verification
+from tidelog.storage.verification_guards import VerificationGuard
+from tidelog.transactions.verifier import Asked, TransactionVerifier, told_to_producer
 from tidelog.types import TopicPartition
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -99,7 +100,9 @@ class Coordinator:
     async def verify(
         self, *partitions: TopicPartition, adds: bool = False, transactional_id: str = "t", epoch: int = 0
     ) -> dict[TopicPartition, KafkaError | None]:
-        return await self.verifier.verify(transactional_id, 7, epoch, partitions, adds=adds)
+        asked = Asked(transactional_id, 7, epoch, adds)
+        verdicts = await asyncio.gather(*(self.verifier.verify(asked, each) for each in partitions))
+        return dict(zip(partitions, verdicts, strict=True))
 
 
 def with_coordinator(scenario: Callable[[Coordinator], Awaitable[None]]) -> None:
@@ -159,14 +162,19 @@ def test_two_epochs_of_one_transactional_id_are_never_in_one_request() -> None:
 def test_batches_of_one_guard_share_a_question_and_are_told_in_their_order() -> None:
     async def scenario(coordinator: Coordinator) -> None:
         told: list[tuple[int, KafkaError | None]] = []
-        guard, asked = Verification(HEADER, 0, starts_at_zero=False), Asked("t", 7, 0, False)
+        guard, asked = VerificationGuard(HEADER, 0, starts_at_zero=False), Asked("t", 7, 0, False)
         for number in range(3):
-            coordinator.verifier.confirm(asked, A0, guard, lambda error, number=number: told.append((number, error)))  # type: ignore[misc]
+            verdict = coordinator.verifier.verify_guarded(asked, A0, guard)
+            verdict.listen(
+                lambda error, number=number: told.append((number, error)), lambda error: pytest.fail(str(error))
+            )  # type: ignore[misc]
         assert told == []
         await asyncio.sleep(0.1)
         assert told == [(0, None), (1, None), (2, None)]
         assert len(coordinator.requests) == 1
-        coordinator.verifier.confirm(asked, A0, guard, lambda error: told.append((3, error)))
+        coordinator.verifier.verify_guarded(asked, A0, guard).listen(
+            lambda error: told.append((3, error)), lambda error: pytest.fail(str(error))
+        )
         await asyncio.sleep(0.1)
         assert told[3:] == [(3, None)]
         assert len(coordinator.requests) == 2

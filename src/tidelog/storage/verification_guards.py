@@ -12,7 +12,7 @@ from tidelog.protocol.record_batch import BatchHeader
 LAST_PRODUCER_EPOCH = 2**15 - 1
 
 
-class Verification:
+class VerificationGuard:
     """One guard. It counts as long as it is the very one that the partition has for its producer."""
 
     __slots__ = ("epoch", "lowest_sequence", "since_ms", "starts_at_zero")
@@ -44,24 +44,24 @@ class Verification:
             )
 
 
-class Verifications:
+class VerificationGuards:
     """The guards of one partition, by producer id."""
 
     __slots__ = ("_by_id",)
 
     def __init__(self) -> None:
-        self._by_id: dict[int, Verification] = {}
+        self._by_id: dict[int, VerificationGuard] = {}
 
-    def begin(self, header: BatchHeader, now_ms: int, *, starts_at_zero: bool) -> Verification:
+    def begin(self, header: BatchHeader, now_ms: int, *, starts_at_zero: bool) -> VerificationGuard:
         """The producer's guard, which other batches may be waiting for already."""
         found = self._by_id.get(header.producer_id)
         if found is None:
-            found = self._by_id[header.producer_id] = Verification(header, now_ms, starts_at_zero=starts_at_zero)
+            found = self._by_id[header.producer_id] = VerificationGuard(header, now_ms, starts_at_zero=starts_at_zero)
         else:
             found.is_needed_by(header)
         return found
 
-    def check(self, header: BatchHeader, verification: Verification, *, has_batches: bool) -> None:
+    def check(self, header: BatchHeader, verification: VerificationGuard, *, has_batches: bool) -> None:
         if self._by_id.get(header.producer_id) is not verification:
             raise InvalidTxnState(f"the transaction of producer {header.producer_id} ended before it began here")
         verification.check_sequence(header, has_batches=has_batches)
