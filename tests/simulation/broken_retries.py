@@ -11,7 +11,6 @@ from tidelog.controller import office
 from tidelog.controller.answers import leader_and_isr_answered
 from tidelog.controller.channels import _BrokerChannel
 from tidelog.controller.events import LeaderAndIsrAnswered
-from tidelog.errors import UnsupportedVersion
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.protocol.structs import Request, Response
 from tidelog.replication import follower
@@ -26,9 +25,8 @@ def refused_roles_forgotten() -> Iterator[None]:
     async def ask_once(self: _BrokerChannel, request: Request) -> Response:
         while True:
             try:
-                connection = await self._connected()
-                answer = await connection.ask(request, Response, timeout_s=self._request_timeout_s)
-            except (ConnectionLost, UnsupportedVersion) as error:
+                answer = await self._connection.ask(request, Response, self._request_timeout_s)
+            except ConnectionLost as error:
                 self._note_unreachable(error)
                 await asyncio.sleep(self._backoff_s)
                 continue

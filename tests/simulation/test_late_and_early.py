@@ -18,9 +18,9 @@ from tidelog.client.transactional_identity import TransactionalIdentity
 from tidelog.client.transactional_producer import TransactionalProducer
 from tidelog.errors import InvalidTxnState
 from tidelog.runtime.memory_network import CLIENT_HOST
-from tidelog.server.verification import TransactionVerifier
 from tidelog.simulation.clients import ClientErrors, client_cluster
 from tidelog.simulation.cluster import SimulatedCluster, host_of
+from tidelog.transactions.verifier import TransactionVerifier
 from tidelog.types import TopicPartition
 
 LEFT, RIGHT = "left", "right"

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidelog.client.bootstrap import Address
+from tidelog.client.broker_connection import BrokerConnection
 from tidelog.client.connection import ConnectionLost
-from tidelog.client.connections import Connections
 from tidelog.cluster.image import ClusterImage
-from tidelog.errors import UnsupportedVersion
 from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.network import Network
 from tidelog.types import BrokerId
@@ -23,19 +22,25 @@ class BrokerLinks:
     def __init__(
         self, network: Network, client_id: str, image: Callable[[], ClusterImage], listener_name: str | None = None
     ) -> None:
+        self._network = network
+        self._client_id = client_id
         self._image = image
         self._listener_name = listener_name
-        self._connections = Connections(network, client_id, connect_timeout_s=CONNECT_TIMEOUT_S)
+        self._connections: dict[BrokerId, BrokerConnection] = {}
 
     async def ask(
         self, broker_id: BrokerId, request: Request, answer_type: type[ResponseT], timeout_s: float
     ) -> ResponseT:
         """Raises ConnectionLost, whatever it was that kept the broker from answering."""
-        connection = await self._connections.to(self._address_of(broker_id))
-        try:
-            return await connection.ask(request, answer_type, timeout_s=timeout_s)
-        except UnsupportedVersion as error:
-            raise ConnectionLost(error.message or str(error)) from error
+        connection = self._connections.get(broker_id)
+        if connection is None:
+            connection = self._connections[broker_id] = BrokerConnection(
+                self._network,
+                self._client_id,
+                lambda: self._address_of(broker_id),
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+            )
+        return await connection.ask(request, answer_type, timeout_s)
 
     def _address_of(self, broker_id: BrokerId) -> Address:
         broker = self._image().brokers.get(broker_id)
@@ -45,4 +50,5 @@ class BrokerLinks:
         return Address(endpoint.host, endpoint.port)
 
     def close(self) -> None:
-        self._connections.close()
+        for connection in self._connections.values():
+            connection.close()

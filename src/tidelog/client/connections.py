@@ -1,42 +1,35 @@
 """The connections of one client: one to each broker, opened when needed and again when lost; and some to borrow."""
 
-import asyncio
-
 from tidelog.client.bootstrap import Address
+from tidelog.client.broker_connection import CONNECT_TIMEOUT_S, BrokerConnection
 from tidelog.client.connection import ClientConnection
 from tidelog.runtime.network import Network
 
-CONNECT_TIMEOUT_S = 10.0
 MAX_SPARE_PER_BROKER = 4
 
 
 class Connections:
-    def __init__(self, network: Network, client_id: str, *, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(self, network: Network, client_id: str) -> None:
         self._network = network
         self._client_id = client_id
-        self._connect_timeout_s = connect_timeout_s
-        self._open: dict[Address, ClientConnection] = {}
-        self._opening: dict[Address, asyncio.Lock] = {}
+        self._by_address: dict[Address, BrokerConnection] = {}
 
     def is_open(self, address: Address) -> bool:
-        connection = self._open.get(address)
-        return connection is not None and not connection.is_closed
+        connection = self._by_address.get(address)
+        return connection is not None and connection.is_open
 
     async def to(self, address: Address) -> ClientConnection:
         """Shared by everybody who asks; raises ConnectionLost."""
-        if self.is_open(address):
-            return self._open[address]
-        async with self._opening.setdefault(address, asyncio.Lock()):
-            if not self.is_open(address):
-                self._open[address] = await ClientConnection.open(
-                    self._network, *address, self._client_id, timeout_s=self._connect_timeout_s
-                )
-        return self._open[address]
+        connection = self._by_address.get(address)
+        if connection is None:
+            connection = BrokerConnection(self._network, self._client_id, lambda: address)
+            self._by_address[address] = connection
+        return await connection.connected()
 
     def close(self) -> None:
-        for connection in self._open.values():
+        for connection in self._by_address.values():
             connection.close()
-        self._open.clear()
+        self._by_address.clear()
 
 
 class SpareConnections:

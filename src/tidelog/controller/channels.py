@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidelog.client.connection import ClientConnection, ConnectionLost
+from tidelog.client.bootstrap import Address
+from tidelog.client.broker_connection import BrokerConnection
+from tidelog.client.connection import ConnectionLost
 from tidelog.cluster.image import Broker
 from tidelog.controller.request_batch import WHOLE_CLUSTER
-from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError, UnsupportedVersion
+from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataTopicState
 from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.network import Network
@@ -114,10 +116,9 @@ class _BrokerChannel:
         backoff_s: float,
         request_timeout_s: float,
     ) -> None:
-        self._network = network
         self._broker_id = broker.id
         self._endpoint = broker.inter_broker_endpoint(listener_name)
-        self._client_id = client_id
+        self._connection = BrokerConnection(network, client_id, self._address, connect_timeout_s=request_timeout_s)
         self._backoff_s = backoff_s
         self._request_timeout_s = request_timeout_s
         self._queue: deque[_Waiting] = deque()
@@ -125,7 +126,6 @@ class _BrokerChannel:
         self._has_work = asyncio.Event()
         self.is_idle = asyncio.Event()
         self.is_idle.set()
-        self._connection: ClientConnection | None = None
         self.is_reachable = True
         self._is_stopped = False
 
@@ -150,8 +150,7 @@ class _BrokerChannel:
     def stop(self) -> None:
         self._is_stopped = True
         self.task.cancel()
-        if self._connection is not None:
-            self._connection.close("the broker left, or this broker is no longer the controller")
+        self._connection.close("the broker left, or this broker is no longer the controller")
 
     async def run(self) -> None:
         while True:
@@ -176,9 +175,8 @@ class _BrokerChannel:
         refusals = 0
         while True:
             try:
-                connection = await self._connected()
-                answer = await connection.ask(request, Response, timeout_s=self._request_timeout_s)
-            except (ConnectionLost, UnsupportedVersion) as error:
+                answer = await self._connection.ask(request, Response, self._request_timeout_s)
+            except ConnectionLost as error:
                 self._note_unreachable(error)
                 await asyncio.sleep(self._backoff_s)
                 continue
@@ -191,15 +189,10 @@ class _BrokerChannel:
             self._note_refusal(request, error_code, refusals, delay_s)
             await asyncio.sleep(delay_s)
 
-    async def _connected(self) -> ClientConnection:
-        if self._connection is not None and not self._connection.is_closed:
-            return self._connection
+    def _address(self) -> Address:
         if self._endpoint is None:
             raise ConnectionLost(f"broker {self._broker_id} has no endpoint for other brokers")
-        self._connection = await ClientConnection.open(
-            self._network, self._endpoint.host, self._endpoint.port, self._client_id, timeout_s=self._request_timeout_s
-        )
-        return self._connection
+        return Address(self._endpoint.host, self._endpoint.port)
 
     def _note_unreachable(self, error: Exception) -> None:
         if self.is_reachable:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
+from tidelog.client.bootstrap import Address
+from tidelog.client.broker_connection import BrokerConnection
 from tidelog.client.connection import ClientConnection, ConnectionLost
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.structs import Request, Response
@@ -44,7 +46,9 @@ class LeaderLink:
         self.client_id = client_id
         self._on_connected = on_connected
         self._on_lost = on_lost
+        self._kept = BrokerConnection(broker.network, client_id, lambda: Address(self.address.host, self.address.port))
         self.connection: ClientConnection | None = None
+        """While it is connected, and the owner knows it."""
         self.failures = 0
         """In a row; the owner sets it to 0 when the leader has answered."""
         self.lost_at = -inf
@@ -109,8 +113,7 @@ class LeaderLink:
     async def _use_one_connection(self) -> None:
         """Raises ConnectionLost at its end."""
         broker_id, host, port = self.address
-        timeout_s = self._timeout_s()
-        connection = await ClientConnection.open(self._broker.network, host, port, self.client_id, timeout_s=timeout_s)
+        connection = await self._kept.connected(self._timeout_s())
         logger.info("fetcher connected fetcher=%s leader=%d address=%s:%d", self.client_id, broker_id, host, port)
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

@@ -1,9 +1,9 @@
 """This broker's connection to the present controller, for what only the controller can do."""
 
-import asyncio
-import logging
 from typing import TypeVar
 
+from tidelog.client.bootstrap import Address
+from tidelog.client.broker_connection import BrokerConnection
 from tidelog.client.connection import ClientConnection, ConnectionLost
 from tidelog.cluster.image import ClusterImage
 from tidelog.config.listeners import Endpoint
@@ -13,8 +13,6 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.network import Network
 from tidelog.server.cluster_state import ClusterState
 from tidelog.types import BrokerId
-
-logger = logging.getLogger(__name__)
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -27,16 +25,12 @@ SHORTEST_CONNECT_S = 1.0
 
 
 class ControllerLink:
-    """One connection, opened when it is first needed and anew when the controller is another one."""
+    """A kept connection to whichever broker is the controller; tried again until a deadline."""
 
     def __init__(self, network: Network, clock: Clock, cluster: ClusterState, broker_id: BrokerId) -> None:
-        self._network = network
         self._clock = clock
         self._cluster = cluster
-        self._client_id = f"{CLIENT_ID_PREFIX}{broker_id}"
-        self._opening = asyncio.Lock()
-        self._connection: ClientConnection | None = None
-        self._endpoint: Endpoint | None = None
+        self._connection = BrokerConnection(network, f"{CLIENT_ID_PREFIX}{broker_id}", self._address)
 
     async def ask(
         self,
@@ -62,7 +56,7 @@ class ControllerLink:
         while True:
             left_s = deadline - self._clock.monotonic()
             try:
-                return await self._connected(max(left_s, SHORTEST_CONNECT_S))
+                return await self._connection.connected(max(left_s, SHORTEST_CONNECT_S))
             except ConnectionLost as error:
                 left_s = deadline - self._clock.monotonic()
                 if left_s <= 0:
@@ -73,19 +67,11 @@ class ControllerLink:
         tried = self._present()
         await self._cluster.wait_until(lambda image: self._endpoint_in(image) not in (tried, None), timeout_s)
 
-    async def _connected(self, timeout_s: float) -> ClientConnection:
-        async with self._opening:
-            endpoint = self._present()
-            if endpoint is None:
-                raise ConnectionLost("no controller is known")
-            if self._connection is not None and not self._connection.is_closed and endpoint == self._endpoint:
-                return self._connection
-            self.close()
-            self._connection = await ClientConnection.open(
-                self._network, endpoint.host, endpoint.port, self._client_id, timeout_s=timeout_s
-            )
-            self._endpoint = endpoint
-            return self._connection
+    def _address(self) -> Address:
+        endpoint = self._present()
+        if endpoint is None:
+            raise ConnectionLost("no controller is known")
+        return Address(endpoint.host, endpoint.port)
 
     def _present(self) -> Endpoint | None:
         return self._endpoint_in(self._cluster.image)
@@ -97,6 +83,4 @@ class ControllerLink:
         return controller.inter_broker_endpoint(self._cluster.static_settings.inter_broker_listener_name)
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close("the controller is another one, or the broker stops")
-            self._connection = None
+        self._connection.close("the broker stops")
