@@ -13,13 +13,18 @@ from tidelog.client.fetched_records import FetchedBatches
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import Backoff
 from tidelog.errors import NO_ERROR, CorruptMessage, KafkaError, error_of
-from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from tidelog.protocol.messages.fetch import (
+    TOPIC_IDS_FROM_VERSION,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from tidelog.runtime.disk import FileSlice
 from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, BrokerId, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
-TOPIC_IDS_FROM_VERSION = 13
 GRACE_S = 10.0
 
 

@@ -21,6 +21,7 @@ from tidelog.errors import (
     error_of,
 )
 from tidelog.protocol.messages.produce import (
+    TOPIC_IDS_FROM_VERSION,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
@@ -33,7 +34,6 @@ from tidelog.types import ZERO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-TOPIC_IDS_FROM_VERSION = 13
 GRACE_S = 5.0
 """How much longer than the broker we wait: its answer says more than our own impatience."""
 

@@ -25,6 +25,7 @@ from tidelog.errors import (
     error_of,
 )
 from tidelog.protocol.messages.fetch import (
+    TOPIC_IDS_FROM_VERSION,
     AbortedTransaction,
     FetchPartition,
     FetchRequest,
@@ -38,7 +39,6 @@ from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET, ZERO_UUID, TopicPartition,
 
 logger = logging.getLogger(__name__)
 
-TOPIC_IDS_FROM_VERSION = 13
 LARGEST_FETCH_BYTES = 2**31 - 1
 MISSING_TOPIC_TIMEOUT_S = 10.0
 """A topic that brokers do not know for so long has been deleted."""

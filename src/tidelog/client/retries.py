@@ -16,10 +16,10 @@ class GaveUp(Exception):
 
 
 class Backoff:
-    """The next pause: twice as long each time, more or less, so that clients do not come back in step."""
+    """The next pause: twice as long each time. With `randomness` more or less: clients do not come back in step."""
 
     def __init__(
-        self, randomness: Randomness, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S
+        self, randomness: Randomness | None, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S
     ) -> None:
         self._randomness = randomness
         self._first_s = first_s
@@ -27,8 +27,10 @@ class Backoff:
         self._base_s = first_s
 
     def next_s(self) -> float:
-        percent = 100 - JITTER_PERCENT + self._randomness.below(2 * JITTER_PERCENT + 1)
-        pause_s = self._base_s * percent / 100
+        pause_s = self._base_s
+        if self._randomness is not None:
+            percent = 100 - JITTER_PERCENT + self._randomness.below(2 * JITTER_PERCENT + 1)
+            pause_s = pause_s * percent / 100
         self._base_s = min(self._base_s * 2, self._longest_s)
         return pause_s
 

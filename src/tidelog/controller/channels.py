@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tidelog.client.bootstrap import Address
 from tidelog.client.broker_connection import BrokerConnection
 from tidelog.client.connection import ConnectionLost
+from tidelog.client.retries import Backoff
 from tidelog.cluster.image import Broker
 from tidelog.controller.request_batch import WHOLE_CLUSTER
 from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError
@@ -172,7 +173,7 @@ class _BrokerChannel:
             waiting.on_answer(answer)
 
     async def _ask_until_answered(self, request: Request) -> Response:
-        refusals = 0
+        refusals, backoff = 0, Backoff(None, self._backoff_s, LONGEST_BACKOFF_S)
         while True:
             try:
                 answer = await self._connection.ask(request, Response, self._request_timeout_s)
@@ -184,8 +185,7 @@ class _BrokerChannel:
             error_code: int = getattr(answer, "error_code", NO_ERROR)
             if error_code == NO_ERROR:
                 return answer
-            delay_s = min(self._backoff_s * 2 ** min(refusals, 20), LONGEST_BACKOFF_S)
-            refusals += 1
+            refusals, delay_s = refusals + 1, backoff.next_s()
             self._note_refusal(request, error_code, refusals, delay_s)
             await asyncio.sleep(delay_s)
 

@@ -11,7 +11,7 @@ from tidelog.controller.office import Office
 from tidelog.controller.partition_machine import reload, repair
 from tidelog.controller.replica_machine import move_replicas
 from tidelog.controller.states import ReplicaState
-from tidelog.controller.term_store import MAX_OPERATIONS, TermStore
+from tidelog.controller.term_store import TermStore, in_transactions
 from tidelog.store.interface import Delete, NoNode
 from tidelog.types import BrokerId, TopicPartition
 
@@ -83,8 +83,7 @@ def tell_replicas_anew(office: Office, brokers: set[BrokerId]) -> None:
 
 async def remove_nodes(store: TermStore, paths: Sequence[str]) -> None:
     """Whether or not they are still there."""
-    for start in range(0, len(paths), MAX_OPERATIONS):
-        part = paths[start : start + MAX_OPERATIONS]
+    for part in in_transactions(paths):
         try:
             await store.write([Delete(path) for path in part])
         except NoNode:

@@ -1,12 +1,12 @@
 """Writing the states of many partitions by compare-and-set, and finding out which of them somebody else has changed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
 from tidelog.controller.elections import NO_STATE_VERSION
-from tidelog.controller.term_store import MAX_OPERATIONS, TermStore
+from tidelog.controller.term_store import TermStore, in_transactions
 from tidelog.store.interface import BadVersion, Create, Node, NodeExists, NoNode, Operation, Set
 from tidelog.types import TopicPartition
 
@@ -24,9 +24,8 @@ async def write_states(store: TermStore, wanted: Mapping[TopicPartition, Partiti
     """Each partition's version is the one its state must have now; NO_STATE_VERSION: there must be none."""
     outcome = WriteOutcome({}, [])
     await _make_parents(store, wanted)
-    items = list(wanted.items())
-    for start in range(0, len(items), MAX_OPERATIONS):
-        await _write_batch(store, dict(items[start : start + MAX_OPERATIONS]), outcome)
+    for batch in in_transactions(list(wanted.items())):
+        await _write_batch(store, dict(batch), outcome)
     return outcome
 
 
@@ -82,7 +81,7 @@ async def _make_parents(store: TermStore, wanted: Mapping[TopicPartition, Partit
     paths += [znodes.partition_path(each.topic, each.partition) for each in new]
     nodes = await store.get_many(paths)
     missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
-    for operations in _in_parts([Create(path) for path in missing]):
+    for operations in in_transactions([Create(path) for path in missing]):
         try:
             await store.write(operations)
         except (NodeExists, NoNode):  # made by a write whose answer was lost, or the topic is gone
@@ -95,8 +94,3 @@ async def _make_one_by_one(store: TermStore, operations: Sequence[Create]) -> No
             await store.write([operation])
         except (NodeExists, NoNode):
             continue
-
-
-def _in_parts(operations: Sequence[Create]) -> Iterator[Sequence[Create]]:
-    for start in range(0, len(operations), MAX_OPERATIONS):
-        yield operations[start : start + MAX_OPERATIONS]

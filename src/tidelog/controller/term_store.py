@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from tidelog.cluster import znodes
@@ -28,6 +28,12 @@ RETRY_PAUSE_S = 0.2
 
 MAX_OPERATIONS = 1000
 """In one transaction: ZooKeeper takes requests of 1 MB."""
+
+
+def in_transactions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """In parts, each of which fits into one transaction."""
+    for start in range(0, len(items), MAX_OPERATIONS):
+        yield items[start : start + MAX_OPERATIONS]
 
 
 class TermOver(Exception):

@@ -1,7 +1,7 @@
 """Deleting topics: every replica is deleted on its broker first, also on those that are away now (R38)."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from tidelog.controller.partition_machine import move_partitions
 from tidelog.controller.replica_machine import move_replicas
 from tidelog.controller.request_batch import LEADER_DURING_DELETE
 from tidelog.controller.states import PartitionState, Replica, ReplicaState
-from tidelog.controller.term_store import MAX_OPERATIONS
+from tidelog.controller.term_store import in_transactions
 from tidelog.store.interface import BadVersion, Delete, NoNode, NotEmpty
 from tidelog.types import BrokerId, TopicPartition
 
@@ -144,7 +144,7 @@ async def _delete_nodes(office: Office, topic: str, partitions: list[TopicPartit
     ]
     for _ in range(MAX_ATTEMPTS):
         try:
-            for paths in [*_in_parts(below), last]:
+            for paths in [*in_transactions(below), last]:
                 nodes = await office.store.get_many(paths)
                 found = [Delete(path) for path, node in zip(paths, nodes, strict=True) if node is not None]
                 if found:
@@ -153,8 +153,3 @@ async def _delete_nodes(office: Office, topic: str, partitions: list[TopicPartit
             continue
         return True
     return False
-
-
-def _in_parts(paths: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(paths), MAX_OPERATIONS):
-        yield paths[start : start + MAX_OPERATIONS]

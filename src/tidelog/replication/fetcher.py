@@ -10,7 +10,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.client.fetch_session import FetchSession, SessionRequest
-from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, ReplicaState
+from tidelog.protocol.messages.fetch import (
+    TOPIC_IDS_FROM_VERSION,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    ReplicaState,
+)
 from tidelog.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from tidelog.protocol.structs import Response
 from tidelog.replication.assignment import LeaderAddress
@@ -28,8 +34,6 @@ from tidelog.storage.leader_epochs import EpochEnd
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-TOPIC_IDS_FROM_VERSION = 13
 
 
 class FetcherStatistics(NamedTuple):

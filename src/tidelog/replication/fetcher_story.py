@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from tidelog.replication.assignment import LeaderAddress
+from tidelog.replication.assignment import TOLD_ONE_BY_ONE, LeaderAddress
 from tidelog.replication.follower import GiveUp
 from tidelog.replication.partition_states import Followed
 
 logger = logging.getLogger(__name__)
 
-TOLD_ONE_BY_ONE = 10
 FAILURES_WORTH_TELLING = 5
 """Fewer in a row, in less than a fifth of a second, are the ordinary race between leader and follower after an
 election; more were told when there were so many."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tidelog.cluster import image
 from tidelog.cluster.znodes import UNKNOWN_EPOCH, MalformedNode, decode_state, encode_state, state_path
+from tidelog.replication.assignment import TOLD_ONE_BY_ONE
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.out_of_sync import out_of_sync
 from tidelog.replication.partition import Partition
@@ -23,7 +24,6 @@ from tidelog.types import TopicPartition, ids_text
 logger = logging.getLogger(__name__)
 
 WRITTEN_TOGETHER = 100
-TOLD_ONE_BY_ONE = 10
 FIRST_BACKOFF_S = 0.05
 LONGEST_BACKOFF_S = 1.0
 

@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from tidelog.errors import NO_ERROR, InconsistentTopicId, KafkaError, NotLeaderOrFollower
 from tidelog.protocol.messages.fetch import (
+    TOPIC_IDS_FROM_VERSION,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -20,7 +21,6 @@ from tidelog.server.dispatch import Call
 from tidelog.storage.segment import NotCached
 from tidelog.types import Uuid
 
-TOPIC_IDS_FROM_VERSION = 13
 NO_SESSION = 0
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tidelog.client.connection import ConnectionLost
 from tidelog.client.lanes import BrokerLane, Links, close_lanes
+from tidelog.client.retries import Backoff
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import (
     ERRORS_BY_CODE,
@@ -83,8 +84,8 @@ class _Lane(BrokerLane[_Pending, set[TopicPartition]]):
         self.refused: dict[_Pending, set[TopicPartition]] = defaultdict(set)
         """What it could not write, to be asked for again in a while. Everything else goes on meanwhile."""
         self.timer: asyncio.TimerHandle | None = None
-        self.lost_backoff_s = BACKOFF_S
-        self.refused_backoff_s = BACKOFF_S
+        self.lost = Backoff(None, BACKOFF_S, LONGEST_BACKOFF_S)
+        self.refusals = Backoff(None, BACKOFF_S, LONGEST_BACKOFF_S)
 
     def put_back(self, partitions_of: dict[_Pending, set[TopicPartition]]) -> None:
         for pending, partitions in partitions_of.items():
@@ -235,8 +236,7 @@ class MarkerSender:
     async def _tell(self, broker_id: BrokerId) -> None:
         lane = self._lanes[broker_id]
         if not await self._tell_once(broker_id, lane):
-            await asyncio.sleep(lane.lost_backoff_s)
-            lane.lost_backoff_s = min(2 * lane.lost_backoff_s, LONGEST_BACKOFF_S)
+            await asyncio.sleep(lane.lost.next_s())
 
     async def _tell_once(self, broker_id: BrokerId, lane: _Lane) -> bool:
         """Whether it answered."""
@@ -244,7 +244,7 @@ class MarkerSender:
         request = WriteTxnMarkersRequest([_message(pending.marker, parts) for pending, parts in flight.items()])
         try:
             answer = await self._links.ask(broker_id, request, WriteTxnMarkersResponse, REQUEST_TIMEOUT_S)
-            lane.lost_backoff_s = BACKOFF_S
+            lane.lost.reset()
             self._on_answer(broker_id, lane, answer)
         except ConnectionLost as error:
             logger.info("markers were not written, trying again broker=%d error=%s", broker_id, error)
@@ -266,7 +266,7 @@ class MarkerSender:
                 self._on_refused(broker_id, lane, pending, partitions & pending.left)
                 self._tell_failure(broker_id, pending, partitions & pending.left, told)
         if not lane.refused:
-            lane.refused_backoff_s = BACKOFF_S
+            lane.refusals.reset()
 
     def _on_refused(self, broker_id: BrokerId, lane: _Lane, pending: _Pending, partitions: set[TopicPartition]) -> None:
         """Asked again after a rest, or as soon as there is another leader."""
@@ -276,8 +276,7 @@ class MarkerSender:
             lane.refused[pending] |= partitions - moved
             if lane.timer is None:
                 loop = asyncio.get_running_loop()
-                lane.timer = loop.call_later(lane.refused_backoff_s, self._ask_again, broker_id, lane)
-                lane.refused_backoff_s = min(2 * lane.refused_backoff_s, LONGEST_BACKOFF_S)
+                lane.timer = loop.call_later(lane.refusals.next_s(), self._ask_again, broker_id, lane)
 
     def _ask_again(self, broker_id: BrokerId, lane: _Lane) -> None:
         lane.timer = None

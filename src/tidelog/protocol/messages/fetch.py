@@ -7,6 +7,9 @@ from tidelog.protocol.structs import Request, Response, Struct
 from tidelog.runtime.disk import FileSlice
 from tidelog.types import Buffer, Uuid
 
+TOPIC_IDS_FROM_VERSION = 13
+"""Topics have ids instead of names (KIP-516)."""
+
 
 class ReplicaState(Struct):
     replica_id: int = int32(default=-1)

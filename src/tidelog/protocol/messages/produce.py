@@ -4,6 +4,9 @@ from tidelog.protocol.fields import array, int16, int32, int64, nested, record_b
 from tidelog.protocol.structs import Request, Response, Struct
 from tidelog.types import Uuid
 
+TOPIC_IDS_FROM_VERSION = 13
+"""Topics have ids instead of names (KIP-516)."""
+
 
 class PartitionProduceData(Struct):
     index: int = int32()

@@ -23,6 +23,7 @@ from tidelog.errors import (
 )
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.messages.produce import (
+    TOPIC_IDS_FROM_VERSION,
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -56,7 +57,6 @@ from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-TOPIC_IDS_FROM_VERSION = 13
 ZSTD_FROM_VERSION = 7
 ABORTABLE_FROM_VERSION = 11
 ADDS_TO_TRANSACTION_FROM_VERSION = 12
