@@ -1,12 +1,12 @@
 """What several handlers say alike in their responses."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 from tidelog.cluster.image import Broker, ClusterImage, Partition
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.configs import ConfigOutcome
-from tidelog.errors import NO_ERROR, KafkaError, LeaderNotAvailable
+from tidelog.errors import NO_ERROR, InvalidProducerEpoch, KafkaError, LeaderNotAvailable, ProducerFenced
 from tidelog.types import NO_BROKER
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -23,6 +23,22 @@ def error_fields(error: KafkaError | None) -> dict[str, Any]:
     if error is None:
         return {"error_code": NO_ERROR, "error_message": None}
     return {"error_code": error.code, "error_message": error.message}
+
+
+def code_for_producer(error: KafkaError, *, knows_fencing: bool) -> int:
+    """Older producers know of a successor by the error that its epoch causes."""
+    return InvalidProducerEpoch.code if isinstance(error, ProducerFenced) and not knows_fencing else error.code
+
+
+class _DescribedGroup(Protocol):
+    error_code: int
+    authorized_operations: int
+
+
+def add_group_operations(groups: Iterable[_DescribedGroup]) -> None:
+    for group in groups:
+        if group.error_code == NO_ERROR:
+            group.authorized_operations = GROUP_OPERATIONS
 
 
 def altered_fields(outcome: ConfigOutcome) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """AddOffsetsToTxn: the offsets of a group become part of a transaction."""
 
-from tidelog.errors import NO_ERROR, InvalidProducerEpoch, KafkaError, ProducerFenced
+from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tidelog.runtime.deferred import Deferred
+from tidelog.server.answers import code_for_producer
 from tidelog.server.dispatch import Call
 from tidelog.transactions.transaction import FIRST_TRANSACTIONS, ProducerIdentity
 
@@ -23,5 +24,5 @@ def handle_add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> De
 
 
 def _refused(error: KafkaError, version: int) -> AddOffsetsToTxnResponse:
-    is_old = version < KNOWS_FENCING_FROM_VERSION and isinstance(error, ProducerFenced)
-    return AddOffsetsToTxnResponse(error_code=InvalidProducerEpoch.code if is_old else error.code)
+    code = code_for_producer(error, knows_fencing=version >= KNOWS_FENCING_FROM_VERSION)
+    return AddOffsetsToTxnResponse(error_code=code)

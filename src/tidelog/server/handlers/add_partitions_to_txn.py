@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping
 from tidelog.cluster.topic_names import TRANSACTION_TOPIC, is_internal
 from tidelog.errors import (
     NO_ERROR,
-    InvalidProducerEpoch,
     KafkaError,
     OperationNotAttempted,
-    ProducerFenced,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
@@ -26,6 +24,7 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from tidelog.runtime.deferred import Deferred
+from tidelog.server.answers import code_for_producer
 from tidelog.server.dispatch import Call
 from tidelog.server.many_parts import Promised, begin_each
 from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity
@@ -68,7 +67,12 @@ def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Deferred[A
         return _response(transactional_id, topics, codes)
 
     version = call.version
-    reply = Deferred(lambda error: answer(dict.fromkeys(partitions, _code(error, version))))
+
+    def refuse(error: KafkaError) -> AddPartitionsToTxnResponse:
+        code = code_for_producer(error, knows_fencing=version >= KNOWS_FENCING_FROM_VERSION)
+        return answer(dict.fromkeys(partitions, code))
+
+    reply = Deferred(refuse)
     refused = _refusals(partitions, call)
     if refused:
         # One that cannot be part of it keeps the others out as well.
@@ -91,11 +95,6 @@ def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Deferred[A
 
 def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
-
-
-def _code(error: KafkaError, version: int) -> int:
-    is_old = version < KNOWS_FENCING_FROM_VERSION and isinstance(error, ProducerFenced)
-    return InvalidProducerEpoch.code if is_old else error.code
 
 
 def _refusals(partitions: Iterable[TopicPartition], call: Call) -> dict[TopicPartition, int]:

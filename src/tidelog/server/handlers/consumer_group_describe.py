@@ -1,13 +1,13 @@
 """ConsumerGroupDescribe: consumer groups with their members, and what these have and should have (KIP-848)."""
 
-from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.errors import KafkaError
 from tidelog.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.answers import GROUP_OPERATIONS
+from tidelog.server.answers import add_group_operations
 from tidelog.server.dispatch import Call
 from tidelog.server.many_parts import Promised, begin_each
 
@@ -18,9 +18,7 @@ def handle_consumer_group_describe(
     def finish(parts: list[ConsumerGroupDescribeResponse]) -> ConsumerGroupDescribeResponse:
         groups = [group for part in parts for group in part.groups]
         if request.include_authorized_operations:
-            for group in groups:
-                if group.error_code == NO_ERROR:
-                    group.authorized_operations = GROUP_OPERATIONS
+            add_group_operations(groups)
         return ConsumerGroupDescribeResponse(groups=groups)
 
     def begin(group_id: str) -> Deferred[ConsumerGroupDescribeResponse]:

@@ -1,9 +1,9 @@
 """DescribeGroups: classic groups with their members."""
 
-from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.errors import KafkaError
 from tidelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.answers import GROUP_OPERATIONS
+from tidelog.server.answers import add_group_operations
 from tidelog.server.dispatch import Call
 from tidelog.server.many_parts import Promised, begin_each
 
@@ -12,9 +12,7 @@ def handle_describe_groups(request: DescribeGroupsRequest, call: Call) -> Promis
     def finish(parts: list[DescribeGroupsResponse]) -> DescribeGroupsResponse:
         groups = [group for part in parts for group in part.groups]
         if request.include_authorized_operations:
-            for group in groups:
-                if group.error_code == NO_ERROR:
-                    group.authorized_operations = GROUP_OPERATIONS
+            add_group_operations(groups)
         return DescribeGroupsResponse(groups=groups)
 
     def begin(group_id: str) -> Deferred[DescribeGroupsResponse]:

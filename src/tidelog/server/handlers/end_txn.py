@@ -1,8 +1,9 @@
 """EndTxn: commit or abort a transaction, or all of a transaction group."""
 
-from tidelog.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
+from tidelog.errors import KafkaError
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.runtime.deferred import Deferred
+from tidelog.server.answers import code_for_producer
 from tidelog.server.dispatch import Call
 
 KNOWS_FENCING_FROM_VERSION = 2
@@ -15,5 +16,5 @@ def handle_end_txn(request: EndTxnRequest, call: Call) -> Deferred[EndTxnRespons
 
 
 def _refused(error: KafkaError, version: int) -> EndTxnResponse:
-    is_old = version < KNOWS_FENCING_FROM_VERSION and isinstance(error, ProducerFenced)
-    return EndTxnResponse(error_code=InvalidProducerEpoch.code if is_old else error.code)
+    code = code_for_producer(error, knows_fencing=version >= KNOWS_FENCING_FROM_VERSION)
+    return EndTxnResponse(error_code=code)

@@ -3,14 +3,13 @@
 from tidelog.errors import (
     NO_ERROR,
     CoordinatorLoadInProgress,
-    InvalidProducerEpoch,
     InvalidRequest,
     KafkaError,
-    ProducerFenced,
     RetriableError,
 )
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.runtime.deferred import Deferred
+from tidelog.server.answers import code_for_producer
 from tidelog.server.dispatch import Call
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
@@ -38,9 +37,8 @@ async def _for_idempotence(request: InitProducerIdRequest, call: Call) -> InitPr
 
 
 def _refused(error: KafkaError, version: int) -> InitProducerIdResponse:
-    is_old = version < KNOWS_FENCING_FROM_VERSION and isinstance(error, ProducerFenced)
     return InitProducerIdResponse(
-        error_code=InvalidProducerEpoch.code if is_old else error.code,
+        error_code=code_for_producer(error, knows_fencing=version >= KNOWS_FENCING_FROM_VERSION),
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
     )
