@@ -102,6 +102,13 @@ def test_a_kafka_error_is_recovered_and_a_mistake_is_not() -> None:
     assert outcomes == [[str(RequestTimedOut.code)], [mistake]]
 
 
+def test_a_recovery_that_fails_is_told_to_the_listener() -> None:
+    deferred: Deferred[float] = Deferred(lambda error: 1 / (error.code - RequestTimedOut.code))
+    outcomes = outcomes_of(deferred)
+    deferred.fail(RequestTimedOut())
+    assert [type(outcome) for outcome in outcomes] == [ZeroDivisionError]
+
+
 def test_who_abandons_what_was_mapped_and_gathered_abandons_its_source() -> None:
     parts: list[Deferred[int]] = [Deferred(), Deferred()]
     abandoned: list[int] = []

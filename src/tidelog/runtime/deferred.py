@@ -45,8 +45,13 @@ class Deferred(Generic[T]):
 
     def fail(self, error: Exception) -> None:
         if self._recover is not None and isinstance(error, KafkaError):
-            self.resolve(self._recover(error))
-            return
+            try:
+                value = self._recover(error)
+            except Exception as mistake:  # noqa: BLE001 - whoever listens has to deal with it, and does not wait for ever
+                error = mistake
+            else:
+                self.resolve(value)
+                return
         assert not self.is_completed, "a Deferred is completed once"
         self.is_completed = True
         self._error = error

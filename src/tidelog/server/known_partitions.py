@@ -1,5 +1,6 @@
 """Requests about offsets of partitions of which some do not exist: groups are asked about the others only."""
 
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from tidelog.cluster.image import ClusterImage
@@ -15,6 +16,7 @@ class _Answered(Protocol):
     partitions: list[Any]
 
 
+R = TypeVar("R", bound=_Requested)
 A = TypeVar("A", bound=_Answered)
 
 
@@ -29,6 +31,23 @@ def divide(topic: _Requested, image: ClusterImage) -> tuple[list[Any], list[int]
         else:
             unknown.append(partition.partition_index)
     return known, unknown
+
+
+def divide_topics(
+    topics: Iterable[_Requested],
+    image: ClusterImage,
+    known_topic: Callable[[str, list[Any]], R],
+    refused_topic: Callable[[str, list[int]], A],
+) -> tuple[list[R], list[A]]:
+    """The same for topics by name: what is to be asked of the group, and what is answered without it."""
+    known, refused = [], []
+    for topic in topics:
+        partitions, unknown = divide(topic, image)
+        if partitions:
+            known.append(known_topic(topic.name, partitions))
+        if unknown:
+            refused.append(refused_topic(topic.name, unknown))
+    return known, refused
 
 
 def merged(topics: list[A], refused: list[A]) -> list[A]:

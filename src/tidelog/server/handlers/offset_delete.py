@@ -11,18 +11,12 @@ from tidelog.protocol.messages.offset_delete import (
 )
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
-from tidelog.server.known_partitions import divide, merged
+from tidelog.server.known_partitions import divide_topics, merged
 
 
 def handle_offset_delete(request: OffsetDeleteRequest, call: Call) -> Deferred[OffsetDeleteResponse]:
-    known, refused = [], []
-    for topic in request.topics:
-        partitions, unknown = divide(topic, call.services.cluster.image)
-        if partitions:
-            known.append(OffsetDeleteRequestTopic(topic.name, partitions))
-        if unknown:
-            refused.append(_unknown(topic.name, unknown))
-    request.topics = known
+    image = call.services.cluster.image
+    request.topics, refused = divide_topics(request.topics, image, OffsetDeleteRequestTopic, _unknown)
     reply = Deferred(_failed)
     call.services.groups.delete_offsets(request, reply)
     return reply.map(lambda response: _completed(response, refused))

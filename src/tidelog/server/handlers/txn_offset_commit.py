@@ -22,7 +22,7 @@ from tidelog.protocol.messages.txn_offset_commit import (
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.callers import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.known_partitions import divide, merged
+from tidelog.server.known_partitions import divide_topics, merged
 from tidelog.transactions.verifier import Asked
 
 KNOWS_LOADING_FROM_VERSION = 2
@@ -32,16 +32,10 @@ ADDS_FROM_VERSION = 5
 
 
 async def handle_txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
-    known, refused = [], []
-    for topic in request.topics:
-        partitions, unknown = divide(topic, call.services.cluster.image)
-        if partitions:
-            known.append(TxnOffsetCommitRequestTopic(topic.name, partitions))
-        if unknown:
-            refused.append(_answered(topic.name, unknown, UnknownTopicOrPartition.code))
-    if not known:
+    image = call.services.cluster.image
+    request.topics, refused = divide_topics(request.topics, image, TxnOffsetCommitRequestTopic, _unknown)
+    if not request.topics:
         return TxnOffsetCommitResponse(topics=merged([], refused))
-    request.topics = known
     try:
         topics = (await _commit(request, call)).topics
     except KafkaError as error:
@@ -90,6 +84,10 @@ def _failed(request: TxnOffsetCommitRequest, error_code: int) -> list[TxnOffsetC
         _answered(topic.name, (partition.partition_index for partition in topic.partitions), error_code)
         for topic in request.topics
     ]
+
+
+def _unknown(topic: str, indexes: Iterable[int]) -> TxnOffsetCommitResponseTopic:
+    return _answered(topic, indexes, UnknownTopicOrPartition.code)
 
 
 def _answered(topic: str, indexes: Iterable[int], error_code: int) -> TxnOffsetCommitResponseTopic:
