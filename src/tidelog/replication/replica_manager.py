@@ -20,7 +20,6 @@ from tidelog.errors import (
 from tidelog.replication.assignment import (
     EPOCH_DURING_DELETE,
     NO_EPOCH_CHECK,
-    TOLD_ONE_BY_ONE,
     LeaderAddress,
     PartitionAssignment,
     ReplicaStop,
