@@ -1,4 +1,4 @@
-"""The short form of `make siege`: small attacks of a second each on three real brokers.
+"""The short form of `make siege`: small attacks of half a second each on three real brokers.
 
 How long others wait depends on what else the machine does, so that here only a multiple of the goals is held: before,
 others waited for many seconds, leaders moved, and memory grew by gigabytes.
@@ -14,9 +14,9 @@ from tests.siege.trial import MOST_GROWTH_BYTES, BesiegedCluster, carry_out
 
 pytestmark = pytest.mark.processes
 
-SECONDS = 1.0
+SECONDS = 0.5
 SCALE = 0.2
-REST_S = 0.5
+REST_S = 0.3
 LONGEST_WAIT_S = 5.0
 
 
