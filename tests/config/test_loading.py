@@ -216,6 +216,7 @@ def test_the_coordination_store_stands_in_the_first_log_directory_unless_named()
         ("offset.metadata.max.bytes=-1", "no offset could be committed"),
         ("group.initial.rebalance.delay.ms=-1", "must be at least 0"),
         ("group.min.session.timeout.ms=0", "must be at least 1"),
+        ("leader.imbalance.per.broker.percentage=-1", "must be at least 0"),
         ("replica.fetch.wait.max.ms=-1", "must be at least 0"),
         ("replica.fetch.wait.max.ms=30001", "should always be at least replica.fetch.wait.max.ms"),
         ("replica.lag.time.max.ms=499", "should be at most replica.lag.time.max.ms"),

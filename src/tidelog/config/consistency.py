@@ -48,6 +48,7 @@ _BOUNDS_AT_START: tuple[tuple[str, int, int, str], ...] = (
     ("offset_metadata_max_bytes", 0, INT_MAX, "no offset could be committed"),
     ("group_initial_rebalance_delay_ms", 0, INT_MAX, "it is a time to wait"),
     ("group_min_session_timeout_ms", 1, INT_MAX, "members would lose their sessions at once"),
+    ("leader_imbalance_per_broker_percentage", 0, INT_MAX, "leaders would be elected without end"),
     ("replica_fetch_wait_max_ms", 0, INT_MAX, "it is a time to wait"),
     ("replica_fetch_min_bytes", 0, INT_MAX, "it is a number of bytes"),
     ("log_flush_scheduler_interval_ms", 1, LONG_MAX, "the broker would do nothing else"),
