@@ -23,24 +23,25 @@ def test_groups_work_off_their_topic_whatever_happens(kinds: frozenset[str], see
     assert verdict.violations == [], "\n".join(verdict.story)
 
 
-def first_violation(broken: Callable[[], AbstractContextManager[None]], kinds: frozenset[str]) -> str:
+def is_noticed(broken: Callable[[], AbstractContextManager[None]], kinds: frozenset[str], rule: str) -> bool:
+    """By this rule, in one of the seeds; others may notice it sooner."""
     with broken():
-        for seed in range(1, TRIED_WITH_A_BROKEN_RULE + 1):
-            for line in run_seed(seed, kinds).violations:
-                return line
-    return ""
+        return any(
+            line.startswith(f"{rule} ")
+            for seed in range(1, TRIED_WITH_A_BROKEN_RULE + 1)
+            for line in run_seed(seed, kinds).violations
+        )
 
 
 def test_a_partition_that_is_given_away_too_early_is_noticed_by_its_member_epoch() -> None:
     with patch.object(Ownership, "on_owned"):
-        assert first_violation(partitions_are_given_twice, CONSUMER).startswith("G1 ")
+        assert is_noticed(partitions_are_given_twice, CONSUMER, "G1")
 
 
 def test_two_owners_at_one_time_are_noticed_by_the_clock() -> None:
     with patch.object(Claims, "note"):
-        assert first_violation(partitions_are_given_twice, CONSUMER).startswith("two-owners ")
+        assert is_noticed(partitions_are_given_twice, CONSUMER, "two-owners")
 
 
 def test_commits_of_members_that_were_replaced_are_noticed() -> None:
-    """G2"""
-    assert first_violation(anybody_commits, CLASSIC | CONSUMER).startswith("G2 ")
+    assert is_noticed(anybody_commits, CLASSIC | CONSUMER, "G2")
