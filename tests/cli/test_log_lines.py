@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from tidelog.cli.log_lines import LogLines
+from tidelog.cli.log_formatter import LogLines
 
 
 def record(message: str, *arguments: object, has_failed: bool = False) -> logging.LogRecord:

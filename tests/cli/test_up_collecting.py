@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TypeVar
 
-from tidelog.cli.local_cluster.collecting import DEBUGGING_CONSUMER, Connections, Findings, ask_cluster
-from tidelog.cli.local_cluster.looking import look_at_remote_cluster
+from tidelog.cli.local_cluster.broker_queries import DEBUGGING_CONSUMER, Connections, Findings, ask_cluster
+from tidelog.cli.local_cluster.inspection import look_at_remote_cluster
 from tidelog.cli.local_cluster.view import BrokerState
 from tidelog.client.bootstrap import Address
 from tidelog.protocol.messages.describe_log_dirs import (

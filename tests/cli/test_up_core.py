@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from tidelog.cli.command_error import Refused
 from tidelog.cli.local_cluster.data_directory import BrokerProcess
 from tidelog.cli.local_cluster.plan import (
     Plan,
@@ -16,7 +17,6 @@ from tidelog.cli.local_cluster.plan import (
     properties_text,
     settle,
 )
-from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.screen import PlainScreen, TerminalScreen, picture
 from tidelog.cli.local_cluster.stopping import stop_order
 from tidelog.cli.local_cluster.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, RestartPause

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tidelog.audit.texts import size_text
-from tidelog.terminal.drawing import CLEAR_LINE
-from tidelog.terminal.ticking import ticking
+from tidelog.terminal.live_display import CLEAR_LINE
+from tidelog.terminal.periodic import ticking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from tidelog.audit.finding import Finding
 from tidelog.audit.page import STYLE
 from tidelog.audit.summary import HotKey, LogDirSummary, Summary, TopicSummary
 from tidelog.audit.texts import count_text, key_text, size_text, time_text
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 from tidelog.types import ids_text
 
 MOST_ROWS = 500

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog import __version__
-from tidelog.cli.log_lines import LogLines
+from tidelog.cli.log_formatter import LogLines
 from tidelog.cli.rotating_log import RotatingLog
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import host_and_port

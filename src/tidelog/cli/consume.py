@@ -5,7 +5,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from tidelog.cli.client_session import (
+from tidelog.cli.client_command import (
     Refused,
     add_client_options,
     cancel_on_interrupt,
@@ -18,12 +18,12 @@ from tidelog.cli.client_session import (
     seconds_option,
 )
 from tidelog.cli.output import write_output
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidelog.cli.group_reading import GroupReading
+    from tidelog.cli.committing_consumer import GroupReading
     from tidelog.client.cluster import Cluster
     from tidelog.client.consumer import ConsumedRecord, Consumer
     from tidelog.types import TopicPartition
@@ -134,7 +134,7 @@ async def _read_alone(
 
 
 async def _read_in_group(cluster: "Cluster", printer: "_Printer", options: argparse.Namespace) -> None:
-    from tidelog.cli.group_reading import GroupReading
+    from tidelog.cli.committing_consumer import GroupReading
     from tidelog.errors import FencedInstanceId, UnreleasedInstanceId
 
     reading = GroupReading(

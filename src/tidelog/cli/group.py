@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cli.client_session import (
+from tidelog.cli.client_command import (
     Refused,
     add_client_options,
     carry_out,
@@ -12,7 +12,7 @@ from tidelog.cli.client_session import (
     no_such_partition,
     no_such_topic,
 )
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:

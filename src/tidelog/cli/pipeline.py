@@ -2,7 +2,7 @@
 
 import argparse
 
-from tidelog.cli.client_session import seconds_option
+from tidelog.cli.client_command import seconds_option
 from tidelog.pipelines.running.state import STATE_VARIABLE, default_state_directory
 
 TEMPLATES = {

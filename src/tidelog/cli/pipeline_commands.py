@@ -15,7 +15,7 @@ from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline
 from tidelog.pipelines.running.run_options import RunOptions
 from tidelog.pipelines.running.state import PIPELINE_NAME, PipelineState, RunState, StateRefused, known_pipelines
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 
 
 class Refused(Exception):

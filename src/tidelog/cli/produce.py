@@ -5,7 +5,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from tidelog.cli.client_session import (
+from tidelog.cli.client_command import (
     Refused,
     add_client_options,
     cancel_on_interrupt,
@@ -15,7 +15,7 @@ from tidelog.cli.client_session import (
     number_option,
     settings_option,
 )
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tidelog.cli.cluster_options import add_data_option, carry_out
+from tidelog.cli.local_command import add_data_option, carry_out
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tidelog.cli.cluster_options import add_data_option, carry_out
+from tidelog.cli.local_command import add_data_option, carry_out
 
 DESCRIPTION = """\
 Show the brokers of a cluster, which one is controller, and for each partition its leader, its in-sync replicas,

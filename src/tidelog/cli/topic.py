@@ -3,14 +3,14 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from tidelog.cli.client_session import (
+from tidelog.cli.client_command import (
     add_client_options,
     carry_out,
     count_option,
     no_such_topic,
     settings_option,
 )
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
     from tidelog.client.admin import Admin

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from tidelog.cli.client_session import (
+from tidelog.cli.client_command import (
     Refused,
     add_client_options,
     carry_out,

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tidelog.cli.cluster_options import add_data_option, carry_out
+from tidelog.cli.local_command import add_data_option, carry_out
 
 DESCRIPTION = """\
 Start a replicated cluster on this machine: brokers 1 to N, each a process of its own, on the ports P, P+1, ...
@@ -52,6 +52,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(options: argparse.Namespace) -> int:
-    from tidelog.cli.local_cluster.bringing_up import up
+    from tidelog.cli.local_cluster.up import up
 
     return carry_out("up", up, options)

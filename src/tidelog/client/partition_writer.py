@@ -29,7 +29,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.record_batch import add_sequence
 from tidelog.protocol.records import Record
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 from tidelog.types import ZERO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ import signal
 import sys
 import time
 
+from tidelog.cli.command_error import Refused
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.processes import POLL_S, wait_until_gone
-from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_broker
 from tidelog.cli.local_cluster.stopping import LONGEST_STOP_S, stop, stop_order
 from tidelog.runtime.process_identity import ProcessIdentity, is_running, send
@@ -53,7 +53,7 @@ def _controller(data: DataDirectory, plan: Plan) -> int | None:
     import asyncio
 
     from tidelog.cli.local_cluster.foreground import new_connections
-    from tidelog.cli.local_cluster.looking import look_at_local_cluster
+    from tidelog.cli.local_cluster.inspection import look_at_local_cluster
 
     async def look() -> int | None:
         connections = new_connections()
@@ -108,9 +108,9 @@ def _refuse_unknown(broker_id: int, data: DataDirectory, plan: Plan) -> None:
 def status(options: argparse.Namespace) -> int:
     import asyncio
 
-    from tidelog.cli.local_cluster.collecting import Connections
+    from tidelog.cli.local_cluster.broker_queries import Connections
     from tidelog.cli.local_cluster.foreground import new_connections
-    from tidelog.cli.local_cluster.looking import look_at_local_cluster, look_at_remote_cluster
+    from tidelog.cli.local_cluster.inspection import look_at_local_cluster, look_at_remote_cluster
     from tidelog.cli.local_cluster.view import ClusterView, as_json, as_text
     from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.cli.command_error import Refused
 from tidelog.cli.local_cluster.plan import (
     HOST,
     Plan,
@@ -17,7 +18,6 @@ from tidelog.cli.local_cluster.plan import (
     plan_text,
     properties_text,
 )
-from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running
 from tidelog.runtime.user_directories import data_home
 

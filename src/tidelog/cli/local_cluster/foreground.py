@@ -6,16 +6,16 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from tidelog.cli.local_cluster.bringing_up import metrics_line, ready_line
-from tidelog.cli.local_cluster.collecting import Connections
+from tidelog.cli.local_cluster.broker_queries import Connections
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import bootstrap_flag, hint, program
-from tidelog.cli.local_cluster.looking import look_at_local_cluster
+from tidelog.cli.local_cluster.inspection import look_at_local_cluster
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.readiness import BrokerEnded, wait_until_ready, wait_until_writable
 from tidelog.cli.local_cluster.screen import Screen, make_screen
 from tidelog.cli.local_cluster.stopping import kill, stop, stop_order
 from tidelog.cli.local_cluster.supervisor import Supervisor
+from tidelog.cli.local_cluster.up import metrics_line, ready_line
 from tidelog.runtime.socket_network import SocketNetwork
 
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tidelog.cli.local_cluster.refusal import Refused
+from tidelog.cli.command_error import Refused
 
 DEFAULT_BROKERS = 3
 DEFAULT_PORT = 29092

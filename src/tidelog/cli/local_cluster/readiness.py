@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from tidelog.cli.local_cluster.collecting import Connections
+from tidelog.cli.command_error import Refused
+from tidelog.cli.local_cluster.broker_queries import Connections
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
-from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.starting import last_words
 from tidelog.client.bootstrap import Address
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -14,7 +14,7 @@ from tidelog.cli.local_cluster.view import (
     reason_lines,
     summary_lines,
 )
-from tidelog.terminal.drawing import Drawing, can_be_drawn_on, write_line
+from tidelog.terminal.live_display import Drawing, can_be_drawn_on, write_line
 
 FEWEST_PARTITION_LINES = 3
 

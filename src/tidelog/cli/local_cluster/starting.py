@@ -3,10 +3,10 @@
 import socket
 from collections.abc import Iterable
 
+from tidelog.cli.command_error import Refused
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
 from tidelog.cli.local_cluster.processes import start_detached
-from tidelog.cli.local_cluster.refusal import Refused
 
 
 def refuse_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:

@@ -4,9 +4,9 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from tidelog.cli.command_error import Refused
 from tidelog.cli.local_cluster.data_directory import BrokerProcess
 from tidelog.cli.local_cluster.processes import POLL_S, reap
-from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.runtime.process_identity import is_running, send
 
 LONGEST_STOP_S = 60.0

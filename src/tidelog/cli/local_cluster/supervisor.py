@@ -4,11 +4,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from tidelog.cli.command_error import Refused
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.processes import reap
-from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.starting import last_words, refuse_taken_ports, start_broker
 
 LOOK_S = 0.2

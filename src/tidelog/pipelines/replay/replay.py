@@ -28,7 +28,7 @@ from tidelog.pipelines.tables.schema import difference
 from tidelog.pipelines.tables.sink import columns_of, table_of, with_columns_of, write_by_tasks
 from tidelog.pipelines.tables.table import Before, Table, nothing
 from tidelog.spark.offsets import Positions
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa

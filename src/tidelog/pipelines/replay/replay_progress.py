@@ -6,8 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from tidelog.terminal.drawing import CLEAR_LINE
-from tidelog.terminal.ticking import ticking
+from tidelog.terminal.live_display import CLEAR_LINE
+from tidelog.terminal.periodic import ticking
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker

@@ -5,9 +5,9 @@ import sys
 from typing import Protocol, TextIO
 
 from tidelog.pipelines.running.progress import PartitionLag, PipelineProgress, QueryProgress, QueryState
-from tidelog.terminal.drawing import Drawing, can_be_drawn_on, write_line
+from tidelog.terminal.live_display import Drawing, can_be_drawn_on, write_line
+from tidelog.terminal.plurals import plural
 from tidelog.terminal.tables import table
-from tidelog.terminal.texts import plural
 
 PLAIN_LINE_EVERY_S = 10.0
 FEWEST_PARTITION_LINES = 3

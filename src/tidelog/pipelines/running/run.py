@@ -19,7 +19,7 @@ from tidelog.pipelines.running.progress import PipelineProgress
 from tidelog.pipelines.running.run_options import RunOptions
 from tidelog.pipelines.running.runner import Runner
 from tidelog.pipelines.running.state import PipelineState, RunState
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

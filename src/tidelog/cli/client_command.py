@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tidelog.terminal.texts import plural
+from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
     from tidelog.client.bootstrap import Address
@@ -47,8 +47,8 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
 
 def _bootstrap_here() -> str:
     """All brokers of the cluster in the data directory that are alive: one of them may have been killed."""
+    from tidelog.cli.command_error import Refused as NoCluster
     from tidelog.cli.local_cluster.data_directory import DataDirectory, default_data_directory
-    from tidelog.cli.local_cluster.refusal import Refused as NoCluster
 
     data = DataDirectory(default_data_directory())
     with suppress(NoCluster):

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from tidelog.cli.command_error import Refused
 from tidelog.cli.local_cluster.plan import refuse_reserved
-from tidelog.cli.local_cluster.refusal import Refused
 
 
 def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`python -m tidelog.cli.local_cluster.keeper DIR`: keeps the brokers of a detached cluster up, until it is ended."""
+"""`python -m tidelog.cli.local_cluster.detached_supervisor DIR`: keeps the brokers of a detached cluster up, until it is ended."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ import sys
 
 from tidelog.cli.local_cluster.data_directory import DataDirectory
 from tidelog.cli.local_cluster.foreground import EndOfWatch, new_connections, stop_brokers
-from tidelog.cli.local_cluster.looking import look_at_local_cluster
+from tidelog.cli.local_cluster.inspection import look_at_local_cluster
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.supervisor import Supervisor
 from tidelog.cli.rotating_log import RotatingLog

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from tidelog.cli.local_cluster.collecting import Connections, Findings, ask_cluster
+from tidelog.cli.local_cluster.broker_queries import Connections, Findings, ask_cluster
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
 from tidelog.cli.local_cluster.view import BrokerState, BrokerView, ClusterView

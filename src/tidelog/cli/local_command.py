@@ -4,8 +4,8 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from tidelog.cli.command_error import Refused
 from tidelog.cli.local_cluster.data_directory import default_data_directory
-from tidelog.cli.local_cluster.refusal import Refused
 
 
 def add_data_option(parser: argparse._ActionsContainer) -> None:

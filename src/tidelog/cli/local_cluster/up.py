@@ -4,15 +4,15 @@ import argparse
 import time
 from collections.abc import Mapping
 
+from tidelog.cli.command_error import Refused
+from tidelog.cli.local_cluster.cluster_settings import read_settings
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
-from tidelog.cli.local_cluster.given_settings import read_settings
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan, Wish, settle
 from tidelog.cli.local_cluster.processes import start_detached
-from tidelog.cli.local_cluster.refusal import Refused
 from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_missing
 
-KEEPER_MODULE = "tidelog.cli.local_cluster.keeper"
+KEEPER_MODULE = "tidelog.cli.local_cluster.detached_supervisor"
 KEEPER_START_S = 10.0
 
 
