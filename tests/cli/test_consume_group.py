@@ -86,7 +86,7 @@ def test_a_member_with_an_instance_id_is_waited_for(broker: RunningBroker) -> No
         assert process.stdout is not None
         assert process.stdout.readline() == "two\n"
         assert "instance id left is in use" in refusal(broker, *read)
-    assert "--instance-id goes with --group" in refusal(broker, "consume", "swells", "--instance-id", "left")
+    assert "--instance-id needs --group" in refusal(broker, "consume", "swells", "--instance-id", "left")
 
 
 def write_transactions(broker: RunningBroker, topic: str, *transactions: tuple[list[str], bool]) -> None:
@@ -142,4 +142,4 @@ def test_a_group_that_began_at_the_end_goes_on_there(broker: RunningBroker) -> N
 def test_a_group_chooses_partitions_and_offsets_itself(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "tides", "--partitions", "1")
     for flags in (["--partition", "0"], ["--offset", "3"]):
-        assert "--group decides" in refusal(broker, "consume", "tides", "--group", "watchers", *flags)
+        assert "--group cannot be combined" in refusal(broker, "consume", "tides", "--group", "watchers", *flags)

@@ -60,9 +60,9 @@ def cells(text: str) -> list[list[str]]:
 
 
 def test_before_there_are_any_it_is_said_how_they_come_about(broker: RunningBroker) -> None:
-    assert good(broker, "group", "list") == "no groups yet; a consumer with a group.id makes one\n"
+    assert good(broker, "group", "list") == "no groups yet; a consumer with a group.id creates one\n"
     assert good(broker, "transaction", "list") == (
-        "no transactional ids yet; a producer with a transactional.id makes one\n"
+        "no transactional ids yet; a producer with a transactional.id creates one\n"
     )
 
 
@@ -89,14 +89,14 @@ def test_group_from_its_first_member_to_its_deletion(broker: RunningBroker, prot
         reset = ["group", "reset-offsets", group, "--to-earliest"]
         assert refusal(broker, *reset, "--execute") == f"tidelog group reset-offsets: {has_members}"
         assert good(broker, *reset).splitlines()[-1] == (
-            "nothing was changed; stop the consumers of the group (it has 1 member), then add --execute to do it"
+            "no offset was changed; stop the consumers of the group (it has 1 member), then add --execute to apply"
         )
     emptied = good(broker, "group", "describe", group).splitlines()
     assert emptied[2:4] == ["state     Empty, 0 members", "lag       2 records"]
     assert emptied[-1].split() == [topic, "0", "1", "3", "2", "-", "-"]
     assert good(broker, "group", "delete", group) == f"deleted group {group}\n"
     assert group not in good(broker, "group", "list")
-    assert "there is no group" in refusal(broker, "group", "describe", group)
+    assert "does not exist" in refusal(broker, "group", "describe", group)
 
 
 def test_offsets_are_shown_and_then_reset(broker: RunningBroker) -> None:
@@ -105,7 +105,7 @@ def test_offsets_are_shown_and_then_reset(broker: RunningBroker) -> None:
     write(broker, "moved", 1, 2)
     reset = ["group", "reset-offsets", "movers"]
     assert refusal(broker, *reset, "--to-latest") == (
-        "tidelog group reset-offsets: there is no group movers; `tidelog group list` shows those that exist; a new one"
+        "tidelog group reset-offsets: group movers does not exist; `tidelog group list` lists the groups; a new one"
         " needs --topic"
     )
     done = good(broker, *reset, "--topic", "moved", "--to-offset", "3", "--execute")
@@ -113,7 +113,7 @@ def test_offsets_are_shown_and_then_reset(broker: RunningBroker) -> None:
         ["TOPIC", "PARTITION", "COMMITTED", "NEW"],
         ["moved", "0", "-", "3"],
         ["moved", "1", "-", "2"],
-        ["group", "movers", "goes", "on", "from", "there"],
+        ["group", "movers", "continues", "from", "these", "offsets"],
     ]
     for flags, expected in (
         (["--to-earliest"], ["0", "0"]),
@@ -127,13 +127,13 @@ def test_offsets_are_shown_and_then_reset(broker: RunningBroker) -> None:
     ):
         shown = good(broker, *reset, *flags)
         assert [row[-1] for row in cells(shown)[1:-1]] == expected
-        assert shown.splitlines()[-1] == "nothing was changed; add --execute to do it"
+        assert shown.splitlines()[-1] == "no offset was changed; add --execute to apply"
     assert [row[2] for row in cells(good(broker, "group", "describe", "movers"))[-2:]] == ["3", "2"]
 
 
 def test_what_cannot_be_done_to_a_group_is_told_in_one_sentence(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "known", "--partitions", "2")
-    unknown = "there is no group nobody; `tidelog group list` shows those that exist"
+    unknown = "group nobody does not exist; `tidelog group list` lists the groups"
     for action in ("describe", "delete"):
         assert refusal(broker, "group", action, "nobody") == f"tidelog group {action}: {unknown}"
     assert refusal(broker, "group", "reset-offsets", "nobody", "--to-latest") == (
@@ -141,13 +141,13 @@ def test_what_cannot_be_done_to_a_group_is_told_in_one_sentence(broker: RunningB
     )
     reset = ["group", "reset-offsets", "nobody", "--to-latest", "--topic"]
     assert good(broker, *reset, "known").splitlines()[-1] == (
-        "nothing was changed; group nobody does not exist yet: add --execute to make it"
+        "no offset was changed; group nobody does not exist yet: add --execute to create it"
     )
     assert refusal(broker, *reset, "nowhere") == (
-        "tidelog group reset-offsets: topic nowhere does not exist; `tidelog topic list` shows those that do"
+        "tidelog group reset-offsets: topic nowhere does not exist; `tidelog topic list` lists the topics"
     )
     assert refusal(broker, *reset, "known:2") == (
-        "tidelog group reset-offsets: topic known has 2 partitions, counted from 0; there is no partition 2"
+        "tidelog group reset-offsets: topic known has no partition 2; it has 2 partitions, numbered from 0"
     )
     assert "nobody" not in good(broker, "group", "list")
 
@@ -180,11 +180,11 @@ def test_open_transaction_is_found_and_aborted(broker: RunningBroker) -> None:
         assert described[5] == "partitions        payments-0"
         hanging = ["transaction", "abort", "--partition", "payments:0", "--producer-id", producer_id]
         assert refusal(broker, *hanging) == (
-            f"tidelog transaction abort: the transaction of producer {producer_id} on payments-0 does not hang:"
-            " it belongs to payer (Ongoing); `tidelog transaction abort payer` ends it"
+            f"tidelog transaction abort: the transaction of producer {producer_id} on payments-0 is not hanging:"
+            " it belongs to payer (Ongoing); use `tidelog transaction abort payer`"
         )
         assert good(broker, "transaction", "abort", "payer") == (
-            "fenced the producer of payer; its open transaction is aborted\n"
+            "fenced the producer of payer; its open transaction was aborted\n"
         )
         with pytest.raises(KafkaException, match="fenced"):
             producer.commit_transaction(WAIT_SECONDS)
@@ -216,16 +216,17 @@ def leave_hanging_transaction(broker: RunningBroker, topic: str) -> None:
 def test_hanging_transaction_is_ended_by_hand(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "stuck", "--partitions", "1")
     abort = ["transaction", "abort", "--partition", "stuck:0"]
-    nobody = "tidelog transaction abort: no producer has a transaction open on stuck-0"
+    nobody = "tidelog transaction abort: no producer has an open transaction on stuck-0"
     assert refusal(broker, *abort) == nobody
     leave_hanging_transaction(broker, "stuck")
     assert refusal(broker, *abort) == (
-        "tidelog transaction abort: say whose transaction with --producer-id; on stuck-0 there is one of each of these:"
+        "tidelog transaction abort: choose a producer with --producer-id; producers with an open transaction on"
+        " stuck-0:"
         f" {MADE_UP_PRODUCER_ID}"
     )
     assert refusal(broker, *abort, "--producer-id", "7") == (
-        "tidelog transaction abort: producer 7 has no transaction open on stuck-0;"
-        f" --producer-id must be one of these: {MADE_UP_PRODUCER_ID}"
+        "tidelog transaction abort: producer 7 has no open transaction on stuck-0;"
+        f" producers that have one: {MADE_UP_PRODUCER_ID}"
     )
     ended = good(broker, *abort, "--producer-id", str(MADE_UP_PRODUCER_ID))
     assert ended == f"aborted the transaction of producer {MADE_UP_PRODUCER_ID} on stuck-0\n"
@@ -233,14 +234,14 @@ def test_hanging_transaction_is_ended_by_hand(broker: RunningBroker) -> None:
 
 
 def test_what_cannot_be_done_to_a_transaction_is_told_in_one_sentence(broker: RunningBroker) -> None:
-    unknown = "there is no transactional id nobody; `tidelog transaction list` shows those that exist"
+    unknown = "transactional id nobody does not exist; `tidelog transaction list` lists the transactional ids"
     for action in ("describe", "abort"):
         assert refusal(broker, "transaction", action, "nobody") == f"tidelog transaction {action}: {unknown}"
     assert refusal(broker, "transaction", "abort", "--partition", "nowhere:0") == (
-        "tidelog transaction abort: topic nowhere does not exist; `tidelog topic list` shows those that do"
+        "tidelog transaction abort: topic nowhere does not exist; `tidelog topic list` lists the topics"
     )
     assert refusal(broker, "transaction", "abort", "payer", "--producer-id", "7") == (
-        "tidelog transaction abort: --producer-id goes with --partition; a transactional id has one producer only"
+        "tidelog transaction abort: --producer-id needs --partition; a transactional id has only one producer"
     )
 
 
@@ -248,13 +249,16 @@ def test_what_cannot_be_done_to_a_transaction_is_told_in_one_sentence(broker: Ru
     ("arguments", "said"),
     [
         (["group"], "ACTION"),
-        (["group", "describe", ""], "expected a name, found ''"),
+        (["group", "describe", ""], "the name must not be empty"),
         (["group", "reset-offsets", "g"], "--to-earliest --to-latest --to-offset --to-time --shift-by is required"),
         (["group", "reset-offsets", "g", "--to-latest", "--to-earliest"], "not allowed with argument --to-latest"),
-        (["group", "reset-offsets", "g", "--to-offset", "-1"], "expected an offset from 0 on, found '-1'"),
+        (["group", "reset-offsets", "g", "--to-offset", "-1"], "expected an offset of at least 0, found '-1'"),
         (["group", "reset-offsets", "g", "--to-time", "soon"], "expected a time such as 2026-01-31T12:00"),
         (["group", "reset-offsets", "g", "--shift-by", "x"], "expected a number of records such as -100, found 'x'"),
-        (["group", "reset-offsets", "g", "--to-latest", "--topic", "t:"], "expected TOPIC or TOPIC:0,1, found 't:'"),
+        (
+            ["group", "reset-offsets", "g", "--to-latest", "--topic", "t:"],
+            "expected TOPIC or TOPIC:0,1 (partitions 0 and 1), found 't:'",
+        ),
         (["transaction", "list", "--state", "odd"], "expected one of Empty, Ongoing, PrepareCommit"),
         (["transaction", "abort"], "one of the arguments TRANSACTIONAL_ID --partition is required"),
         (["transaction", "abort", "--partition", "t"], "expected TOPIC:N, found 't'"),

@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from tidelog.cli.log_formatter import LogLines
+from tidelog.cli.log_formatter import SingleLineFormatter
 
 
 def record(message: str, *arguments: object, has_failed: bool = False) -> logging.LogRecord:
@@ -12,12 +12,12 @@ def record(message: str, *arguments: object, has_failed: bool = False) -> loggin
 
 
 def test_a_name_with_a_line_break_does_not_begin_a_line() -> None:
-    told = LogLines("%(message)s").format(record("group is empty group=%s", "a\nERROR all is lost\r\x1b[2J"))
+    told = SingleLineFormatter("%(message)s").format(record("group is empty group=%s", "a\nERROR all is lost\r\x1b[2J"))
     assert told == "group is empty group=a\\nERROR all is lost\\r\\x1b[2J"
 
 
 def test_a_long_name_is_cut() -> None:
-    told = LogLines("%(message)s").format(record("group is empty group=%s", "x" * 30_000))
+    told = SingleLineFormatter("%(message)s").format(record("group is empty group=%s", "x" * 30_000))
     assert len(told) < 5_000
     assert told.endswith("...")
 
@@ -26,5 +26,5 @@ def test_a_traceback_keeps_its_lines() -> None:
     try:
         raise ValueError("on two\nlines")
     except ValueError:
-        told = LogLines("%(message)s").format(record("a step failed", has_failed=True))
+        told = SingleLineFormatter("%(message)s").format(record("a step failed", has_failed=True))
     assert told.startswith("a step failed\nTraceback")

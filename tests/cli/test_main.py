@@ -70,7 +70,7 @@ def test_unknown_command_or_flag_is_refused_without_a_traceback() -> None:
 def test_argument_that_is_no_text_is_refused_without_a_traceback() -> None:
     ended = tidelog("group", "describe", os.fsdecode(b"a\xffb"))
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == "tidelog: error: expected text in UTF-8, found b'a\\xffb'"
+    assert ended.stderr.splitlines()[-1] == "tidelog: error: argument is not valid UTF-8: b'a\\xffb'"
 
 
 def test_a_broker_does_not_wait_for_what_others_need() -> None:

@@ -88,21 +88,21 @@ def running_pipeline(directory: Path) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_every_template_is_written_and_has_no_mistake(tmp_path: Path, template: str) -> None:
     shown = good(tmp_path, "pipeline", "new", template, "mine.toml")
-    assert shown.startswith(f"mine.toml is written: {TEMPLATES[template]}\n")
+    assert shown.startswith(f"wrote mine.toml: {TEMPLATES[template]}\n")
     text = (tmp_path / "mine.toml").read_text()
     assert "tidelog pipeline run mine.toml --once" in text
     assert "FILE" not in text
     (tmp_path / "customers.csv").touch()
     checked = good(tmp_path, "pipeline", "check", "mine.toml", "--offline")
-    assert checked.startswith(f"mine.toml is good: pipeline {load(tmp_path / 'mine.toml').name}, ")
+    assert checked.startswith(f"mine.toml is valid: pipeline {load(tmp_path / 'mine.toml').name}, ")
 
 
 def test_template_is_never_written_over_a_file(tmp_path: Path) -> None:
     file = tmp_path / "topic-to-table.toml"
     file.write_text("mine")
-    assert refusal(tmp_path, "new").startswith("topic-to-table.toml exists already;")
+    assert refusal(tmp_path, "new").startswith("topic-to-table.toml already exists;")
     assert file.read_text() == "mine"
-    assert refusal(tmp_path, "new", "minmal") == "there is no template 'minmal'; did you mean 'minimal'?"
+    assert refusal(tmp_path, "new", "minmal") == "unknown template 'minmal'; did you mean 'minimal'?"
 
 
 def test_check_asks_the_cluster_and_says_what_is_missing(tmp_path: Path, broker: RunningBroker) -> None:
@@ -113,7 +113,7 @@ def test_check_asks_the_cluster_and_says_what_is_missing(tmp_path: Path, broker:
     assert ended.stdout == f"minimal.toml:10: sources.numbers.topic: {said}\n1 mistake\n"
     good(tmp_path, "topic", "create", "numbers", bootstrap=broker.address)
     checked = good(tmp_path, "pipeline", "check", "minimal.toml", bootstrap=broker.address)
-    assert checked == "minimal.toml is good: pipeline minimal, 1 source, 0 steps, 1 sink\n"
+    assert checked == "minimal.toml is valid: pipeline minimal, 1 source, 0 steps, 1 sink\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["minimal.toml"]
 
 
@@ -128,7 +128,7 @@ def test_check_and_run_without_a_cluster_say_so(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == [
         f"minimal.toml:1: pipeline.bootstrap: {said}",
-        "tidelog pipeline run: minimal.toml has 1 mistake; nothing was started",
+        "tidelog pipeline run: minimal.toml has 1 mistake; the pipeline was not started",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["minimal.toml"]
 
@@ -144,12 +144,12 @@ def test_missing_file_is_told_without_a_traceback(tmp_path: Path) -> None:
 
 
 def test_nothing_has_run_yet(tmp_path: Path) -> None:
-    said = "no pipeline has run here yet; `tidelog pipeline new` writes one\n"
+    said = "no pipeline has run on this machine; write one with `tidelog pipeline new`\n"
     assert good(tmp_path, "pipeline", "list") == said
     assert good(tmp_path, "pipeline", "status") == said
     assert json.loads(good(tmp_path, "pipeline", "status", "--json")) == []
-    assert refusal(tmp_path, "status", "orders").startswith("no pipeline orders has run in pipelines; `")
-    assert refusal(tmp_path, "stop", "orders").startswith("no pipeline orders has run in pipelines; `")
+    assert refusal(tmp_path, "status", "orders").startswith("pipeline orders has not run in pipelines; `")
+    assert refusal(tmp_path, "stop", "orders").startswith("pipeline orders has not run in pipelines; `")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -169,7 +169,7 @@ def test_running_pipeline_is_listed_shown_and_stopped(tmp_path: Path) -> None:
         told = json.loads(good(tmp_path, "pipeline", "status", "orders", "--json"))
         assert (told["name"], told["state"], told["pid"]) == ("orders", "running", process.pid)
         assert told["progress"]["dead_letters"] == 34
-        assert good(tmp_path, "pipeline", "stop", "orders") == "pipeline orders is stopped\n"
+        assert good(tmp_path, "pipeline", "stop", "orders") == "pipeline orders has stopped\n"
         assert process.wait(TIME_LIMIT_SECONDS) == 0
     assert good(tmp_path, "pipeline", "list").splitlines()[1].split()[:3] == ["orders", "stopped", "-"]
     assert refusal(tmp_path, "stop", "orders") == "pipeline orders does not run"
@@ -196,7 +196,7 @@ def test_state_directory_may_be_elsewhere(tmp_path: Path) -> None:
 def test_replay_of_what_nobody_knows_is_refused(tmp_path: Path) -> None:
     ended = run(tmp_path, "pipeline", "replay", "ordres")
     assert ended.returncode == 1
-    told = "there is no file ordres, and no pipeline of that name has run in pipelines"
+    told = "ordres is neither a file nor the name of a pipeline that has run in pipelines"
     assert ended.stderr == f"tidelog pipeline replay: {told}\n"
 
 
@@ -215,8 +215,8 @@ def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture
     ("arguments", "said"),
     [
         (["run"], "FILE"),
-        (["run", "x.toml", "--metrics", "many"], "expected a port, found 'many'"),
-        (["stop", "x", "--timeout", "soon"], "expected seconds, found 'soon'"),
+        (["run", "x.toml", "--metrics", "many"], "expected a port number, found 'many'"),
+        (["stop", "x", "--timeout", "soon"], "expected a number of seconds, found 'soon'"),
         (["replay"], "FILE|NAME"),
         ([], "ACTION"),
     ],

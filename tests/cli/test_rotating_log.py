@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.cli.rotating_log import put_aside
+from tidelog.cli.rotating_log import rotate_files
 
 TALKER = """
 import logging, os, sys
@@ -68,7 +68,7 @@ def test_putting_aside_forgets_the_oldest(tmp_path: Path) -> None:
     file = tmp_path / "log"
     for number in range(6):
         file.write_text(str(number))
-        put_aside(str(file))
+        rotate_files(str(file))
     assert {found.name: found.read_text() for found in tmp_path.iterdir()} == {"log.1": "5", "log.2": "4", "log.3": "3"}
 
 

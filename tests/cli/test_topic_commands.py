@@ -95,7 +95,7 @@ def test_reading_starts_at_an_offset_or_near_the_end(broker: RunningBroker) -> N
     assert good(broker, "consume", "numbers", "--timeout", "0.2") == ""
     beyond = run(broker, "consume", "numbers", "--offset", "50", "--timeout", "1")
     assert (beyond.returncode, beyond.stdout) == (0, "")
-    assert beyond.stderr.splitlines()[0] == "numbers-0 has the offsets from 0 to 9: reading starts at 10"
+    assert beyond.stderr.splitlines()[0] == "numbers-0 has offsets 0 to 9: reading starts at offset 10"
 
 
 def test_consume_follows_until_interrupted(broker: RunningBroker) -> None:
@@ -190,14 +190,14 @@ def test_what_cannot_be_done_is_told_in_one_sentence(broker: RunningBroker) -> N
         assert f"tidelog {' '.join(command)}: topic nowhere does not exist; `tidelog" in refusal(
             broker, *command, "nowhere"
         )
-    said = "topic taken has 2 partitions, counted from 0; there is no partition 2"
+    said = "topic taken has no partition 2; it has 2 partitions, numbered from 0"
     assert refusal(broker, "consume", "taken", "--partition", "2") == f"tidelog consume: {said}"
     assert "there is no partition 2" in refusal(broker, "produce", "taken", "--partition", "2", given="x\n")
     assert "letters, digits, dots, underscores and hyphens" in refusal(broker, "consume", "a topic")
     assert "expected HOST:PORT" in refusal(broker, "topic", "list", "--bootstrap", "nonsense")
     assert refusal(broker, "topic", "list", "--bootstrap", NOBODY) == (
         f"tidelog topic list: no broker answers at {NOBODY} (Connection refused);"
-        " start a cluster with `tidelog up`, or name yours with --bootstrap HOST:PORT"
+        " start a cluster with `tidelog up`, or give the address of yours with --bootstrap HOST:PORT"
     )
 
 

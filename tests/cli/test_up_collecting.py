@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TypeVar
 
-from tidelog.cli.local_cluster.broker_queries import DEBUGGING_CONSUMER, Connections, Findings, ask_cluster
-from tidelog.cli.local_cluster.inspection import look_at_remote_cluster
+from tidelog.cli.local_cluster.broker_queries import DEBUGGING_CONSUMER, ClusterAnswers, Connections, query_cluster
+from tidelog.cli.local_cluster.inspection import inspect_remote_cluster
 from tidelog.cli.local_cluster.view import BrokerState
 from tidelog.client.bootstrap import Address
 from tidelog.protocol.messages.describe_log_dirs import (
@@ -81,8 +81,8 @@ def metadata(*, members: list[int], leader: int, in_sync: list[int], controller:
     return MetadataResponse(brokers=brokers, cluster_id="Tides", controller_id=controller, topics=[topic])
 
 
-def ask(brokers: ScriptedBrokers, *bootstrap: int) -> Findings:
-    return asyncio.run(ask_cluster(brokers, [address_of(broker_id) for broker_id in bootstrap]))
+def ask(brokers: ScriptedBrokers, *bootstrap: int) -> ClusterAnswers:
+    return asyncio.run(query_cluster(brokers, [address_of(broker_id) for broker_id in bootstrap]))
 
 
 def test_lag_is_the_distance_from_the_leaders_log_end() -> None:
@@ -101,7 +101,7 @@ def test_broker_that_is_away_has_no_lag_but_a_reason() -> None:
     (partition,) = ask(brokers, 1).partitions
     assert partition.lag == {1: 0, 2: 0, 3: None}
     (missing,) = partition.out_of_sync
-    assert (missing.replica, missing.rule) == (3, "its broker does not answer")
+    assert (missing.replica, missing.rule) == (3, "broker does not answer")
 
 
 def test_a_follower_that_cannot_write_says_why() -> None:
@@ -109,7 +109,7 @@ def test_a_follower_that_cannot_write_says_why() -> None:
     brokers.fetch_failures[address_of(3)] = "Too many open files"
     (partition,) = ask(brokers, 1).partitions
     (missing,) = partition.out_of_sync
-    assert missing.rule == "it is catching up with leader 1; it says: Too many open files"
+    assert missing.rule == "catching up with leader 1; it says: Too many open files"
 
 
 def test_partition_without_a_leader_says_so() -> None:
@@ -118,12 +118,12 @@ def test_partition_without_a_leader_says_so() -> None:
     assert partition.leader is None
     assert partition.high_watermark is None
     assert partition.lag == {1: None, 2: None, 3: None}
-    assert [found.rule for found in partition.out_of_sync] == ["there is no leader"] * 2
+    assert [found.rule for found in partition.out_of_sync] == ["the partition has no leader"] * 2
 
 
 def test_remote_cluster_shows_brokers_that_are_silent_or_gone() -> None:
     brokers = ScriptedBrokers({1: 100}, metadata(members=[1, 2], leader=1, in_sync=[1]))
-    view = asyncio.run(look_at_remote_cluster(brokers, [address_of(1)]))
+    view = asyncio.run(inspect_remote_cluster(brokers, [address_of(1)]))
     states = {broker.broker_id: broker.state for broker in view.brokers}
     assert states == {1: BrokerState.UP, 2: BrokerState.SILENT, 3: BrokerState.DOWN}
 
@@ -131,7 +131,7 @@ def test_remote_cluster_shows_brokers_that_are_silent_or_gone() -> None:
 def test_brokers_that_are_suspended_lead_nothing_whatever_their_metadata_say() -> None:
     brokers = ScriptedBrokers({1: 100, 2: 100, 3: 100}, metadata(members=[1, 2, 3], leader=1, in_sync=[1, 2, 3]))
     brokers.suspension = "the coordination store cannot be reached"
-    view = asyncio.run(look_at_remote_cluster(brokers, [address_of(1)]))
+    view = asyncio.run(inspect_remote_cluster(brokers, [address_of(1)]))
     assert {broker.state for broker in view.brokers} == {BrokerState.SUSPENDED}
     assert (view.controller, [partition.leader for partition in view.partitions]) == (None, [None])
     assert view.suspensions == dict.fromkeys((1, 2, 3), "the coordination store cannot be reached")

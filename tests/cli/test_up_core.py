@@ -6,16 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess
 from tidelog.cli.local_cluster.plan import (
     Plan,
-    Wish,
+    PlanOptions,
     default_settings,
     parse_plan,
     plan_text,
     properties_text,
-    settle,
+    resolve_plan,
 )
 from tidelog.cli.local_cluster.screen import PlainScreen, TerminalScreen, picture
 from tidelog.cli.local_cluster.stopping import stop_order
@@ -36,24 +36,27 @@ from tidelog.types import TopicPartition
 
 
 def test_plan_without_wishes_is_three_brokers_and_then_what_the_data_has() -> None:
-    first = settle(Wish(), None, "data")
+    first = resolve_plan(PlanOptions(), None, "data")
     assert first == Plan(3, 29092, None)
     assert first.bootstrap == "127.0.0.1:29092,127.0.0.1:29093,127.0.0.1:29094"
     kept = Plan(2, 31000, "zoo:2181/tides")
-    assert settle(Wish(), kept, "data") == kept
-    assert settle(Wish(port=32000), kept, "data") == Plan(2, 32000, "zoo:2181/tides")
+    assert resolve_plan(PlanOptions(), kept, "data") == kept
+    assert resolve_plan(PlanOptions(port=32000), kept, "data") == Plan(2, 32000, "zoo:2181/tides")
     assert parse_plan(plan_text(kept), "cluster.json") == kept
 
 
-@pytest.mark.parametrize("wish", [Wish(brokers=3), Wish(zookeeper="other:2181"), Wish(port=0), Wish(port=65_535)])
-def test_plan_that_cannot_be_is_refused(wish: Wish) -> None:
-    with pytest.raises(Refused):
-        settle(wish, Plan(2, 31000, "zoo:2181/tides"), "data")
+@pytest.mark.parametrize(
+    "requested",
+    [PlanOptions(brokers=3), PlanOptions(zookeeper="other:2181"), PlanOptions(port=0), PlanOptions(port=65_535)],
+)
+def test_plan_that_cannot_be_is_refused(requested: PlanOptions) -> None:
+    with pytest.raises(CommandError):
+        resolve_plan(requested, Plan(2, 31000, "zoo:2181/tides"), "data")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1, "brokers": "many", "port": 1, "zookeeper": null}'])
 def test_damaged_plan_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match=r"cluster\.json is damaged"):
+    with pytest.raises(CommandError, match=r"cluster\.json is not valid"):
         parse_plan(text, "cluster.json")
 
 
@@ -155,7 +158,7 @@ def test_text_says_why_brokers_are_suspended_and_which_logs_were_set_aside() -> 
         [str(number), "suspended", f"127.0.0.1:{29091 + number}", str(100 + number), "-"] for number in (1, 2, 3)
     ]
     assert shown[4] == "brokers 1,2,3 suspended: the coordination store cannot be reached"
-    assert shown[5].startswith("1 log set aside, because a topic of the same name was made anew.")
+    assert shown[5].startswith("1 stray log: the topic was deleted and created again under the same name.")
     assert shown[6] == "    broker 2: /data/tides-0.AAA-stray"
     assert "1 topic, 1 partition: 1 without a leader" in shown
     assert max(map(len, picture(view, columns=60, rows=24))) <= 80

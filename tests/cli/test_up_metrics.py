@@ -33,5 +33,5 @@ def test_a_port_that_is_taken_leaves_a_broker_without_metrics_but_running(tmp_pa
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", cluster.port + METRICS_PORTS_FROM))
         other.listen()
-        assert metrics_line(cluster.up()) == "metrics: none (not of broker 1: the port is taken)"
+        assert metrics_line(cluster.up()) == "metrics: none (none for broker 1: port in use)"
         assert cluster.states() == {1: "up"}

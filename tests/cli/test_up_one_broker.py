@@ -65,7 +65,7 @@ def test_state_is_kept_between_runs(cluster: LocalCluster) -> None:
     cluster.up()
     produce(cluster.bootstrap, "greetings", "hello", "tide")
     stopped = cluster.run("down")
-    assert stopped.splitlines() == ["broker 1 stopped", f"all brokers of {cluster.data} are stopped"]
+    assert stopped.splitlines() == ["broker 1 stopped", f"all brokers of {cluster.data} have stopped"]
     assert (cluster.data / "broker-1" / CLEAN_SHUTDOWN_MARKER).exists()
     assert cluster.states() == {1: "down"}
     again = cluster.run("up", "--detach")
@@ -76,18 +76,18 @@ def test_state_is_kept_between_runs(cluster: LocalCluster) -> None:
 def test_up_again_leaves_what_runs_alone(cluster: LocalCluster) -> None:
     cluster.up()
     pid = cluster.pid(1)
-    assert "had been running" in cluster.up()
+    assert "already running" in cluster.up()
     assert cluster.pid(1) == pid
 
 
 def test_killed_broker_stays_down_until_it_is_started(cluster: LocalCluster) -> None:
     cluster.up()
     produce(cluster.bootstrap, "greetings", "hello")
-    assert "is killed" in cluster.run("kill", "1")
+    assert "was killed" in cluster.run("kill", "1")
     assert cluster.states() == {1: "down"}
-    assert "does not run" in cluster.refusal("kill", "1")
+    assert "is not running" in cluster.refusal("kill", "1")
     assert "broker 1 is ready" in cluster.run("start", "1")
-    assert "runs already" in cluster.refusal("start", "1")
+    assert "is already running" in cluster.refusal("start", "1")
     assert consume(cluster.bootstrap, "greetings", 1) == ["hello"]
 
 
@@ -143,7 +143,7 @@ def test_foreground_tells_of_deaths_and_down_ends_it(cluster: LocalCluster) -> N
         pid = cluster.pid(1)
         cluster.run("kill", "1")
         cluster.run("start", "1")
-        assert cluster.run("down").splitlines()[-1] == f"all brokers of {cluster.data} are stopped"
+        assert cluster.run("down").splitlines()[-1] == f"all brokers of {cluster.data} have stopped"
         said, _ = process.communicate(timeout=TIME_LIMIT_SECONDS)
     assert process.returncode == 0
     assert f"broker 1 (pid {pid}) was killed by signal 9" in said
@@ -153,13 +153,13 @@ def test_foreground_tells_of_deaths_and_down_ends_it(cluster: LocalCluster) -> N
 def test_broker_is_started_again_where_that_was_asked_for(cluster: LocalCluster) -> None:
     cluster.up("--restart")
     pid = cluster.pid(1)
-    assert "will be started again" in cluster.run("kill", "1")
+    assert "the supervisor restarts it" in cluster.run("kill", "1")
     wait_for(lambda: cluster.pid(1) != pid and cluster.states() == {1: "up"}, "broker 1 is up again")
     cluster.up("--restart")
     assert "in use by another `tidelog up`" in cluster.refusal("up")
     cluster.run("down")
     assert cluster.states() == {1: "down"}
-    assert "broker 1 is started again" in (cluster.data / "supervisor.log").read_text()
+    assert "broker 1 was restarted" in (cluster.data / "supervisor.log").read_text()
 
 
 def test_paused_broker_is_shown_as_such_and_stops_all_the_same(cluster: LocalCluster) -> None:
@@ -175,7 +175,7 @@ def test_broker_that_cannot_start_gives_its_reason(cluster: LocalCluster) -> Non
     cluster.run("down")
     (cluster.data / "server.properties").write_text("num.partition=2\n")
     said = cluster.refusal("up", "--detach")
-    assert said.startswith("broker 1 could not be started: ")
+    assert said.startswith("broker 1 did not start: ")
     assert said.endswith("num.partition: unknown setting; did you mean num.partitions?")
 
 
@@ -183,7 +183,7 @@ def test_port_in_use_is_refused_and_nothing_is_made(cluster: LocalCluster) -> No
     with socket.create_server(("127.0.0.1", cluster.port)):
         said = cluster.refusal("up", "--detach", "--port", str(cluster.port))
     assert said == (
-        f"broker 1 cannot listen on 127.0.0.1:{cluster.port}: Address already in use; choose other ports with --port"
+        f"broker 1 cannot listen on 127.0.0.1:{cluster.port}: Address already in use; choose another port with --port"
     )
     assert not cluster.data.exists()
 
@@ -191,11 +191,11 @@ def test_port_in_use_is_refused_and_nothing_is_made(cluster: LocalCluster) -> No
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--set", "broker.id=4"], "broker.id is set for each broker by `tidelog up` itself"),
+        (["--set", "broker.id=4"], "broker.id cannot be set: `tidelog up` sets it"),
         (["--set", "num.partition=4"], "did you mean num.partitions?"),
         (["--config", "missing.properties"], "missing.properties: No such file or directory"),
-        (["--brokers", "0"], "from 1 to 100 brokers"),
-        (["--port", "65534"], "not all between 1 and 65535"),
+        (["--brokers", "0"], "must be between 1 and 100"),
+        (["--port", "65534"], "must be between 1 and 65535"),
     ],
 )
 def test_mistaken_flags_are_refused_and_nothing_is_made(cluster: LocalCluster, flags: list[str], sentence: str) -> None:
@@ -207,11 +207,11 @@ def test_what_contradicts_the_data_is_refused(cluster: LocalCluster) -> None:
     # A running broker would write its checkpoints meanwhile, if the commands take long enough.
     cluster.up("--set", "replica.high.watermark.checkpoint.interval.ms=3600000")
     before = contents(cluster.data).keys()
-    assert "holds a cluster of one broker, and --brokers asks for 3" in cluster.refusal("up", "--brokers", "3")
-    assert "--zookeeper asks for" in cluster.refusal("up", "--detach", "--zookeeper", "127.0.0.1:2181")
+    assert "holds a cluster of one broker, but --brokers is 3" in cluster.refusal("up", "--brokers", "3")
+    assert "--zookeeper is" in cluster.refusal("up", "--detach", "--zookeeper", "127.0.0.1:2181")
     assert "runs on port" in cluster.refusal("up", "--detach", "--port", str(cluster.port + 1))
-    assert "there is no broker 2" in cluster.refusal("kill", "2")
-    assert "there is no broker 2" in cluster.refusal("start", "2")
+    assert "has no broker 2" in cluster.refusal("kill", "2")
+    assert "has no broker 2" in cluster.refusal("start", "2")
     assert contents(cluster.data).keys() == before
     assert cluster.states() == {1: "up"}
 
@@ -220,22 +220,23 @@ def test_directory_of_something_else_is_refused(cluster: LocalCluster) -> None:
     cluster.data.mkdir()
     (cluster.data / "thesis.txt").write_text("mine")
     for command in (["up", "--detach"], ["down"], ["status"], ["kill", "1"], ["start", "1"]):
-        assert "holds other things (thesis.txt)" in cluster.refusal(*command)
+        assert "it contains thesis.txt" in cluster.refusal(*command)
     assert [*contents(cluster.data)] == ["thesis.txt"]
 
 
 def test_nothing_there_and_nothing_running_are_refused(cluster: LocalCluster) -> None:
     for command in (["down"], ["status"], ["kill", "1"], ["start", "1"]):
-        assert "there is no cluster in" in cluster.refusal(*command)
+        assert "no cluster in" in cluster.refusal(*command)
     assert not cluster.data.exists()
     cluster.up()
     cluster.run("down")
-    assert cluster.refusal("down") == f"no broker of {cluster.data} runs"
+    assert cluster.refusal("down") == f"no broker of {cluster.data} is running"
 
 
 def test_nobody_at_the_bootstrap_address_is_refused(cluster: LocalCluster) -> None:
     asked = tidelog("status", "--bootstrap", cluster.bootstrap)
-    assert (asked.returncode, asked.stderr) == (1, f"tidelog status: no broker answers at {cluster.bootstrap}\n")
+    sentence = f"tidelog status: no broker answers at {cluster.bootstrap}; check --bootstrap HOST:PORT\n"
+    assert (asked.returncode, asked.stderr) == (1, sentence)
     mistaken = tidelog("status", "--bootstrap", "nowhere")
     assert mistaken.returncode == 1
     assert "expected HOST:PORT" in mistaken.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.cli.local_cluster.data_directory import BrokerProcess
-from tidelog.cli.local_cluster.foreground import EndOfWatch, stop_brokers
+from tidelog.cli.local_cluster.foreground import StopSignals, stop_brokers
 from tidelog.cli.local_cluster.processes import reap, start_detached, wait_until_gone
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running, is_stopped, send
 
@@ -96,7 +96,7 @@ def test_broker_that_does_not_stop_is_killed_when_somebody_insists(tmp_path: Pat
     async def stop_and_insist() -> None:
         while "deaf" not in (tmp_path / "log").read_text():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        end = EndOfWatch()
+        end = StopSignals()
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(0)
@@ -104,4 +104,4 @@ def test_broker_that_does_not_stop_is_killed_when_somebody_insists(tmp_path: Pat
 
     asyncio.run(stop_and_insist())
     assert not is_running(identity)
-    assert said == ["killing what has not stopped yet", "broker 7 stopped"]
+    assert said == ["killing the brokers that are still running", "broker 7 stopped"]

@@ -129,7 +129,7 @@ def test_down_stops_all_in_good_order(cluster: LocalCluster) -> None:
     produce(cluster.bootstrap, "greetings", "one")
     controller = cluster.status()["controller"]
     said = cluster.run("down").splitlines()
-    assert said[-2:] == [f"broker {controller} stopped", f"all brokers of {cluster.data} are stopped"]
+    assert said[-2:] == [f"broker {controller} stopped", f"all brokers of {cluster.data} have stopped"]
     for number in (1, 2, 3):
         assert (cluster.data / f"broker-{number}" / ".kafka_cleanshutdown").exists()
         assert "Traceback" not in cluster.log(number)
@@ -146,6 +146,6 @@ def test_broker_that_cannot_start_takes_those_started_with_it_along(cluster: Loc
     cluster.up()
     cluster.run("down")
     (cluster.data / "broker-2" / "meta.properties").write_text("version=0\ncluster.id=AnotherClusterAAAAAAAA\n")
-    said = cluster.refusal("up", "--detach").removeprefix("broker 2 could not be started: ")
+    said = cluster.refusal("up", "--detach").removeprefix("broker 2 did not start: ")
     assert said.startswith(f"log dir {cluster.data / 'broker-2'} belongs to cluster.id=AnotherClusterAAAAAAAA")
     assert cluster.states() == {1: "down", 2: "down", 3: "down"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tidelog.audit.texts import size_text
 from tidelog.terminal.live_display import CLEAR_LINE
-from tidelog.terminal.periodic import ticking
+from tidelog.terminal.periodic import periodically
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +87,7 @@ def _shown(output: TextIO | None, total: int, so_far: Callable[[], tuple[int, in
         output.flush()
 
     try:
-        with ticking(SHOW_EVERY_S, show if start else lambda: None):
+        with periodically(SHOW_EVERY_S, show if start else lambda: None):
             yield
     finally:
         show("\n")

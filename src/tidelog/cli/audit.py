@@ -1,4 +1,4 @@
-"""`tidelog audit`: check the log directories of all brokers against each other."""
+"""`tidelog audit`: integrity check of all replicas of a cluster, from the files in its log directories."""
 
 import argparse
 import logging
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from tidelog.audit.report import Report
 
 DESCRIPTION = """\
-Read every segment of every replica in parallel on Spark: check the CRC of each batch, that offsets and leader epochs
-have no gaps, and that the replicas of a partition are identical up to the high watermark. Brokers may run meanwhile.
-Exit code 0: clean, 2: something was found, 1: the audit could not run.
+Read every segment of every replica in parallel on Spark. Check the CRC of each batch, check that offsets and leader
+epochs have no gaps, and check that the replicas of a partition are identical up to the high watermark. Brokers may
+keep running. Exit code 0: clean, 2: faults were found, 1: the audit could not run.
 """
 EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS = 0, 1, 2
 MOST_LINES = 20
@@ -24,29 +24,37 @@ SPARK_SETTINGS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
-        "audit", help="check that all replicas are whole and identical", description=DESCRIPTION
+        "audit", help="check that all replicas are complete and identical", description=DESCRIPTION
     )
-    parser.add_argument("data", nargs="+", metavar="DATA", help="the directory of `tidelog up`, or log directories")
-    parser.add_argument("--report", metavar="FILE", help="write a report with plots, one HTML file")
-    parser.add_argument("--json", metavar="FILE", help="write the same facts as JSON")
     parser.add_argument(
-        "--topic", metavar="PATTERN", action="append", default=[], help="only such topics; * and ? match"
+        "data", nargs="+", metavar="DATA", help="the data directory of `tidelog up`, or log directories"
+    )
+    parser.add_argument("--report", metavar="FILE", help="write an HTML report with plots to FILE")
+    parser.add_argument("--json", metavar="FILE", help="write the report as JSON to FILE")
+    parser.add_argument(
+        "--topic",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="only topics that match; * and ? are wildcards; may be repeated",
     )
     parser.add_argument(
         "--compacted",
         metavar="PATTERN",
         action="append",
         default=[],
-        help="topics in which compaction leaves gaps, where no cleaner-offset-checkpoint tells it",
+        help="compacted topics, where gaps are expected; needed if there is no cleaner-offset-checkpoint",
     )
-    parser.add_argument("--master", metavar="M", help="the Spark master (local[*])")
-    parser.add_argument("--no-keys", action="store_true", help="do not count keys: no record is decoded")
-    parser.add_argument("--hot-keys", metavar="N", type=int, default=10, help="how many keys to name (%(default)s)")
+    parser.add_argument("--master", metavar="M", help="Spark master URL (local[*])")
+    parser.add_argument("--no-keys", action="store_true", help="do not decode records to count keys")
+    parser.add_argument(
+        "--hot-keys", metavar="N", type=int, default=10, help="number of most frequent keys to list (%(default)s)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    # What a broker would log about damaged files is told as findings.
+    # The audit reports damaged files as findings; do not log them as well.
     logging.getLogger("tidelog.storage").addHandler(logging.NullHandler())
     return run_on(options, _spark_runner)
 
@@ -57,7 +65,7 @@ def run_on(options: argparse.Namespace, open_runner: "Callable[[str | None], Abs
     except ImportError as error:
         return _fail(_missing(error))
     try:
-        _refuse_what_cannot_be(options)
+        _validate_arguments(options)
         with open_runner(options.master) as runner:
             report = _audit(options, runner)
         _write(options, report)
@@ -70,7 +78,7 @@ def run_on(options: argparse.Namespace, open_runner: "Callable[[str | None], Abs
 
 
 def _missing(error: ImportError) -> str:
-    return f"{error.name} is missing; `pip install 'tidelog[spark]'` brings what the audit needs"
+    return f"{error.name} is missing; `pip install 'tidelog[spark]'` installs what the audit needs"
 
 
 def _fail(sentence: str) -> int:
@@ -78,12 +86,12 @@ def _fail(sentence: str) -> int:
     return EXIT_FAILED
 
 
-def _refuse_what_cannot_be(options: argparse.Namespace) -> None:
-    """Before Spark starts."""
+def _validate_arguments(options: argparse.Namespace) -> None:
+    """Fails on invalid arguments before Spark is started."""
     from tidelog.audit.directories import CannotAudit, find_log_dirs
 
     if options.hot_keys < 0:
-        raise CannotAudit(f"--hot-keys {options.hot_keys}: give 0 or more")
+        raise CannotAudit(f"--hot-keys {options.hot_keys}: must be 0 or more")
     for file in (options.report, options.json):
         if file is not None and not Path(file).absolute().parent.is_dir():
             raise CannotAudit(f"cannot write {file}: its directory does not exist")
@@ -114,7 +122,7 @@ def _spark_runner(master: str | None) -> "Iterator[Runner]":
 
 
 def _reason(text: str) -> str:
-    """The line in which Java names its exception, if there is one; the stack is of no use to anybody here."""
+    """The line with the Java exception if there is one; the stack trace does not help the user."""
     lines = text.strip().splitlines() or ["no reason given"]
     return next((line[2:] for line in lines if line.startswith(": ")), lines[0])
 
@@ -149,5 +157,5 @@ def _print(report: "Report") -> None:
         )
         print(f"{finding.kind.value}: {where}, {finding.topic_partition or '-'}: {finding.sentence}\n  {place}")
     if len(report.audit.faults) > MOST_LINES:
-        print(f"and {len(report.audit.faults) - MOST_LINES} more; --json FILE has all of them")
+        print(f"and {len(report.audit.faults) - MOST_LINES} more; --json FILE lists all")
     print(report.verdict)

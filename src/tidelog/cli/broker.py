@@ -1,4 +1,7 @@
-"""`tidelog broker`: run one broker until it is told to stop. Imports little: every command passes here."""
+"""`tidelog broker`: one broker in the foreground, until Ctrl-C or SIGTERM.
+
+Imports only argparse: every `tidelog` command imports this module.
+"""
 
 import argparse
 
@@ -7,22 +10,27 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser = commands.add_parser(
         "broker",
         help="run one broker",
-        description="Run one broker until Ctrl-C or SIGTERM. Settings have Kafka's names; flags win over the file.",
+        description="Run one broker until Ctrl-C or SIGTERM. Settings have Kafka's names. --set overrides --config.",
     )
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
     parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help="one setting; may be repeated"
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
+        help="set one setting; may be repeated",
     )
     parser.add_argument(
         "--log-level",
         default="info",
         choices=["debug", "info", "warning", "error"],
-        help="how much to tell on standard error (info)",
+        help="lowest level that is logged (info)",
     )
     parser.add_argument(
         "--log-file",
         metavar="FILE",
-        help="write to this file instead of standard error; it rotates at 10 MiB, and three older ones are kept",
+        help="log to this file instead of standard error; rotated at 10 MiB, three old files are kept",
     )
     parser.set_defaults(run=run)
 

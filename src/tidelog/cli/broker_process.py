@@ -1,4 +1,4 @@
-"""The process of one broker: settings, signals, memory, and the greeting."""
+"""Process of one broker: settings, logging, signals, garbage collection and the start message."""
 
 import asyncio
 import gc
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog import __version__
-from tidelog.cli.log_formatter import LogLines
+from tidelog.cli.log_formatter import SingleLineFormatter
 from tidelog.cli.rotating_log import RotatingLog
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import host_and_port
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
-"""Requests make no reference cycles: looking for some on every few hundred of them only costs time."""
+"""Higher than Python's defaults: requests make no reference cycles, so frequent collections find nothing."""
 
 
 TRIM_S = 5.0
@@ -38,7 +38,7 @@ def run_broker(config: str | None, overrides: Sequence[str], log_level: str, log
     except OSError as error:
         print(f"tidelog broker: cannot write to {log_file}: {error.strerror}", file=sys.stderr)
         return 1
-    handler.setFormatter(LogLines(LOG_FORMAT))
+    handler.setFormatter(SingleLineFormatter(LOG_FORMAT))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:
         settings = load_broker_settings(config, overrides)
@@ -54,8 +54,8 @@ async def _serve(settings: BrokerSettings) -> int:
 
     if not is_compiled:
         log.warning(INTERPRETED_WARNING)
-    _collect_garbage_from_now_on()
-    _allow_many_files()
+    _enable_garbage_collection()
+    _raise_open_file_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,9 +65,9 @@ async def _serve(settings: BrokerSettings) -> int:
     except CannotStart as error:
         print(f"tidelog broker: {error}", file=sys.stderr)
         return 1
-    _settle_memory()
+    _freeze_startup_objects()
     print(_greeting(broker), flush=True)
-    trimming = asyncio.create_task(_keep_memory_trim())
+    trimming = asyncio.create_task(_trim_memory_periodically())
     failure = await broker.run_until(stop)
     trimming.cancel()
     await broker.stop()
@@ -77,40 +77,40 @@ async def _serve(settings: BrokerSettings) -> int:
     return 0
 
 
-def _allow_many_files() -> None:
-    """Every segment in use and every connection is a file: take what the system grants."""
+def _raise_open_file_limit() -> None:
+    """Raises the limit of open files to the hard limit: every segment in use and every connection is one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _collect_garbage_from_now_on() -> None:
-    """What was imported is none, and stays: the collector never looks at it."""
+def _enable_garbage_collection() -> None:
+    """Excludes imported modules from garbage collection: they live as long as the process."""
     gc.freeze()
     gc.set_threshold(*GARBAGE_COLLECTION_THRESHOLDS)
     gc.enable()
 
 
-def _settle_memory() -> None:
-    """What start-up made stays: the garbage collector need not look at it again."""
+def _freeze_startup_objects() -> None:
+    """Excludes objects made at start-up from garbage collection: they live as long as the broker."""
     gc.collect()
     gc.freeze()
 
 
-def _reach(broker: "Broker") -> str:
+def _listener_hint(broker: "Broker") -> str:
     text = ""
     if names := broker.settings.listeners_without_host:
         port = broker.listeners[0].port
-        text += f"\nreachable from this machine only; for others: --set listeners={names[0]}://0.0.0.0:{port}"
+        text += f"\nreachable from this machine only; for other machines: --set listeners={names[0]}://0.0.0.0:{port}"
     if broker.metrics_server is not None and broker.settings.has_metrics_without_host:
         port = broker.metrics_server.port
-        text += f"\nmetrics are shown to this machine only; for others: --set metrics.listener=0.0.0.0:{port}"
+        text += f"\nmetrics are shown to this machine only; for other machines: --set metrics.listener=0.0.0.0:{port}"
     return text
 
 
-async def _keep_memory_trim() -> None:
-    """What one burst of large requests took is given back after it.
+async def _trim_memory_periodically() -> None:
+    """Returns free memory to the system after a burst of large requests.
 
-    Younger objects are looked through for cycles first. Requests should make none; but one that does may hold
+    Young objects are searched for reference cycles first. Requests should make none; but one that does may hold
     megabytes, and the collector, which counts objects and not bytes, would leave it for minutes.
     """
     from tidelog.runtime.memory_trim import TrimSchedule
@@ -132,7 +132,7 @@ def _greeting(broker: "Broker") -> str:
     python = shlex.quote(sys.executable)
     return f"""
 Tidelog {__version__}: broker {broker.broker_id} of cluster {broker.cluster_id}
-listening on {addresses}{_reach(broker)}
+listening on {addresses}{_listener_hint(broker)}
 data in {", ".join(broker.settings.log_directories)}
 
 Try it from another terminal, with kcat (apt install kcat):
@@ -142,5 +142,5 @@ or with a client in Python:
   {python} -m pip install -q kafka-python
   echo "hello, Python" | {python} -m kafka.producer -b {address} -t greetings
 
-Stop it with Ctrl-C; what was written is there again at the next start.
+Stop it with Ctrl-C. The data stays for the next start.
 """

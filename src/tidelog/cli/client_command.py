@@ -1,4 +1,4 @@
-"""What the commands that talk to a cluster have in common: finding it, and ending well."""
+"""Common parts of the commands that connect to a cluster: options, connecting, errors and exit codes."""
 
 import argparse
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tidelog.cli.command_error import CommandError
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
@@ -21,17 +22,13 @@ BOOTSTRAP_VARIABLE = "TIDELOG_BOOTSTRAP"
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 
-class Refused(Exception):
-    """What the user asked for cannot be done; the message says why and what to do, in one sentence."""
+def no_such_topic(topic: str) -> CommandError:
+    return CommandError(f"topic {topic} does not exist; `tidelog topic list` lists the topics")
 
 
-def no_such_topic(topic: str) -> Refused:
-    return Refused(f"topic {topic} does not exist; `tidelog topic list` shows those that do")
-
-
-def no_such_partition(topic: str, partitions: int, missing: int) -> Refused:
+def no_such_partition(topic: str, partitions: int, missing: int) -> CommandError:
     count = plural(partitions, "partition")
-    return Refused(f"topic {topic} has {count}, counted from 0; there is no partition {missing}")
+    return CommandError(f"topic {topic} has no partition {missing}; it has {count}, numbered from 0")
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
@@ -39,19 +36,18 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
         "--bootstrap",
         metavar="HOST:PORT,...",
         default=os.environ.get(BOOTSTRAP_VARIABLE),
-        help="one or more brokers of the cluster (without it those in the variable"
-        f" {BOOTSTRAP_VARIABLE}, else those that `tidelog up` runs here, else {DEFAULT_BOOTSTRAP})",
+        help=f"brokers to connect to (default: ${BOOTSTRAP_VARIABLE}, else the cluster that `tidelog up` runs on this"
+        f" machine, else {DEFAULT_BOOTSTRAP})",
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="tell on standard error what the client does")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log what the client does to standard error")
 
 
-def _bootstrap_here() -> str:
-    """All brokers of the cluster in the data directory that are alive: one of them may have been killed."""
-    from tidelog.cli.command_error import Refused as NoCluster
+def _local_bootstrap() -> str:
+    """Addresses of all running brokers of the local cluster: any one of them may have been killed."""
     from tidelog.cli.local_cluster.data_directory import DataDirectory, default_data_directory
 
     data = DataDirectory(default_data_directory())
-    with suppress(NoCluster):
+    with suppress(CommandError):
         plan = data.stored_plan()
         running = {} if plan is None else data.running_brokers(plan)
         return ",".join(f"{broker.host}:{broker.port}" for broker in running.values()) or DEFAULT_BOOTSTRAP
@@ -67,19 +63,19 @@ def settings_option(text: str) -> tuple[str, str]:
 
 def count_option(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, found {text!r}")
     return int(text)
 
 
 def number_option(text: str) -> int:
     if not text.isascii() or not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, found {text!r}")
     return int(text)
 
 
 def name_option(text: str) -> str:
     if not text:
-        raise argparse.ArgumentTypeError("expected a name, found ''")
+        raise argparse.ArgumentTypeError("the name must not be empty")
     return text
 
 
@@ -89,42 +85,44 @@ def seconds_option(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"expected seconds, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, found {text!r}")
     return seconds
 
 
 Work = Callable[["Cluster", argparse.Namespace], Awaitable[None]]
 
 
-def carry_out(command: str, work: Work, options: argparse.Namespace) -> int:
-    """Runs a command against its cluster; every failure ends in one sentence and exit code 1."""
-    if sys.stdin is None or sys.stdout is None:  # closed by whoever started us
-        return _complain(command, "standard input and output must be open; name /dev/null where one is not needed")
+def run_command(command: str, work: Work, options: argparse.Namespace) -> int:
+    """Runs a command against its cluster. Every failure becomes one sentence on standard error and exit code 1."""
+    if sys.stdin is None or sys.stdout is None:  # closed by the parent process
+        return _print_error(
+            command, "standard input and output must be open; redirect the one you do not need to /dev/null"
+        )
     logging.basicConfig(
         stream=sys.stderr, level="INFO" if options.verbose else "WARNING", format=f"tidelog {command}: %(message)s"
     )
     try:
-        exit_code = asyncio.run(_carry_out(command, work, options))
+        exit_code = asyncio.run(_run_command(command, work, options))
         sys.stdout.flush()
         return exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
     except BrokenPipeError:
-        _write_no_more()  # nobody reads any more
+        _discard_output()
         return 0
-    except OSError as error:  # connections have their own
-        if error.errno is None:  # a TimeoutError of asyncio: our mistake
+    except OSError as error:  # of standard input or output: errors of connections are ConnectionLost
+        if error.errno is None:  # a TimeoutError that nobody caught: a bug
             raise
-        _write_no_more()
-        return _complain(command, f"standard input or output fails: {error.strerror}")
+        _discard_output()
+        return _print_error(command, f"cannot read standard input or write standard output: {error.strerror}")
 
 
-def _write_no_more() -> None:
-    """Or Python would complain once more when it flushes at its end."""
+def _discard_output() -> None:
+    """Redirects standard output to /dev/null, or Python would report the same error again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-async def _carry_out(command: str, work: Work, options: argparse.Namespace) -> int:
+async def _run_command(command: str, work: Work, options: argparse.Namespace) -> int:
     from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
     from tidelog.client.cluster import Cluster
     from tidelog.client.pipeline import ConnectionLost
@@ -134,44 +132,44 @@ async def _carry_out(command: str, work: Work, options: argparse.Namespace) -> i
     from tidelog.runtime.socket_network import SocketNetwork
 
     try:
-        bootstrap = parse_bootstrap(options.bootstrap or _bootstrap_here())
+        bootstrap = parse_bootstrap(options.bootstrap or _local_bootstrap())
         async with Cluster(SocketNetwork(MAX_FRAME_BYTES), bootstrap, SystemRandomness()) as cluster:
             await _find(cluster, bootstrap)
             await work(cluster, options)
         return 0
     except BadBootstrap as error:
-        return _complain(command, f"--bootstrap: {error}")
-    except (Refused, GaveUp, ConnectionLost, KafkaError) as error:
-        return _complain(command, reason_of(error))
+        return _print_error(command, f"--bootstrap: {error}")
+    except (CommandError, GaveUp, ConnectionLost, KafkaError) as error:
+        return _print_error(command, reason_of(error))
 
 
-def _complain(command: str, sentence: str) -> int:
+def _print_error(command: str, sentence: str) -> int:
     print(f"tidelog {command}: {sentence}", file=sys.stderr)
     return 1
 
 
 async def _find(cluster: "Cluster", bootstrap: "list[Address]") -> None:
-    """Somebody must answer at once: retrying is for clusters that are known to be there."""
+    """Fails at once if no broker answers. Retries are for clusters that have answered before."""
     from tidelog.client.pipeline import ConnectionLost
 
     try:
         await cluster.refresh()
     except ConnectionLost as lost:
-        hint = "start a cluster with `tidelog up`, or name yours with --bootstrap HOST:PORT"
+        hint = "start a cluster with `tidelog up`, or give the address of yours with --bootstrap HOST:PORT"
         where = ", ".join(map(str, bootstrap))
         reason = str(lost).removeprefix(f"cannot connect to {where}: ") if len(bootstrap) == 1 else str(lost)
-        raise Refused(f"no broker answers at {where} ({reason}); {hint}") from lost
+        raise CommandError(f"no broker answers at {where} ({reason}); {hint}") from lost
 
 
 def cancel_on_interrupt() -> None:
-    """From now on Ctrl-C cancels the calling task, which may then end in order."""
+    """From now on Ctrl-C cancels the calling task, so that it can clean up."""
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
         if sys.stderr.isatty():
-            note("")  # behind the ^C that the terminal shows
+            note("")  # a new line after the ^C that the terminal shows
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -179,5 +177,5 @@ def cancel_on_interrupt() -> None:
 
 
 def note(text: str) -> None:
-    """To the person at the terminal; never into what the command prints for programs."""
+    """Prints a message for the person at the terminal, never into output that programs read."""
     print(text, file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
-"""What a command refuses to do, as one sentence for whoever asked."""
+"""Failure of a command, reported to the user as one sentence."""
 
 
-class Refused(Exception):
-    """Nothing was changed; the message says why, and what to do instead."""
+class CommandError(Exception):
+    """The message says what is wrong and what to do. Exit code 1."""

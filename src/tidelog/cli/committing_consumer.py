@@ -1,4 +1,4 @@
-"""Reading as a member of a group, for `tidelog consume --group`: what was printed is committed, every few seconds."""
+"""Consumer of `tidelog consume --group`: commits the offsets of printed records every few seconds."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from tidelog.types import TopicPartition
 COMMIT_EVERY_S = 5.0
 
 
-class GroupReading:
-    """As a Consumer; it must be told with `done` what was printed."""
+class CommittingConsumer:
+    """Same interface as Consumer. Call `done` with the records that were printed: only those are committed."""
 
     def __init__(
         self,
@@ -30,12 +30,12 @@ class GroupReading:
         start_at = BEGINNING if from_beginning else END
         reading = ConsumerSettings(isolation_level, reset_to=start_at)
         settings = GroupConsumerSettings(instance_id=instance_id, start_at=start_at, reading=reading)
-        self._consumer = GroupConsumer(cluster, group_id, [topic], settings, on_revoked=self._hand_over)
+        self._consumer = GroupConsumer(cluster, group_id, [topic], settings, on_revoked=self._on_revoked)
         self._unprinted: list[ConsumedRecord] = []
         self._committed: dict[TopicPartition, int] = {}
         self._commit_at = 0.0
 
-    async def __aenter__(self) -> "GroupReading":
+    async def __aenter__(self) -> "CommittingConsumer":
         await self._consumer.__aenter__()
         return self
 
@@ -62,18 +62,18 @@ class GroupReading:
             if records or (deadline is not None and remaining_s < COMMIT_EVERY_S):
                 return records
 
-    async def _hand_over(self, partitions: frozenset[TopicPartition]) -> None:
+    async def _on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         await self._commit()
         self._committed = {key: offset for key, offset in self._committed.items() if key not in partitions}
 
     async def _commit(self) -> None:
-        """Whoever is no member any more prints its records twice: the group begins again where it has committed."""
+        """A member that was removed cannot commit: the group reads its records again from the last committed offset."""
         self._commit_at = asyncio.get_running_loop().time() + COMMIT_EVERY_S
-        reached = self._reached()
+        reached = self._printed_offsets()
         with suppress(*REPLACED):
             await self._consumer.commit({key: at for key, at in reached.items() if self._committed.get(key) != at})
             self._committed = reached
 
-    def _reached(self) -> dict[TopicPartition, int]:
+    def _printed_offsets(self) -> dict[TopicPartition, int]:
         first_unprinted = {TopicPartition(each.topic, each.partition): each.offset for each in self._unprinted[::-1]}
         return {key: first_unprinted.get(key, at) for key, at in self._consumer.positions.items()}

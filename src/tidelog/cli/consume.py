@@ -1,4 +1,4 @@
-"""`tidelog consume`: print the records of a topic as they come."""
+"""`tidelog consume`: print the records of a topic as they arrive."""
 
 import argparse
 import asyncio
@@ -6,34 +6,34 @@ import sys
 from typing import TYPE_CHECKING
 
 from tidelog.cli.client_command import (
-    Refused,
     add_client_options,
     cancel_on_interrupt,
-    carry_out,
     count_option,
     name_option,
     no_such_partition,
     note,
     number_option,
+    run_command,
     seconds_option,
 )
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.output import write_output
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidelog.cli.committing_consumer import GroupReading
+    from tidelog.cli.committing_consumer import CommittingConsumer
     from tidelog.client.cluster import Cluster
     from tidelog.client.consumer import ConsumedRecord, Consumer
     from tidelog.types import TopicPartition
 
 DESCRIPTION = """\
-Print the records of a topic, one per line, and wait for more until Ctrl-C. Without further options only records that
-are written from now on are shown.
+Print the records of a topic, one per line, and wait for more until Ctrl-C. By default, starts at the end of the topic:
+only new records are printed.
 """
 FORMAT_HELP = """\
-what to print of each record: %%t topic, %%p partition, %%o offset, %%T timestamp in milliseconds, %%k key, %%v value,
+output format of a record: %%t topic, %%p partition, %%o offset, %%T timestamp in milliseconds, %%k key, %%v value,
 %%h headers, \\t a tab, \\n a new line ('%%v')
 """
 
@@ -45,18 +45,19 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--group",
         metavar="NAME",
         type=name_option,
-        help="share the partitions with others of this group, and go on where the group has come to;"
-        " --from-beginning is for a group that is new",
+        help="read as a member of this consumer group: share its partitions with the other members and continue from"
+        " its"
+        " committed offsets; --from-beginning applies to a group without committed offsets",
     )
     parser.add_argument(
         "--instance-id",
         metavar="NAME",
         type=name_option,
-        help="with --group, a name that no other member has (group.instance.id): when this command ends, its partitions"
-        " wait for the next of this name, until its session ends",
+        help="with --group: static member id (group.instance.id), unique in the group. When this command ends, its"
+        " partitions are kept for the next member with this id until the session times out",
     )
     start = parser.add_mutually_exclusive_group()
-    start.add_argument("--from-beginning", action="store_true", help="start with the oldest record there is")
+    start.add_argument("--from-beginning", action="store_true", help="start with the oldest record")
     start.add_argument(
         "--offset",
         metavar="N",
@@ -68,20 +69,22 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="N",
         type=number_option,
         action="append",
-        help="read this partition only; may be repeated",
+        help="read only this partition; may be repeated",
     )
     parser.add_argument(
         "--committed",
         action="store_true",
-        help="leave out records of transactions that were aborted, and wait for those that are open",
+        help="print only records of committed transactions; wait for open transactions to end",
     )
-    parser.add_argument("--max-messages", metavar="N", type=count_option, help="end after so many records")
-    parser.add_argument("--timeout", metavar="SECONDS", type=seconds_option, help="end when nothing came for so long")
+    parser.add_argument("--max-messages", metavar="N", type=count_option, help="exit after N records")
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds_option, help="exit if no record arrives for this long"
+    )
     look = parser.add_mutually_exclusive_group()
     look.add_argument("--format", metavar="TEXT", type=_format_option, default="%v", help=FORMAT_HELP)
     look.add_argument("--json", action="store_true", help="print each record as a line of JSON")
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("consume", _consume, options))
+    parser.set_defaults(run=lambda options: run_command("consume", _consume, options))
 
 
 def _offset_option(text: str) -> int:
@@ -102,11 +105,11 @@ def _format_option(text: str) -> str:
 
 async def _consume(cluster: "Cluster", options: argparse.Namespace) -> None:
     if options.group is not None and (options.partition or options.offset is not None):
-        raise Refused(
-            "--group decides which partitions are read, and from where on; leave --partition and --offset out"
+        raise CommandError(
+            "--group cannot be combined with --partition or --offset: the group assigns partitions and offsets"
         )
     if options.group is None and options.instance_id is not None:
-        raise Refused("--instance-id goes with --group; without a group nobody waits for this reader")
+        raise CommandError("--instance-id needs --group")
     partitions = await _partitions(cluster, options)
     printer = _Printer(options)
     try:
@@ -118,7 +121,7 @@ async def _consume(cluster: "Cluster", options: argparse.Namespace) -> None:
         else:
             await _read_in_group(cluster, printer, options)
     except asyncio.CancelledError:
-        pass  # Ctrl-C is the ordinary end
+        pass  # Ctrl-C is the normal way to end
     note(f"{plural(printer.printed, 'record')} read from {options.topic}")
 
 
@@ -134,10 +137,10 @@ async def _read_alone(
 
 
 async def _read_in_group(cluster: "Cluster", printer: "_Printer", options: argparse.Namespace) -> None:
-    from tidelog.cli.committing_consumer import GroupReading
+    from tidelog.cli.committing_consumer import CommittingConsumer
     from tidelog.errors import FencedInstanceId, UnreleasedInstanceId
 
-    reading = GroupReading(
+    reading = CommittingConsumer(
         cluster,
         options.group,
         options.topic,
@@ -150,9 +153,10 @@ async def _read_in_group(cluster: "Cluster", printer: "_Printer", options: argpa
             printer.on_printed = reading.done
             await printer.print_all(reading)
     except (FencedInstanceId, UnreleasedInstanceId):
-        raise Refused(
+        raise CommandError(
             f"instance id {options.instance_id} is in use by another member of group {options.group}; choose another"
-            " one, or stop that member (one that was killed is given up when its session ends)"
+            " id,"
+            " or stop that member (after a crash the id is free again when the session times out)"
         ) from None
 
 
@@ -164,8 +168,8 @@ async def _partitions(cluster: "Cluster", options: argparse.Namespace) -> "list[
     try:
         topic = await Admin(cluster).describe_topic(options.topic)
     except UnknownTopicOrPartition:
-        hint = f"`tidelog topic create {options.topic}` makes it"
-        raise Refused(f"topic {options.topic} does not exist; {hint}") from None
+        hint = f"`tidelog topic create {options.topic}` creates it"
+        raise CommandError(f"topic {options.topic} does not exist; {hint}") from None
     for number in options.partition or ():
         if number not in topic.partitions:
             raise no_such_partition(topic.name, len(topic.partitions), number)
@@ -189,8 +193,8 @@ async def _starts(
         wanted = options.offset if options.offset >= 0 else max(start, end + options.offset)
         found[key] = min(max(wanted, start), end)
         if found[key] != wanted:
-            there = f"the offsets from {start} to {end - 1}" if start < end else "no records"
-            note(f"{key} has {there}: reading starts at {found[key]}")
+            there = f"has offsets {start} to {end - 1}" if start < end else "is empty"
+            note(f"{key} {there}: reading starts at offset {found[key]}")
     return found
 
 
@@ -202,10 +206,10 @@ def _isolation_level(options: argparse.Namespace) -> int:
 
 def _greeting(options: argparse.Namespace, count: int) -> str:
     if options.group is not None:
-        return f"waiting for records of {options.topic} for group {options.group}; Ctrl-C ends"
+        return f"waiting for records of {options.topic} as a member of group {options.group}; stop with Ctrl-C"
     what = "records" if options.from_beginning or options.offset is not None else "new records"
-    hint = "" if what == "records" else "; --from-beginning shows those that are there"
-    return f"waiting for {what} of {options.topic} ({plural(count, 'partition')}){hint}; Ctrl-C ends"
+    hint = "" if what == "records" else "; --from-beginning prints the existing ones, too"
+    return f"waiting for {what} of {options.topic} ({plural(count, 'partition')}){hint}; stop with Ctrl-C"
 
 
 class _Printer:
@@ -218,8 +222,8 @@ class _Printer:
         self.printed = 0
         self.on_printed: Callable[[Sequence[ConsumedRecord]], None] | None = None
 
-    async def print_all(self, consumer: "Consumer | GroupReading") -> None:
-        """Until there are enough, or nothing comes any more."""
+    async def print_all(self, consumer: "Consumer | CommittingConsumer") -> None:
+        """Until the requested number of records is printed, or nothing arrives within the timeout."""
         while self._max_records is None or self.printed < self._max_records:
             records = await consumer.poll(self._timeout_s)
             if not records:

@@ -2,14 +2,15 @@
 
 import argparse
 
-from tidelog.cli.local_command import add_data_option, carry_out
+from tidelog.cli.local_command import add_data_option, run_command
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "down",
         help="stop the cluster on this machine",
-        description="Stop all brokers that `tidelog up` started, in good order, and wait for them. The data stays.",
+        description="Stop all brokers that `tidelog up` started with a controlled shutdown, and wait for them. The"
+        " data stays.",
     )
     add_data_option(parser)
     parser.set_defaults(run=run)
@@ -18,4 +19,4 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def run(options: argparse.Namespace) -> int:
     from tidelog.cli.local_cluster.commands import down
 
-    return carry_out("down", down, options)
+    return run_command("down", down, options)

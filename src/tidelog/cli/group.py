@@ -1,17 +1,17 @@
-"""`tidelog group`: which groups read what, how far they have come, and moving them."""
+"""`tidelog group`: consumer groups, their members, committed offsets and lag; resetting offsets, deleting groups."""
 
 import argparse
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cli.client_command import (
-    Refused,
     add_client_options,
-    carry_out,
     name_option,
     no_such_partition,
     no_such_topic,
+    run_command,
 )
+from tidelog.cli.command_error import CommandError
 from tidelog.terminal.plurals import plural
 from tidelog.types import TopicPartition
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
     from tidelog.client.group_admin import GroupAdmin, GroupDescription, GroupMemberDescription
 
-LONG_NUMBER = 2**63 - 1
+MAX_OFFSET = 2**63 - 1
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "group",
         help="consumer groups: list, describe with lag, reset offsets, delete",
-        description="Consumer groups: who reads what, how far they have come, and how to move them.",
+        description="Consumer groups: list them, show members, committed offsets and lag, reset offsets, delete"
+        " groups.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     _add_list(actions)
@@ -38,25 +39,26 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser("list", help="list all groups", description="List all groups, with their state.")
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("group list", _list, options))
+    parser.set_defaults(run=lambda options: run_command("group list", _list, options))
 
 
 def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
         "describe",
         help="show members, committed offsets and lag",
-        description="Show who is in a group, what each member reads, how far the group has come and how far it lags.",
+        description="Show the members of a group with their partitions, the committed offsets and the lag.",
     )
     parser.add_argument("group", metavar="GROUP", type=name_option)
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("group describe", _describe, options))
+    parser.set_defaults(run=lambda options: run_command("group describe", _describe, options))
 
 
 def _add_reset_offsets(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
         "reset-offsets",
-        help="let a group go on from elsewhere",
-        description="Let a group without members go on from elsewhere. Shows what would change; --execute does it.",
+        help="change the committed offsets of a group",
+        description="Change the committed offsets of a group without members. Prints the changes; --execute applies"
+        " them.",
     )
     parser.add_argument("group", metavar="GROUP", type=name_option)
     parser.add_argument(
@@ -65,38 +67,33 @@ def _add_reset_offsets(actions: "argparse._SubParsersAction[argparse.ArgumentPar
         action="append",
         dest="topics",
         type=_topic_option,
-        help="a topic, or some partitions of it; may be repeated (everything that the group has committed)",
+        help="a topic, or some of its partitions; may be repeated (default: all partitions with a committed offset)",
     )
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--to-earliest", action="store_true", help="to the first record that is still there")
-    target.add_argument("--to-latest", action="store_true", help="to the end: only what comes from now on")
+    target.add_argument("--to-earliest", action="store_true", help="to the log start offset")
+    target.add_argument("--to-latest", action="store_true", help="to the end: only new records are read")
     target.add_argument("--to-offset", metavar="N", type=_offset_option, help="to this offset")
     target.add_argument(
         "--to-time",
         metavar="TIME",
         type=_time_option,
-        help="to the first record of this time or later, as 2026-01-31T12:00",
+        help="to the first record at or after this time, such as 2026-01-31T12:00",
     )
-    target.add_argument(
-        "--shift-by", metavar="N", type=_shift_option, help="by this many records: forward, or back if negative"
-    )
-    parser.add_argument("--execute", action="store_true", help="do it; without this it is only shown")
+    target.add_argument("--shift-by", metavar="N", type=_shift_option, help="by N offsets; a negative N moves back")
+    parser.add_argument("--execute", action="store_true", help="apply the changes; without this they are only printed")
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("group reset-offsets", _reset_offsets, options))
+    parser.set_defaults(run=lambda options: run_command("group reset-offsets", _reset_offsets, options))
 
 
 def _add_delete(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
         "delete",
-        help="forget a group and its offsets",
-        description="Forget a group that has no members, and how far it has come.",
+        help="delete a group and its committed offsets",
+        description="Delete a group without members, with its committed offsets.",
     )
     parser.add_argument("group", metavar="GROUP", type=name_option)
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("group delete", _delete, options))
-
-
-# -- options
+    parser.set_defaults(run=lambda options: run_command("group delete", _delete, options))
 
 
 class _Topic(NamedTuple):
@@ -109,13 +106,13 @@ def _topic_option(text: str) -> _Topic:
     name, separator, numbers = text.partition(":")
     parts = numbers.split(",")
     if not name or (separator and not all(part.isascii() and part.isdecimal() for part in parts)):
-        raise argparse.ArgumentTypeError(f"expected TOPIC or TOPIC:0,1, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected TOPIC or TOPIC:0,1 (partitions 0 and 1), found {text!r}")
     return _Topic(name, frozenset(map(int, parts)) if separator else None)
 
 
 def _offset_option(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > LONG_NUMBER:
-        raise argparse.ArgumentTypeError(f"expected an offset from 0 on, found {text!r}")
+    if not text.isascii() or not text.isdecimal() or int(text) > MAX_OFFSET:
+        raise argparse.ArgumentTypeError(f"expected an offset of at least 0, found {text!r}")
     return int(text)
 
 
@@ -127,7 +124,7 @@ def _shift_option(text: str) -> int:
 
 
 def _time_option(text: str) -> int:
-    """In milliseconds; local time unless it says otherwise."""
+    """In milliseconds; local time unless the text has a time zone."""
     from datetime import datetime
 
     try:
@@ -138,16 +135,13 @@ def _time_option(text: str) -> int:
         ) from None
 
 
-# -- list, describe, delete
-
-
 async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
     from tidelog.client.group_admin import GroupAdmin
     from tidelog.terminal.tables import table
 
     groups = await GroupAdmin(cluster).list_groups()
     if not groups:
-        print("no groups yet; a consumer with a group.id makes one")
+        print("no groups yet; a consumer with a group.id creates one")
         return
     rows = [(group.group_id, group.kind.lower() or "-", group.state, group.coordinator) for group in groups]
     print("\n".join(table(["GROUP", "KIND", "STATE", "COORDINATOR"], rows)))
@@ -210,9 +204,6 @@ async def _delete(cluster: "Cluster", options: argparse.Namespace) -> None:
     print(f"deleted group {options.group}")
 
 
-# -- reset-offsets
-
-
 async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> None:
     from tidelog.client.group_admin import GroupAdmin
     from tidelog.errors import UnknownMemberId
@@ -221,7 +212,7 @@ async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> Non
     admin = GroupAdmin(cluster)
     members = await _count_members(admin, options.group)
     if members is None and options.topics is None:
-        raise Refused(f"{_no_such_group(options.group)}; a new one needs --topic")
+        raise CommandError(f"{_no_such_group(options.group)}; a new one needs --topic")
     if members and options.execute:
         raise _has_members(options.group)
     committed = {key: value.offset for key, value in (await admin.offsets(options.group)).items()}
@@ -230,20 +221,20 @@ async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> Non
     rows = [(*key, committed.get(key, "-"), offset) for key, offset in sorted(targets.items())]
     print("\n".join(table(["TOPIC", "PARTITION", "COMMITTED", "NEW"], rows)))
     if not options.execute:
-        print(f"nothing was changed; {_how_to_do_it(options.group, members)}")
+        print(f"no offset was changed; {_execute_hint(options.group, members)}")
         return
     try:
         await admin.commit(options.group, targets)
     except UnknownMemberId:
         raise _has_members(options.group) from None
-    print(f"group {options.group} goes on from there")
+    print(f"group {options.group} continues from these offsets")
 
 
-def _how_to_do_it(group_id: str, members: int | None) -> str:
+def _execute_hint(group_id: str, members: int | None) -> str:
     if members is None:
-        return f"group {group_id} does not exist yet: add --execute to make it"
+        return f"group {group_id} does not exist yet: add --execute to create it"
     first = f"stop the consumers of the group (it has {plural(members, 'member')}), then " if members else ""
-    return f"{first}add --execute to do it"
+    return f"{first}add --execute to apply"
 
 
 async def _chosen_partitions(
@@ -251,7 +242,7 @@ async def _chosen_partitions(
 ) -> list[TopicPartition]:
     if topics is None:
         if not committed:
-            raise Refused(f"group {group_id} has committed nothing: name topics with --topic")
+            raise CommandError(f"group {group_id} has no committed offsets: select topics with --topic")
         return list(committed)
     metadata = await cluster.ask_topics([topic.name for topic in topics])
     chosen = []
@@ -272,7 +263,7 @@ async def _targets(
     committed: Mapping[TopicPartition, int],
     options: argparse.Namespace,
 ) -> dict[TopicPartition, int]:
-    """Never outside of what is there."""
+    """Bounded by the log start offset and the log end offset."""
     from tidelog.client.offsets import BEGINNING, END, list_offsets
 
     starts = {key: at.offset for key, at in (await list_offsets(cluster, dict.fromkeys(partitions, BEGINNING))).items()}
@@ -289,9 +280,6 @@ async def _targets(
     else:
         wanted = {key: committed.get(key, ends[key]) + options.shift_by for key in partitions}
     return {key: min(max(offset, starts[key]), ends[key]) for key, offset in wanted.items()}
-
-
-# -- what they look up
 
 
 async def _find_group(admin: "GroupAdmin", group_id: str) -> "GroupDescription":
@@ -313,16 +301,16 @@ async def _count_members(admin: "GroupAdmin", group_id: str) -> int | None:
         return None
 
 
-def _no_such_group(group_id: str) -> Refused:
-    return Refused(f"there is no group {group_id}; `tidelog group list` shows those that exist")
+def _no_such_group(group_id: str) -> CommandError:
+    return CommandError(f"group {group_id} does not exist; `tidelog group list` lists the groups")
 
 
-def _has_members(group_id: str) -> Refused:
-    return Refused(f"group {group_id} has members: stop its consumers first")
+def _has_members(group_id: str) -> CommandError:
+    return CommandError(f"group {group_id} has members: stop its consumers first")
 
 
 async def _ends(cluster: "Cluster", partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Of those partitions that still exist."""
+    """Log end offsets of the partitions that still exist."""
     from tidelog.client.offsets import END, list_offsets
 
     topics = {key.topic for key in partitions}

@@ -1,4 +1,4 @@
-"""Lines of standard input as they come, without a thread that would outlive Ctrl-C."""
+"""Lines of standard input, read without a thread: a blocked thread would keep the process alive after Ctrl-C."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 async def input_lines(fd: int) -> AsyncIterator[bytes]:
-    """Each line without its end; the last one may lack it."""
+    """Each line without its line break; the last line may have none."""
     rest = b""
     while chunk := await _read_chunk(fd):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -25,7 +25,7 @@ async def _read_chunk(fd: int) -> bytes:
         loop.add_reader(fd, readable.set)
     except PermissionError:
         await asyncio.sleep(0)
-        return os.read(fd, CHUNK_BYTES)  # a file, which can always be read
+        return os.read(fd, CHUNK_BYTES)  # a regular file: the event loop cannot watch it, but it is always readable
     try:
         await readable.wait()
     finally:

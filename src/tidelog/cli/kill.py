@@ -1,17 +1,17 @@
-"""`tidelog kill`: end one broker as a crash would, to see a failover."""
+"""`tidelog kill`: SIGKILL for one broker of the local cluster, to watch a failover."""
 
 import argparse
 
-from tidelog.cli.local_command import add_data_option, carry_out
+from tidelog.cli.local_command import add_data_option, run_command
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "kill",
-        help="kill one broker, to see a failover",
-        description="End one broker with SIGKILL, as a crash would. The others elect new leaders for its partitions.",
+        help="kill one broker, to watch a failover",
+        description="Kill one broker with SIGKILL: a simulated crash. The others elect new leaders for its partitions.",
     )
-    parser.add_argument("broker", metavar="ID", type=int, help="the number of the broker")
+    parser.add_argument("broker", metavar="ID", type=int, help="broker id")
     add_data_option(parser)
     parser.set_defaults(run=run)
 
@@ -19,4 +19,4 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def run(options: argparse.Namespace) -> int:
     from tidelog.cli.local_cluster.commands import kill_broker
 
-    return carry_out("kill", kill_broker, options)
+    return run_command("kill", kill_broker, options)

@@ -1,10 +1,10 @@
-"""What the commands about a cluster on this machine have in common."""
+"""Common parts of the commands for the cluster on this machine: the --data option, errors and exit codes."""
 
 import argparse
 import sys
 from collections.abc import Callable
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import default_data_directory
 
 
@@ -13,15 +13,15 @@ def add_data_option(parser: argparse._ActionsContainer) -> None:
         "--data",
         metavar="DIR",
         default=default_data_directory(),
-        help="where the cluster lives (%(default)s; the variable TIDELOG_DATA changes that)",
+        help="data directory of the cluster (%(default)s; set TIDELOG_DATA to change the default)",
     )
 
 
-def carry_out(command: str, work: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """A refusal ends in one sentence and exit code 1."""
+def run_command(command: str, work: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Runs a command. A CommandError becomes one sentence on standard error and exit code 1."""
     try:
         return work(options)
-    except Refused as refused:
+    except CommandError as refused:
         print(f"tidelog {command}: {refused}", file=sys.stderr)
         return 1
     except BrokenPipeError:

@@ -1,15 +1,15 @@
-"""One line for each event: clients choose names of groups and members, and may put anything into them."""
+"""Log formatter that keeps each event on one line: control characters in names that clients choose are escaped."""
 
 import logging
 from typing import Final
 
 MAX_LENGTH: Final = 4_000
 _VISIBLE: Final = {number: repr(chr(number))[1:-1] for number in (*range(32), 127)}
-"""Line breaks, and what terminals would take for commands."""
+"""Escapes for line breaks and for control characters that terminals interpret."""
 
 
-class LogLines(logging.Formatter):
-    """Tracebacks, which are ours, keep their lines."""
+class SingleLineFormatter(logging.Formatter):
+    """Escapes the message only: tracebacks keep their lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         line = super().formatMessage(record)

@@ -1,4 +1,4 @@
-"""The command line: `tidelog COMMAND`. A mistake of the user ends in one clear sentence and exit code 1."""
+"""Command line `tidelog COMMAND`. A user error ends with one sentence on standard error and exit code 1."""
 
 import argparse
 import io
@@ -26,7 +26,7 @@ COMMANDS = (
     "broker",
     "simulate",
 )
-"""Each is a module beside this one."""
+"""Each is a module of this package."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,16 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _text(argument: str, parser: argparse.ArgumentParser) -> str:
-    """Python takes bytes that are no text in the encoding of the terminal for something else."""
+    """Rejects arguments that are not valid in the terminal's encoding: Python decodes them to surrogates."""
     data = os.fsencode(argument)
     try:
         return data.decode()
     except UnicodeDecodeError:
-        parser.error(f"expected text in UTF-8, found {data!r}")
+        parser.error(f"argument is not valid UTF-8: {data!r}")
 
 
 class _Parser(argparse.ArgumentParser):
-    """What it does not know is told by the command that was asked for, with its own usage."""
+    """Reports unknown arguments with the usage of the subcommand, not of `tidelog`."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
@@ -67,15 +67,15 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="tidelog",
         description="A replicated event log that installs with pip and speaks Kafka.",
-        epilog="`tidelog COMMAND --help` tells more about a command.",
+        epilog="`tidelog COMMAND --help` describes a command.",
     )
     parser.add_argument("--version", action="version", version=f"tidelog {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name in _needed(arguments):
+    for name in _requested_commands(arguments):
         import_module(f"tidelog.cli.{name}").add_command(commands)
     return parser
 
 
-def _needed(arguments: Sequence[str]) -> Sequence[str]:
-    """Only the one that is asked for, if any: a broker does not wait for what other commands import."""
+def _requested_commands(arguments: Sequence[str]) -> Sequence[str]:
+    """Only the requested command: a broker should not wait for the imports of other commands."""
     return arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS

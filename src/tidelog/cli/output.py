@@ -1,11 +1,11 @@
-"""Writing to standard output without standing still: whoever reads it may take its time, as a pager does."""
+"""Output to a pipe without blocking the event loop when its reader is slow, as a pager is."""
 
 import asyncio
 import os
 import select
 
 CHUNK_BYTES = select.PIPE_BUF
-"""So much can be written to a pipe that takes anything, without waiting."""
+"""Bytes that a writable pipe accepts without blocking."""
 
 
 async def write_output(fd: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""`tidelog pipeline`: run, check, watch and stop pipelines on Spark."""
+"""`tidelog pipeline`: run, check, inspect, stop and replay pipelines on Spark."""
 
 import argparse
 
@@ -6,44 +6,44 @@ from tidelog.cli.client_command import seconds_option
 from tidelog.pipelines.running.state import STATE_VARIABLE, default_state_directory
 
 TEMPLATES = {
-    "minimal": "copy a topic to another one",
-    "topic-to-table": "a topic of JSON into a Delta table, exactly once",
-    "enrichment": "join a topic with a file, and totals per minute to another topic",
+    "minimal": "copy one topic to another",
+    "topic-to-table": "load a topic of JSON into a Delta table, exactly once",
+    "enrichment": "join a topic with a file, write totals per minute to another topic",
 }
 DEFAULT_TEMPLATE = "topic-to-table"
 STOP_TIMEOUT_S = 60.0
 
 DESCRIPTION = """\
-A pipeline brings records from topics and files, through SQL and Python, into tables and topics. It is one TOML file,
-or a Python module with a function build(spark), and runs on Spark: pip install 'tidelog[spark]'.
+A pipeline reads topics and files, transforms them with SQL and Python, and writes tables and topics. It is one TOML
+file, or a Python module with a function build(spark), and runs on Spark: pip install 'tidelog[spark]'.
 """
 EPILOG = """\
-The first one:
+Your first pipeline:
   tidelog pipeline new            writes a commented example, topic-to-table.toml
-  tidelog pipeline check FILE     finds all mistakes before anything starts
+  tidelog pipeline check FILE     reports all mistakes before Spark starts
   tidelog pipeline run FILE       runs it until Ctrl-C
 """
 RUN_DESCRIPTION = """\
-Run a pipeline until Ctrl-C (or `tidelog pipeline stop`), which lets the batch under way end. Started again, it goes on
-where it was. With --once it works off what is there now, and ends.
+Run a pipeline until Ctrl-C or `tidelog pipeline stop`; the current batch is completed first. The next run continues
+where this one stopped. With --once, process the records that exist now, then exit.
 """
 CHECK_DESCRIPTION = """\
-Check everything about a pipeline that can be known before Spark starts: the file, the views that its steps and sinks
-read, schemas, Python functions, packages, files, directories, and whether brokers answer and have the topics.
-All mistakes are listed with their lines. The exit code is 0 if there are none.
+Check everything that can be checked before Spark starts: the file, the views that steps and sinks read, schemas,
+Python functions, packages, files, directories, and that brokers answer and have the topics. All mistakes are listed
+with their lines. The exit code is 0 if there are none.
 """
 REPLAY_DESCRIPTION = """\
-Read a pipeline's topics again and build its tables anew, beside the ones in use, whose contents are replaced in one
-step when the new ones are complete. The pipeline may run meanwhile, if its file was not changed since it was started;
-afterwards it goes on where it is. The table then holds what the steps make of the records from --from on, and nothing
-else. A replay that is interrupted leaves the table as it was, and may be repeated.
+Rebuild a pipeline's tables from its topics. New tables are built beside the tables in use, whose contents are then
+replaced in one commit. The pipeline may keep running if its file has not changed since it was started; afterwards it
+continues where it is. The table then holds the rows of the records from --from on, and no others. An interrupted
+replay leaves the table unchanged and can be repeated.
 """
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "pipeline",
-        help="bring topics into tables and other topics, on Spark",
+        help="run pipelines from topics to tables and topics, on Spark",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -57,86 +57,90 @@ def _add_new(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     listed = "\n".join(f"  {name:<16} {text}" for name, text in TEMPLATES.items())
     parser = actions.add_parser(
         "new",
-        help="write a commented example that runs",
-        description=f"Write a commented example that runs as it is. The templates:\n{listed}",
+        help="write a commented example pipeline",
+        description=f"Write a commented example pipeline that runs as it is. Templates:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("template", metavar="TEMPLATE", nargs="?", default=DEFAULT_TEMPLATE, help="(%(default)s)")
-    parser.add_argument("file", metavar="FILE", nargs="?", help="where to write it (TEMPLATE.toml)")
-    parser.set_defaults(run=lambda options: _carry_out("new", options))
+    parser.add_argument("file", metavar="FILE", nargs="?", help="file to write (TEMPLATE.toml)")
+    parser.set_defaults(run=lambda options: _run_command("new", options))
 
 
 def _add_check(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = actions.add_parser("check", help="find all mistakes before anything starts", description=CHECK_DESCRIPTION)
+    parser = actions.add_parser("check", help="check a pipeline without starting it", description=CHECK_DESCRIPTION)
     parser.add_argument("file", metavar="FILE", help="a .toml file, or a .py module with build(spark)")
-    parser.add_argument("--offline", action="store_true", help="ask no brokers")
+    parser.add_argument("--offline", action="store_true", help="do not connect to brokers")
     _add_state_option(parser)
-    parser.set_defaults(run=lambda options: _carry_out("check", options))
+    parser.set_defaults(run=lambda options: _run_command("check", options))
 
 
 def _add_run(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser("run", help="run a pipeline until Ctrl-C", description=RUN_DESCRIPTION)
     parser.add_argument("file", metavar="FILE", help="a .toml file, or a .py module with build(spark)")
-    parser.add_argument("--once", action="store_true", help="work off what is there now, then end")
-    parser.add_argument("--master", metavar="URL", help="Spark's master (local[*]: all cores of this machine)")
-    parser.add_argument("--metrics", metavar="PORT", type=port_option, help="show metrics for Prometheus on this port")
-    parser.add_argument("--no-view", action="store_true", help="only lines of what happens, nothing redrawn")
+    parser.add_argument("--once", action="store_true", help="process the records that exist now, then exit")
+    parser.add_argument("--master", metavar="URL", help="Spark master URL (local[*]: all cores of this machine)")
+    parser.add_argument("--metrics", metavar="PORT", type=port_option, help="serve Prometheus metrics on this port")
+    parser.add_argument("--no-view", action="store_true", help="print lines only, no live display")
     _add_state_option(parser)
-    parser.set_defaults(run=lambda options: _carry_out("run", options))
+    parser.set_defaults(run=lambda options: _run_command("run", options))
 
 
 def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
-        "list", help="list the pipelines that have run here", description="List the pipelines that have run here."
+        "list",
+        help="list the pipelines of this machine",
+        description="List the pipelines that have run on this machine.",
     )
     _add_state_option(parser)
-    parser.set_defaults(run=lambda options: _carry_out("list", options))
+    parser.set_defaults(run=lambda options: _run_command("list", options))
 
 
 def _add_status(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
         "status",
-        help="show how pipelines are doing",
-        description="Show how a pipeline is doing: its process, its last progress and, if it failed, why. Without a"
-        " name: all of them.",
+        help="show state and progress of pipelines",
+        description="Show the state of a pipeline: process, last progress and, if it failed, the error. Without a name:"
+        " all pipelines.",
     )
     parser.add_argument("name", metavar="NAME", nargs="?")
-    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     _add_state_option(parser)
-    parser.set_defaults(run=lambda options: _carry_out("status", options))
+    parser.set_defaults(run=lambda options: _run_command("status", options))
 
 
 def _add_stop(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
         "stop",
-        help="stop a running pipeline in good order",
-        description="Stop a running pipeline: the batch under way ends, then the process. Returns when it has stopped.",
+        help="stop a running pipeline",
+        description="Stop a running pipeline after its current batch. Returns when it has stopped.",
     )
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(
         "--timeout", metavar="S", type=seconds_option, default=STOP_TIMEOUT_S, help="how long to wait (%(default).0f s)"
     )
     _add_state_option(parser)
-    parser.set_defaults(run=lambda options: _carry_out("stop", options))
+    parser.set_defaults(run=lambda options: _run_command("stop", options))
 
 
 def _add_replay(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
-        "replay", help="build tables anew from an earlier time or offset", description=REPLAY_DESCRIPTION
+        "replay", help="rebuild tables from an earlier time or offset", description=REPLAY_DESCRIPTION
     )
-    parser.add_argument("pipeline", metavar="FILE|NAME", help="the file, or the name of a pipeline that has run here")
+    parser.add_argument(
+        "pipeline", metavar="FILE|NAME", help="pipeline file, or name of a pipeline that has run on this machine"
+    )
     parser.add_argument(
         "--from",
         metavar="TIME|OFFSET",
         dest="start",
-        help='earliest, a time such as 2026-01-31T12:00:00Z, an offset, or offsets such as {"orders": {"0": 23}} (where'
-        " the pipeline's sources start)",
+        help='earliest, a time such as 2026-01-31T12:00:00Z, an offset, or offsets such as {"orders": {"0": 23}}'
+        " (default: the start of the pipeline's sources)",
     )
-    parser.add_argument("--sink", metavar="NAME", help="only this table (all tables of the pipeline)")
-    parser.add_argument("--yes", action="store_true", help="even if rows of older records are then gone from the table")
-    parser.add_argument("--master", metavar="URL", help="Spark's master (local[*]: all cores of this machine)")
+    parser.add_argument("--sink", metavar="NAME", help="rebuild only this table (default: all tables of the pipeline)")
+    parser.add_argument("--yes", action="store_true", help="proceed even if the table loses rows of older records")
+    parser.add_argument("--master", metavar="URL", help="Spark master URL (local[*]: all cores of this machine)")
     _add_state_option(parser)
-    parser.set_defaults(run=lambda options: _carry_out("replay", options))
+    parser.set_defaults(run=lambda options: _run_command("replay", options))
 
 
 def _add_state_option(parser: argparse.ArgumentParser) -> None:
@@ -144,17 +148,17 @@ def _add_state_option(parser: argparse.ArgumentParser) -> None:
         "--state",
         metavar="DIR",
         default=default_state_directory(),
-        help=f"where checkpoints and states are kept (%(default)s; the variable {STATE_VARIABLE} changes that)",
+        help=f"directory of checkpoints and states (%(default)s; set {STATE_VARIABLE} to change the default)",
     )
 
 
 def port_option(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"expected a port, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a port number, found {text!r}")
     return int(text)
 
 
-def _carry_out(action: str, options: argparse.Namespace) -> int:
-    from tidelog.cli.pipeline_commands import carry_out
+def _run_command(action: str, options: argparse.Namespace) -> int:
+    from tidelog.cli.pipeline_commands import run_command
 
-    return carry_out(action, options)
+    return run_command(action, options)

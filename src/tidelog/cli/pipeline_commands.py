@@ -1,4 +1,4 @@
-"""What `tidelog pipeline new|check|run|list|status|stop|replay` do."""
+"""Implementation of `tidelog pipeline new|check|run|list|status|stop|replay`."""
 
 import argparse
 import json
@@ -6,6 +6,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.hints import program
 from tidelog.cli.pipeline import TEMPLATES
 from tidelog.cli.pipeline_view import as_json, lines_of_one, table_of_all
@@ -18,15 +19,11 @@ from tidelog.pipelines.running.state import PIPELINE_NAME, PipelineState, RunSta
 from tidelog.terminal.plurals import plural
 
 
-class Refused(Exception):
-    """Nothing was changed; the message says why, and what to do instead."""
-
-
-def carry_out(action: str, options: argparse.Namespace) -> int:
-    """A refusal ends in one sentence and exit code 1."""
+def run_command(action: str, options: argparse.Namespace) -> int:
+    """Runs one action. A refusal becomes one sentence on standard error and exit code 1."""
     try:
         return _WORK[action](options)
-    except (Refused, StateRefused) as refused:
+    except (CommandError, StateRefused) as refused:
         print(f"tidelog pipeline {action}: {refused}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -36,26 +33,23 @@ def carry_out(action: str, options: argparse.Namespace) -> int:
         return 1
 
 
-# -- files
-
-
 def new(options: argparse.Namespace) -> int:
     if options.template not in TEMPLATES:
-        hint = nearest(options.template, TEMPLATES) or f"; there are {listed(TEMPLATES, 'and')}"
-        raise Refused(f"there is no template '{options.template}'{hint}")
+        hint = nearest(options.template, TEMPLATES) or f"; templates are {listed(TEMPLATES, 'and')}"
+        raise CommandError(f"unknown template '{options.template}'{hint}")
     file = Path(options.file or f"{options.template}.toml")
     text = resources.files("tidelog.pipelines").joinpath(f"templates/{options.template}.toml").read_text()
     try:
         with file.open("x", encoding="utf-8") as output:
             output.write(text.replace("FILE", str(file)))
     except FileExistsError:
-        raise Refused(
-            f"{file} exists already; name another file: tidelog pipeline new {options.template} FILE"
+        raise CommandError(
+            f"{file} already exists; choose another file: tidelog pipeline new {options.template} FILE"
         ) from None
     except OSError as error:
-        raise Refused(f"cannot write {file}: {error.strerror}") from error
-    print(f"{file} is written: {TEMPLATES[options.template]}")
-    print("its first lines say how to make sample records and run it")
+        raise CommandError(f"cannot write {file}: {error.strerror}") from error
+    print(f"wrote {file}: {TEMPLATES[options.template]}")
+    print("its first lines explain how to produce sample records and run it")
     return 0
 
 
@@ -66,11 +60,11 @@ def check(options: argparse.Namespace) -> int:
     if checked.pipeline is None:
         print(_count(checked))
         return 1
-    print(f"{options.file} is good: {_contents(checked.pipeline)}{', ' + _count(checked) if checked.findings else ''}")
+    print(f"{options.file} is valid: {_summary(checked.pipeline)}{', ' + _count(checked) if checked.findings else ''}")
     return 0
 
 
-def _contents(pipeline: AnyPipeline) -> str:
+def _summary(pipeline: AnyPipeline) -> str:
     if isinstance(pipeline, ModulePipeline):
         return f"pipeline {pipeline.name}, built by Python"
     parts = ((pipeline.sources, "source"), (pipeline.steps, "step"), (pipeline.sinks, "sink"))
@@ -84,17 +78,14 @@ def _count(checked: Checked) -> str:
     return ", ".join(parts)
 
 
-# -- runs
-
-
 def run(options: argparse.Namespace) -> int:
     if not has_spark():
-        raise Refused(NEEDS_SPARK)
+        raise CommandError(NEEDS_SPARK)
     checked = check_file(Path(options.file), state_directory=options.state)
     for found in checked.findings:
         print(found.text(options.file), file=sys.stderr)
     if checked.pipeline is None:
-        raise Refused(f"{options.file} has {_count(checked)}; nothing was started")
+        raise CommandError(f"{options.file} has {_count(checked)}; the pipeline was not started")
     from tidelog.pipelines.running.run import run_pipeline
 
     return run_pipeline(
@@ -130,8 +121,8 @@ def status(options: argparse.Namespace) -> int:
 def _known(options: argparse.Namespace) -> PipelineState:
     names = [state.name for state in known_pipelines(options.state)]
     if options.name not in names:
-        others = nearest(options.name, names) or f"; `{program()} pipeline list` shows those that have"
-        raise Refused(f"no pipeline {options.name} has run in {options.state}{others}")
+        others = nearest(options.name, names) or f"; `{program()} pipeline list` lists the pipelines"
+        raise CommandError(f"pipeline {options.name} has not run in {options.state}{others}")
     return PipelineState(options.state, options.name)
 
 
@@ -140,26 +131,26 @@ def stop(options: argparse.Namespace) -> int:
     holder = state.holder()
     if not state.stop(options.timeout):
         assert holder is not None
-        raise Refused(
-            f"pipeline {state.name} (pid {holder.pid}) was asked to stop and still runs after {options.timeout:g} s;"
-            " it may be in the middle of a long batch"
+        raise CommandError(
+            f"pipeline {state.name} (pid {holder.pid}) was asked to stop but is still running after"
+            f" {options.timeout:g} s; it may be in a long batch: try a longer --timeout"
         )
     last = state.present()
     if last is not None and last.state is RunState.FAILED:
-        raise Refused(f"pipeline {state.name} ended, but not in order: {last.error}")
-    print(f"pipeline {state.name} is stopped")
+        raise CommandError(f"pipeline {state.name} ended with an error: {last.error}")
+    print(f"pipeline {state.name} has stopped")
     return 0
 
 
 def replay(options: argparse.Namespace) -> int:
     if not has_spark():
-        raise Refused(NEEDS_SPARK)
+        raise CommandError(NEEDS_SPARK)
     file = _file_of(options.pipeline, options.state)
     checked = check_file(file, state_directory=options.state)
     for found in checked.findings:
         print(found.text(file), file=sys.stderr)
     if checked.pipeline is None:
-        raise Refused(f"{file} has {_count(checked)}; nothing was started")
+        raise CommandError(f"{file} has {_count(checked)}; the replay was not started")
     from tidelog.pipelines.replay.replay import replay_pipeline
 
     return replay_pipeline(
@@ -172,7 +163,7 @@ def replay(options: argparse.Namespace) -> int:
 
 
 def _file_of(file_or_name: str, state_directory: str) -> Path:
-    """The file itself, or that of the last run of a pipeline of this name."""
+    """The file itself, or the file of the last run of the pipeline with this name."""
     if Path(file_or_name).exists() or not PIPELINE_NAME.fullmatch(file_or_name):
         return Path(file_or_name)
     last = PipelineState(state_directory, file_or_name).status()
@@ -180,7 +171,7 @@ def _file_of(file_or_name: str, state_directory: str) -> Path:
         return Path(last.file)
     if Path(file_or_name).suffix in (".toml", ".py"):
         return Path(file_or_name)
-    raise Refused(f"there is no file {file_or_name}, and no pipeline of that name has run in {state_directory}")
+    raise CommandError(f"{file_or_name} is neither a file nor the name of a pipeline that has run in {state_directory}")
 
 
 _WORK = {

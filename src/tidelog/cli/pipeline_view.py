@@ -1,4 +1,4 @@
-"""How pipelines are shown by `tidelog pipeline list` and `status`. No I/O: states go in, lines come out."""
+"""Text and JSON of `tidelog pipeline list` and `status`. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -7,7 +7,7 @@ from datetime import datetime
 from tidelog.pipelines.running.state import ACTIVE, Status
 from tidelog.terminal.tables import table
 
-NONE_YET = "no pipeline has run here yet; `tidelog pipeline new` writes one"
+NONE_YET = "no pipeline has run on this machine; write one with `tidelog pipeline new`"
 
 
 def table_of_all(pipelines: Sequence[tuple[str, Status | None]]) -> list[str]:
@@ -38,7 +38,7 @@ def lines_of_one(name: str, status: Status | None) -> list[str]:
 
 
 def _progress(progress: Mapping[str, object]) -> list[str]:
-    """What the run last told; a run of another version may tell other things."""
+    """The last progress that the run reported; a run of another version may report other fields."""
     queries = progress.get("queries")
     if not isinstance(queries, list | tuple) or not queries:
         return []
@@ -58,8 +58,8 @@ def _query(query: Mapping[str, object]) -> tuple[object, ...]:
 
 def _losses(progress: Mapping[str, object]) -> list[str]:
     kinds = (("dead_letters", "dead letter"), ("skipped_records", "skipped record"))
-    told = [f"{progress[key]} {noun}{'' if progress[key] == 1 else 's'}" for key, noun in kinds if progress.get(key)]
-    return ["", ", ".join(told)] if told else []
+    counts = [f"{progress[key]} {noun}{'' if progress[key] == 1 else 's'}" for key, noun in kinds if progress.get(key)]
+    return ["", ", ".join(counts)] if counts else []
 
 
 def _shown(value: object) -> object:
@@ -67,7 +67,7 @@ def _shown(value: object) -> object:
 
 
 def _moment(text: str) -> str:
-    """In the time of this machine, to the second."""
+    """Local time, in seconds."""
     try:
         return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
     except ValueError:

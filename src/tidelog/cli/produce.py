@@ -1,4 +1,4 @@
-"""`tidelog produce`: write the lines of standard input to a topic."""
+"""`tidelog produce`: write each line of standard input to a topic."""
 
 import argparse
 import asyncio
@@ -6,15 +6,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from tidelog.cli.client_command import (
-    Refused,
     add_client_options,
     cancel_on_interrupt,
-    carry_out,
     name_option,
     note,
     number_option,
+    run_command,
     settings_option,
 )
+from tidelog.cli.command_error import CommandError
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tidelog.client.producer import Producer
 
 DESCRIPTION = """\
-Write each line of standard input to a topic, as one record. A topic that does not exist is created if the cluster
-allows that. The command returns when all records are acknowledged.
+Write each line of standard input to a topic as one record. A topic that does not exist is created if the cluster
+allows it. The command returns when all records are acknowledged.
 """
 ACKS = {"all": -1, "1": 1, "0": 0}
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -36,9 +36,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser = commands.add_parser("produce", help="write lines to a topic", description=DESCRIPTION)
     parser.add_argument("topic", metavar="TOPIC", type=name_option)
     parser.add_argument(
-        "--key-separator", metavar="TEXT", type=_separator_option, help="what stands between key and value in each line"
+        "--key-separator", metavar="TEXT", type=_separator_option, help="text between key and value in each line"
     )
-    parser.add_argument("--partition", metavar="N", type=number_option, help="write to this partition only")
+    parser.add_argument("--partition", metavar="N", type=number_option, help="write only to this partition")
     parser.add_argument(
         "--header",
         metavar="KEY=VALUE",
@@ -46,17 +46,19 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         type=settings_option,
         default=[],
         dest="headers",
-        help="a header for every record; may be repeated",
+        help="add a header to every record; may be repeated",
     )
-    parser.add_argument("--acks", choices=ACKS, default="all", help="who must have a record (all in-sync replicas)")
-    parser.add_argument("--compression", choices=COMPRESSIONS, default="none", help="of batches (none)")
+    parser.add_argument(
+        "--acks", choices=ACKS, default="all", help="acknowledgements to wait for (all: every in-sync replica)"
+    )
+    parser.add_argument("--compression", choices=COMPRESSIONS, default="none", help="compression of batches (none)")
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("produce", _produce, options))
+    parser.set_defaults(run=lambda options: run_command("produce", _produce, options))
 
 
 def _separator_option(text: str) -> str:
     if not text:
-        raise argparse.ArgumentTypeError("expected some text; without this option lines are values only")
+        raise argparse.ArgumentTypeError("the separator must not be empty; without this option a line is a value")
     return text
 
 
@@ -73,7 +75,7 @@ async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:
         request_timeout_s=REQUEST_TIMEOUT_S,
     )
     if sys.stdin.isatty():
-        note(f"each line becomes a record of {options.topic}; Ctrl-D ends")
+        note(f"each line becomes a record of {options.topic}; end with Ctrl-D")
     producer = Producer(cluster, SystemClock(), settings)
     try:
         async with producer:
@@ -85,7 +87,7 @@ async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _write_lines(producer: "Producer", options: argparse.Namespace) -> None:
-    """Until the end of the input; Ctrl-C is taken as its end."""
+    """Until the end of input; Ctrl-C also ends it."""
     reading = asyncio.current_task()
     assert reading is not None
     cancel_on_interrupt()
@@ -93,7 +95,7 @@ async def _write_lines(producer: "Producer", options: argparse.Namespace) -> Non
         await _enqueue_lines(producer, options)
     except asyncio.CancelledError:
         reading.uncancel()
-    except Refused:
+    except CommandError:
         await producer.flush()
         raise
 
@@ -115,5 +117,7 @@ def _split(line: bytes, number: int, separator: str | None) -> tuple[bytes | Non
         return None, line
     key, found, value = line.partition(separator.encode())
     if not found:
-        raise Refused(f"line {number} has no {separator!r} between key and value; the lines before it were written")
+        raise CommandError(
+            f"line {number} has no {separator!r} between key and value; the lines before it were written"
+        )
     return key, value

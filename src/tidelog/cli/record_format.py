@@ -1,4 +1,4 @@
-"""How `tidelog consume` prints a record: by a format with %-signs, or as JSON."""
+"""Output formats of `tidelog consume`: a format string with %-fields, or JSON."""
 
 import base64
 import json
@@ -27,14 +27,14 @@ _TOKEN = re.compile(r"%.?|\\[tnr0\\]|[^%\\]+|\\", re.DOTALL)
 
 
 class BadFormat(ValueError):
-    """The message names what is not understood."""
+    """Unknown field in a format string; the message names it."""
 
 
 def check_format(text: str) -> str:
     for token in _TOKEN.findall(text):
         if token.startswith("%") and token not in _ESCAPES and token[1:] not in _FIELDS:
             known = " ".join(f"%{name}" for name in _FIELDS)
-            raise BadFormat(f"{token} is not known; there are {known} %%")
+            raise BadFormat(f"unknown field {token}; fields are {known} %%")
     return text
 
 
@@ -54,7 +54,7 @@ def _part(token: str) -> "bytes | Callable[[ConsumedRecord], bytes]":
 
 
 def json_line(record: "ConsumedRecord") -> bytes:
-    """Text as text; bytes that are none in base64, under a name that says so."""
+    """UTF-8 as text, other bytes as base64 under a key that says so."""
     described = {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,4 +1,4 @@
-"""Log file of a process that rotates by size: standard error is written there, whoever writes to it."""
+"""Log file that rotates by size. Standard error itself is redirected to it, so that tracebacks land there, too."""
 
 import logging
 import os
@@ -7,13 +7,13 @@ from contextlib import suppress
 
 MAX_BYTES = 10 * 1024 * 1024
 KEPT_FILES = 3
-"""Older ones, as `broker-1.log.1` (the newest) to `broker-1.log.3`."""
+"""Old files, `broker-1.log.1` (newest) to `broker-1.log.3`."""
 
 STANDARD_ERROR = 2
 
 
-def put_aside(file: str, kept_files: int = KEPT_FILES) -> None:
-    """Number the file and the older ones anew; the oldest is gone then. OSError if that fails half-way."""
+def rotate_files(file: str, kept_files: int = KEPT_FILES) -> None:
+    """Renames the file and its old files; the oldest is deleted. Raises OSError if a rename fails."""
     for number in range(kept_files - 1, 0, -1):
         with suppress(FileNotFoundError):
             os.replace(f"{file}.{number}", f"{file}.{number + 1}")
@@ -22,9 +22,9 @@ def put_aside(file: str, kept_files: int = KEPT_FILES) -> None:
 
 
 class RotatingLog(logging.StreamHandler):  # type: ignore[type-arg]
-    """The descriptor of standard error is replaced, so that tracebacks and last words go to the new file, too.
+    """Replaces the descriptor of standard error on rotation, so that tracebacks and fatal errors go to the new file.
 
-    The process rotates its own log: that needs nobody else to be alive, and after a kill -9 every line is in a file.
+    The process rotates its own log: no helper process is needed, and after kill -9 every line is in a file.
     """
 
     def __init__(self, file: str, max_bytes: int = MAX_BYTES, kept_files: int = KEPT_FILES) -> None:
@@ -42,17 +42,17 @@ class RotatingLog(logging.StreamHandler):  # type: ignore[type-arg]
 
     def _rotate(self, size_bytes: int) -> None:
         try:
-            if self._is_written_to():
-                put_aside(self._file, self._kept_files)
+            if self._is_current_file():
+                rotate_files(self._file, self._kept_files)
             self._redirect()
         except OSError:
-            # The disk is full, say, or descriptors have run out: go on in the same file, and try again later.
+            # The disk may be full, or descriptors used up: keep the same file and try again later.
             self._limit_bytes = size_bytes + self._max_bytes
         else:
             self._limit_bytes = self._max_bytes
 
-    def _is_written_to(self) -> bool:
-        """Not if somebody else has moved the file away."""
+    def _is_current_file(self) -> bool:
+        """False if another process has moved the file."""
         try:
             return os.path.samestat(os.stat(self._file), os.fstat(STANDARD_ERROR))
         except FileNotFoundError:

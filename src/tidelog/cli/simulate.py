@@ -1,4 +1,4 @@
-"""`tidelog simulate`: clusters on virtual time, faults drawn from a seed, and invariants that must hold."""
+"""`tidelog simulate`: simulated clusters on virtual time, faults from a seed, invariants checked."""
 
 import argparse
 

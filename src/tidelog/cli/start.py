@@ -1,17 +1,17 @@
-"""`tidelog start`: start one broker that was killed or died."""
+"""`tidelog start`: start one stopped broker of the local cluster."""
 
 import argparse
 
-from tidelog.cli.local_command import add_data_option, carry_out
+from tidelog.cli.local_command import add_data_option, run_command
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "start",
-        help="start one broker again",
-        description="Start one broker of the cluster that does not run, and wait until it is back in the cluster.",
+        help="start one stopped broker",
+        description="Start one stopped broker of the cluster, and wait until it has rejoined the cluster.",
     )
-    parser.add_argument("broker", metavar="ID", type=int, help="the number of the broker")
+    parser.add_argument("broker", metavar="ID", type=int, help="broker id")
     add_data_option(parser)
     parser.set_defaults(run=run)
 
@@ -19,4 +19,4 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def run(options: argparse.Namespace) -> int:
     from tidelog.cli.local_cluster.commands import start
 
-    return carry_out("start", start, options)
+    return run_command("start", start, options)

@@ -2,11 +2,11 @@
 
 import argparse
 
-from tidelog.cli.local_command import add_data_option, carry_out
+from tidelog.cli.local_command import add_data_option, run_command
 
 DESCRIPTION = """\
-Show the brokers of a cluster, which one is controller, and for each partition its leader, its in-sync replicas,
-its high watermark and how far each replica is behind. For a replica that is out of sync there is the reason.
+Show the brokers of a cluster, the controller, and for each partition the leader, the in-sync replicas, the high
+watermark and the lag of each replica. For each replica that is out of sync, show the reason.
 """
 
 
@@ -16,12 +16,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     place = parser.add_mutually_exclusive_group()
     add_data_option(place)
-    place.add_argument("--bootstrap", metavar="HOST:PORT,...", help="ask a cluster anywhere instead")
-    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    place.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers of another cluster")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from tidelog.cli.local_cluster.commands import status
 
-    return carry_out("status", status, options)
+    return run_command("status", status, options)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from tidelog.cli.client_command import (
     add_client_options,
-    carry_out,
     count_option,
     no_such_topic,
+    run_command,
     settings_option,
 )
 from tidelog.terminal.plurals import plural
@@ -33,7 +33,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def _add_create(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
-        "create", help="create a topic", description="Create a topic; returns when it can be written to."
+        "create", help="create a topic", description="Create a topic. Returns when it accepts writes."
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
@@ -41,14 +41,14 @@ def _add_create(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="N",
         type=count_option,
         default=-1,
-        help="how many partitions (the cluster's num.partitions)",
+        help="number of partitions (default: num.partitions of the cluster)",
     )
     parser.add_argument(
         "--replication-factor",
         metavar="N",
         type=count_option,
         default=-1,
-        help="copies of each partition (the cluster's default.replication.factor)",
+        help="replicas of each partition (default: default.replication.factor of the cluster)",
     )
     parser.add_argument(
         "--set",
@@ -57,16 +57,16 @@ def _add_create(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         type=settings_option,
         default=[],
         dest="settings",
-        help="a setting of the topic, such as retention.ms=3600000; may be repeated",
+        help="a topic setting, such as retention.ms=3600000; may be repeated",
     )
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("topic create", _create, options))
+    parser.set_defaults(run=lambda options: run_command("topic create", _create, options))
 
 
 def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser("list", help="list all topics", description="List all topics, with their health.")
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("topic list", _list, options))
+    parser.set_defaults(run=lambda options: run_command("topic list", _list, options))
 
 
 def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -77,19 +77,18 @@ def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("topic", metavar="TOPIC")
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("topic describe", _describe, options))
+    parser.set_defaults(run=lambda options: run_command("topic describe", _describe, options))
 
 
 def _add_delete(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
-        "delete", help="delete a topic and its records", description="Delete a topic and all its records, for good."
+        "delete",
+        help="delete a topic and its records",
+        description="Delete a topic and all its records. This cannot be undone.",
     )
     parser.add_argument("topic", metavar="TOPIC")
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("topic delete", _delete, options))
-
-
-# -- the actions
+    parser.set_defaults(run=lambda options: run_command("topic delete", _delete, options))
 
 
 async def _create(cluster: "Cluster", options: argparse.Namespace) -> None:
@@ -111,7 +110,7 @@ async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
 
     topics = await Admin(cluster).list_topics()
     if not topics:
-        print("no topics yet; `tidelog topic create NAME` makes one")
+        print("no topics yet; `tidelog topic create NAME` creates one")
         return
     rows = [(topic.name, len(topic.partitions), _copies(topic), _health(topic)) for topic in topics]
     print("\n".join(table(["TOPIC", "PARTITIONS", "REPLICAS", "STATE"], rows)))
@@ -156,9 +155,6 @@ async def _delete(cluster: "Cluster", options: argparse.Namespace) -> None:
     print(f"deleted topic {options.topic}")
 
 
-# -- what they show
-
-
 async def _find_topic(admin: "Admin", name: str) -> "TopicMetadata":
     from tidelog.errors import UnknownTopicOrPartition
 
@@ -169,7 +165,7 @@ async def _find_topic(admin: "Admin", name: str) -> "TopicMetadata":
 
 
 async def _offsets(cluster: "Cluster", topic: "TopicMetadata") -> dict[int, tuple[object, object]]:
-    """Where each partition starts and ends, as far as there is somebody who knows."""
+    """Log start and end offsets; "-" for partitions whose leader does not answer."""
     from tidelog.client.offsets import BEGINNING, END, list_offsets
     from tidelog.client.pipeline import ConnectionLost
     from tidelog.client.retries import GaveUp
@@ -199,7 +195,7 @@ def _health(topic: "TopicMetadata") -> str:
     leaderless = sum(partition.leader < 0 for partition in partitions)
     behind = sum(len(partition.in_sync_replicas) < len(partition.replicas) for partition in partitions)
     if leaderless:
-        return f"{plural(leaderless, 'partition')} without leader"
+        return f"{plural(leaderless, 'partition')} without a leader"
     return f"{plural(behind, 'partition')} with replicas out of sync" if behind else "healthy"
 
 

@@ -1,17 +1,17 @@
-"""`tidelog transaction`: which transactions are open, since when, where; and ending one that hangs."""
+"""`tidelog transaction`: list and describe transactions, abort open or hanging ones."""
 
 import argparse
 from typing import TYPE_CHECKING
 
 from tidelog.cli.client_command import (
-    Refused,
     add_client_options,
-    carry_out,
     name_option,
     no_such_partition,
     no_such_topic,
     number_option,
+    run_command,
 )
+from tidelog.cli.command_error import CommandError
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 OPEN = "Ongoing"
 DECIDED = {"PrepareCommit": "committed", "PrepareAbort": "aborted"}
 STATES = ("Empty", OPEN, *DECIDED, "CompleteCommit", "CompleteAbort")
-"""As brokers name them."""
+"""Kafka's names of transaction states."""
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "transaction",
         help="transactions: list, describe, abort",
-        description="Transactions: which are known, what they hold up, and how to end one by hand.",
+        description="Transactions: list and describe transactional ids, abort open or hanging transactions.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     _add_list(actions)
@@ -49,7 +49,7 @@ def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         help=f"only those in this state: {', '.join(STATES)}; may be repeated",
     )
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("transaction list", _list, options))
+    parser.set_defaults(run=lambda options: run_command("transaction list", _list, options))
 
 
 def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -60,26 +60,29 @@ def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("transactional_id", metavar="TRANSACTIONAL_ID", type=name_option)
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("transaction describe", _describe, options))
+    parser.set_defaults(run=lambda options: run_command("transaction describe", _describe, options))
 
 
 def _add_abort(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
         "abort",
-        help="end a transaction by hand",
+        help="abort a transaction",
         description=(
-            "Abort the open transaction of a transactional id and fence its producer; or, with --partition, one that"
-            " no coordinator knows of and that keeps readers of committed records from going on."
+            "Abort the open transaction of a transactional id and fence its producer. With --partition, abort a hanging"
+            " transaction that no coordinator knows and that blocks read_committed consumers."
         ),
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("transactional_id", metavar="TRANSACTIONAL_ID", nargs="?", type=name_option)
     what.add_argument(
-        "--partition", metavar="TOPIC:N", type=_partition_option, help="where a transaction hangs; with --producer-id"
+        "--partition",
+        metavar="TOPIC:N",
+        type=_partition_option,
+        help="partition of a hanging transaction; needs --producer-id",
     )
-    parser.add_argument("--producer-id", metavar="N", type=number_option, help="whose transaction hangs there")
+    parser.add_argument("--producer-id", metavar="N", type=number_option, help="producer of the hanging transaction")
     add_client_options(parser)
-    parser.set_defaults(run=lambda options: carry_out("transaction abort", _abort, options))
+    parser.set_defaults(run=lambda options: run_command("transaction abort", _abort, options))
 
 
 def _state_option(text: str) -> str:
@@ -102,7 +105,7 @@ async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
 
     found = await TransactionAdmin(cluster).list_transactions(options.state)
     if not found:
-        hint = "in this state" if options.state else "yet; a producer with a transactional.id makes one"
+        hint = "in this state" if options.state else "yet; a producer with a transactional.id creates one"
         print(f"no transactional ids {hint}")
         return
     rows = [(each.transactional_id, each.producer_id, each.state, each.coordinator) for each in found]
@@ -136,21 +139,21 @@ async def _abort(cluster: "Cluster", options: argparse.Namespace) -> None:
         await _abort_hanging(admin, options.partition, options.producer_id)
         return
     if options.producer_id is not None:
-        raise Refused("--producer-id goes with --partition; a transactional id has one producer only")
+        raise CommandError("--producer-id needs --partition; a transactional id has only one producer")
     try:
         found = await admin.describe(options.transactional_id)
     except TransactionalIdNotFound:
         raise _no_such_id(options.transactional_id) from None
     await admin.fence(options.transactional_id)
-    print(f"fenced the producer of {options.transactional_id}; {_what_became_of_it(found.state)}")
+    print(f"fenced the producer of {options.transactional_id}; {_fencing_result(found.state)}")
 
 
-def _what_became_of_it(state: str) -> str:
-    """Of the transaction of a producer that was fenced in this state."""
+def _fencing_result(state: str) -> str:
+    """What fencing the producer did to its transaction, from the state before it."""
     if state == OPEN:
-        return "its open transaction is aborted"
+        return "its open transaction was aborted"
     if state in DECIDED:
-        return f"its transaction had been {DECIDED[state]} already"
+        return f"its transaction was already {DECIDED[state]}"
     return "it had no transaction open"
 
 
@@ -166,33 +169,33 @@ async def _check_partition(cluster: "Cluster", where: TopicPartition) -> None:
 async def _abort_hanging(admin: "TransactionAdmin", where: TopicPartition, producer_id: int | None) -> None:
     producers = [each for each in await admin.producers(where) if each.current_txn_start_offset >= 0]
     if not producers:
-        raise Refused(f"no producer has a transaction open on {where}")
+        raise CommandError(f"no producer has an open transaction on {where}")
     ids = ", ".join(str(each.producer_id) for each in producers)
     if producer_id is None:
-        raise Refused(f"say whose transaction with --producer-id; on {where} there is one of each of these: {ids}")
+        raise CommandError(
+            f"choose a producer with --producer-id; producers with an open transaction on {where}: {ids}"
+        )
     hanging = [each for each in producers if each.producer_id == producer_id]
     if not hanging:
-        raise Refused(
-            f"producer {producer_id} has no transaction open on {where}; --producer-id must be one of these: {ids}"
-        )
-    await _refuse_known(admin, where, producer_id)
+        raise CommandError(f"producer {producer_id} has no open transaction on {where}; producers that have one: {ids}")
+    await _refuse_if_coordinated(admin, where, producer_id)
     await admin.abort_hanging(where, hanging[0])
     print(f"aborted the transaction of producer {producer_id} on {where}")
 
 
-async def _refuse_known(admin: "TransactionAdmin", where: TopicPartition, producer_id: int) -> None:
-    """A coordinator would still end it, on this partition too, perhaps with a commit."""
+async def _refuse_if_coordinated(admin: "TransactionAdmin", where: TopicPartition, producer_id: int) -> None:
+    """Refuses a transaction that a coordinator will end itself, perhaps with a commit."""
     for each in await admin.list_transactions([OPEN, *DECIDED]):
         if each.producer_id == producer_id:
-            raise Refused(
-                f"the transaction of producer {producer_id} on {where} does not hang: it belongs to"
-                f" {each.transactional_id} ({each.state}); `tidelog transaction abort {each.transactional_id}` ends it"
+            raise CommandError(
+                f"the transaction of producer {producer_id} on {where} is not hanging: it belongs to"
+                f" {each.transactional_id} ({each.state}); use `tidelog transaction abort {each.transactional_id}`"
             )
 
 
-def _no_such_id(transactional_id: str) -> Refused:
-    return Refused(
-        f"there is no transactional id {transactional_id}; `tidelog transaction list` shows those that exist"
+def _no_such_id(transactional_id: str) -> CommandError:
+    return CommandError(
+        f"transactional id {transactional_id} does not exist; `tidelog transaction list` lists the transactional ids"
     )
 
 

@@ -1,4 +1,4 @@
-"""A picture in a terminal that is drawn over itself, below everything that was said so far."""
+"""Live display in a terminal: a block of lines redrawn in place, below the lines printed so far."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ CLEAR_LINE = "\x1b[K"
 CLEAR_BELOW = "\x1b[J"
 
 
-class Drawing:
+class LiveDisplay:
     def __init__(self, output: TextIO) -> None:
         self._output = output
         self._drawn_lines = 0
 
     def say(self, line: str) -> None:
-        """Something that stays."""
+        """Prints a line that stays above the display."""
         self._draw([])
         write_line(self._output, line)
 
@@ -31,12 +31,12 @@ class Drawing:
         self._drawn_lines = len(lines)
 
 
-def can_be_drawn_on(output: TextIO) -> bool:
+def supports_live_display(output: TextIO) -> bool:
     return output.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def fitted(lines: Sequence[str], columns: int, rows: int) -> list[str]:
-    """A line that wraps, or more lines than there are, would break the drawing in place."""
+    """Cut to the terminal's size: a wrapped line, or too many lines, would break redrawing in place."""
     return [line[: columns - 1] for line in lines[:rows]]
 
 
@@ -45,7 +45,7 @@ def write_line(output: TextIO, line: str) -> None:
 
 
 def _write(output: TextIO, text: str) -> None:
-    """What is shown goes on even if the terminal is gone."""
+    """Ignores errors: the program goes on if the terminal is gone."""
     with contextlib.suppress(OSError):
         output.write(text)
         output.flush()

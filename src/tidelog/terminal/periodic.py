@@ -1,4 +1,4 @@
-"""Something done now and then, in a thread, while something else takes its time."""
+"""Periodic callback in a thread, while a block runs."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -6,15 +6,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def ticking(every_s: float, tick: Callable[[], None]) -> Generator[None]:
-    """Not once more after the block has been left."""
+def periodically(every_s: float, tick: Callable[[], None]) -> Generator[None]:
+    """No call happens after the block has been left."""
     is_over = threading.Event()
 
     def run() -> None:
         while not is_over.wait(every_s):
             tick()
 
-    ticker = threading.Thread(target=run, name="ticking", daemon=True)
+    ticker = threading.Thread(target=run, name="periodically", daemon=True)
     ticker.start()
     try:
         yield

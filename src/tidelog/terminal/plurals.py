@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers with their nouns, for people."""
 
 
 def plural(count: int, word: str, words: str | None = None) -> str:

@@ -1,10 +1,10 @@
-"""Plain tables for the terminal: a line of titles, columns as wide as they need."""
+"""Plain text tables: a line of titles, columns as wide as their longest cell."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 NUMBER = re.compile(r"\d+(,\d{3})*(\.\d+)?( [A-Za-z]{1,2})?( \([^)]*\))?")
-"""Perhaps with a unit, and a further figure in brackets."""
+"""An optional unit, and an optional second number in brackets."""
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

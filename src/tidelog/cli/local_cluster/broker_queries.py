@@ -1,4 +1,4 @@
-"""Asking every broker of a cluster how it and its partitions are, over the wire."""
+"""Queries to all brokers of a cluster for status views: metadata, log ends, log directories, over the wire protocol."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,12 +30,12 @@ CLIENT_ID = "tidelog-status"
 ANSWER_S = 2.0
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
-"""Any replica tells it the end of its log."""
+"""Replica id of Kafka's debugging consumer: any replica answers with its own log end offset."""
 LATEST = -1
 
 
 class Connections:
-    """One connection per broker, kept between looks and opened again when it was lost."""
+    """One connection per broker, kept between queries and reopened when it was lost."""
 
     def __init__(self, network: Network, *, answer_s: float = ANSWER_S) -> None:
         self._network = network
@@ -43,7 +43,7 @@ class Connections:
         self._open: dict[Address, ClientConnection] = {}
 
     async def ask(self, address: Address, request: Request, answer_type: type[ResponseT]) -> ResponseT | None:
-        """None if the broker cannot be asked now."""
+        """None if the broker does not answer."""
         try:
             connection = await self._connection(address)
             return await connection.ask(request, answer_type, timeout_s=self._answer_s)
@@ -63,37 +63,37 @@ class Connections:
         self._open.clear()
 
 
-class Findings(NamedTuple):
-    """What the brokers said."""
+class ClusterAnswers(NamedTuple):
+    """Everything that the brokers answered."""
 
     answers: Mapping[Address, MetadataResponse]
-    """Of the brokers that answered."""
+    """Metadata of the brokers that answered."""
     cluster_id: str | None
     controller: BrokerId | None
     members: Mapping[BrokerId, Address]
-    """The brokers that the cluster counts on."""
+    """Live brokers according to the metadata."""
     partitions: Sequence[PartitionView]
     suspensions: Mapping[BrokerId, str]
-    """Why brokers that answered lead nothing, in their own words."""
+    """Why suspended brokers lead nothing, in their own words."""
     stray_logs: Mapping[BrokerId, Sequence[str]]
-    """Directories of logs that brokers have set aside."""
+    """Directories of stray logs, by broker."""
 
 
-async def ask_cluster(connections: Connections, addresses: Iterable[Address]) -> Findings:
-    """The cluster of the brokers at these addresses, and of those which they name."""
+async def query_cluster(connections: Connections, addresses: Iterable[Address]) -> ClusterAnswers:
+    """The cluster of the brokers at these addresses, including brokers that only the metadata names."""
     asked = set(addresses)
     answers = await _metadata(connections, asked)
     named = {Address(broker.host, broker.port) for answer in answers.values() for broker in answer.brokers}
     answers |= await _metadata(connections, named - asked)
     truth = _best(answers)
     if truth is None:
-        return Findings(answers, None, None, {}, [], {}, {})
+        return ClusterAnswers(answers, None, None, {}, [], {}, {})
     members = {broker.node_id: Address(broker.host, broker.port) for broker in truth.brokers}
     reachable = {broker_id: address for broker_id, address in members.items() if address in answers}
     log_dirs = await _log_dirs(connections, reachable)
     suspensions = {broker_id: found.suspension for broker_id, found in log_dirs.items() if found.suspension}
     controller = None if truth.controller_id == NO_BROKER else truth.controller_id
-    return Findings(
+    return ClusterAnswers(
         answers,
         truth.cluster_id,
         None if controller in suspensions else controller,
@@ -122,7 +122,7 @@ async def _metadata(connections: Connections, addresses: set[Address]) -> dict[A
 
 
 def _best(answers: Mapping[Address, MetadataResponse]) -> MetadataResponse | None:
-    """The controller's own view, if it answered: it is the first to know."""
+    """The controller's metadata if it answered: it is the most recent."""
     for address, answer in answers.items():
         for broker in answer.brokers:
             if broker.node_id == answer.controller_id and (broker.host, broker.port) == address:
@@ -144,32 +144,32 @@ async def _partitions(
     }
     if not known:
         return []
-    looks = await asyncio.gather(
+    reports = await asyncio.gather(
         *(
-            _look_at_broker(connections, broker_id, address, known, log_dirs.get(broker_id))
+            _query_broker(connections, broker_id, address, known, log_dirs.get(broker_id))
             for broker_id, address in reachable.items()
         )
     )
-    by_broker = dict(zip(reachable, looks, strict=True))
+    by_broker = dict(zip(reachable, reports, strict=True))
     return [_partition_view(found, known[found], by_broker) for found in sorted(known)]
 
 
-class _BrokerLook(NamedTuple):
+class _BrokerReport(NamedTuple):
     is_suspended: bool
     log_ends: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
     out_of_sync: Mapping[TopicPartition, Mapping[BrokerId, OutOfSync]]
     fetch_failures: Mapping[TopicPartition, str]
-    """Why it does not get on with partitions that it follows."""
+    """Fetch errors of the partitions that it follows."""
 
 
-async def _look_at_broker(
+async def _query_broker(
     connections: Connections,
     broker_id: BrokerId,
     address: Address,
     known: Mapping[TopicPartition, MetadataResponsePartition],
     log_dirs: DescribeLogDirsResponse | None,
-) -> _BrokerLook:
+) -> _BrokerReport:
     hosted = [found for found, partition in known.items() if broker_id in partition.replica_nodes]
     led = [found for found in hosted if known[found].leader_id == broker_id]
     ends, high_watermarks = await asyncio.gather(
@@ -184,7 +184,7 @@ async def _look_at_broker(
     }
     failures = {found: partition.fetch_failure for found, partition in described.items() if partition.fetch_failure}
     is_suspended = log_dirs is not None and bool(log_dirs.suspension)
-    return _BrokerLook(is_suspended, ends, high_watermarks, _reasons(described), failures)
+    return _BrokerReport(is_suspended, ends, high_watermarks, _reasons(described), failures)
 
 
 async def _latest(
@@ -226,12 +226,12 @@ def _reasons(
 
 
 def _partition_view(
-    topic_partition: TopicPartition, partition: MetadataResponsePartition, looks: Mapping[BrokerId, _BrokerLook]
+    topic_partition: TopicPartition, partition: MetadataResponsePartition, reports: Mapping[BrokerId, _BrokerReport]
 ) -> PartitionView:
     leader = None if partition.leader_id == NO_BROKER else partition.leader_id
-    leading = looks.get(partition.leader_id)
+    leading = reports.get(partition.leader_id)
     if leading is not None and leading.is_suspended:
-        leader = None  # the metadata that brokers remember still name it
+        leader = None  # the metadata still names the suspended broker
     leader_end = leading.log_ends.get(topic_partition) if leading else None
     reasons = leading.out_of_sync.get(topic_partition, {}) if leading else {}
     return PartitionView(
@@ -241,33 +241,37 @@ def _partition_view(
         partition.replica_nodes,
         partition.isr_nodes,
         leading.high_watermarks.get(topic_partition) if leading else None,
-        {replica: _lag(leader_end, looks.get(replica), topic_partition) for replica in partition.replica_nodes},
+        {replica: _lag(leader_end, reports.get(replica), topic_partition) for replica in partition.replica_nodes},
         [
-            _with_failure(reasons.get(replica) or _reason_of_our_own(replica, leader, looks), looks, topic_partition)
+            _with_fetch_error(
+                reasons.get(replica) or _fallback_reason(replica, leader, reports), reports, topic_partition
+            )
             for replica in partition.replica_nodes
             if replica not in partition.isr_nodes
         ],
     )
 
 
-def _with_failure(
-    found: OutOfSync, looks: Mapping[BrokerId, _BrokerLook], topic_partition: TopicPartition
+def _with_fetch_error(
+    found: OutOfSync, reports: Mapping[BrokerId, _BrokerReport], topic_partition: TopicPartition
 ) -> OutOfSync:
-    """The leader sees that a replica lags; the replica itself may know why."""
-    look = looks.get(found.replica)
+    """Adds the follower's own fetch error to the leader's view: the leader only sees that the replica lags."""
+    look = reports.get(found.replica)
     failure = look.fetch_failures.get(topic_partition) if look else None
     return found if failure is None else found._replace(rule=f"{found.rule}; it says: {failure}")
 
 
-def _lag(leader_end: int | None, look: _BrokerLook | None, topic_partition: TopicPartition) -> int | None:
+def _lag(leader_end: int | None, look: _BrokerReport | None, topic_partition: TopicPartition) -> int | None:
     end = look.log_ends.get(topic_partition) if look else None
     return None if end is None or leader_end is None else max(0, leader_end - end)
 
 
-def _reason_of_our_own(replica: BrokerId, leader: BrokerId | None, looks: Mapping[BrokerId, _BrokerLook]) -> OutOfSync:
-    """For the moments in which no leader can say it."""
-    if replica not in looks:
-        return OutOfSync(replica, "its broker does not answer", "rejoins when it is back and has caught up")
+def _fallback_reason(
+    replica: BrokerId, leader: BrokerId | None, reports: Mapping[BrokerId, _BrokerReport]
+) -> OutOfSync:
+    """Used when no leader can say why."""
+    if replica not in reports:
+        return OutOfSync(replica, "broker does not answer", "rejoins when it is back and has caught up")
     if leader is None:
-        return OutOfSync(replica, "there is no leader", "can catch up when there is one again")
-    return OutOfSync(replica, f"it is catching up with leader {leader}", "rejoins when it has caught up")
+        return OutOfSync(replica, "the partition has no leader", "can catch up when a leader is elected")
+    return OutOfSync(replica, f"catching up with leader {leader}", "rejoins when it has caught up")

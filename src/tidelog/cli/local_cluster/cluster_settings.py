@@ -1,13 +1,13 @@
-"""The settings that `tidelog up` was given for all brokers, checked before anything is started."""
+"""Broker settings given to `tidelog up` with --config and --set, validated before any broker is started."""
 
 from collections.abc import Sequence
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.plan import refuse_reserved
 
 
 def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str]:
-    """Of the file and of the flags, which win."""
+    """Settings of the file, overridden by the flags."""
     if config is None and not overrides:
         return {}
     from tidelog.config.loading import SettingsError, load_broker_settings
@@ -20,7 +20,7 @@ def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str
                 settings |= {found.key: found.value for found in parse_properties(file.read())}
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text file in UTF-8"
-            raise Refused(f"{config}: {reason}") from error
+            raise CommandError(f"{config}: {reason}") from error
     for override in overrides:
         name, _, value = override.partition("=")
         settings[name.strip()] = value.strip()
@@ -28,5 +28,5 @@ def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str
     try:
         load_broker_settings(config, overrides)
     except SettingsError as error:
-        raise Refused("; ".join(error.mistakes)) from error
+        raise CommandError("; ".join(error.mistakes)) from error
     return settings

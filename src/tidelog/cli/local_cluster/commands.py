@@ -1,4 +1,4 @@
-"""`tidelog down`, `kill`, `start` and `status`, for a cluster that `tidelog up` made."""
+"""`tidelog down`, `kill`, `start` and `status`, for the cluster of `tidelog up`."""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
@@ -24,19 +24,19 @@ def down(options: argparse.Namespace) -> int:
     running = data.running_brokers(plan)
     supervisor = data.supervisor()
     if not running and supervisor is None:
-        raise Refused(f"no broker of {data.name} runs")
+        raise CommandError(f"no broker of {data.name} is running")
     if supervisor is not None:
         _end_supervisor(supervisor.identity, running)
     with data.operation():
         left = data.running_brokers(plan)
         if left:
             stop(stop_order(list(left.values()), _controller(data, plan) if len(left) > 1 else None), print)
-    print(f"all brokers of {data.name} are stopped")
+    print(f"all brokers of {data.name} have stopped")
     return 0
 
 
 def _end_supervisor(identity: ProcessIdentity, running: dict[int, BrokerProcess]) -> None:
-    """It stops the brokers itself: it would start them again, or show them as dead, if somebody else did."""
+    """The supervisor stops the brokers: if another process did, it would restart them or report them as crashed."""
     send(identity, signal.SIGTERM)
     deadline = time.monotonic() + LONGEST_STOP_S
     waiting = list(running.values())
@@ -53,12 +53,12 @@ def _controller(data: DataDirectory, plan: Plan) -> int | None:
     import asyncio
 
     from tidelog.cli.local_cluster.foreground import new_connections
-    from tidelog.cli.local_cluster.inspection import look_at_local_cluster
+    from tidelog.cli.local_cluster.inspection import inspect_local_cluster
 
     async def look() -> int | None:
         connections = new_connections()
         try:
-            return (await look_at_local_cluster(connections, data, plan)).controller
+            return (await inspect_local_cluster(connections, data, plan)).controller
         finally:
             connections.close()
 
@@ -71,16 +71,21 @@ def kill_broker(options: argparse.Namespace) -> int:
     _refuse_unknown(options.broker, data, plan)
     process = data.running_brokers(plan).get(options.broker)
     if process is None:
-        raise Refused(f"broker {options.broker} does not run; `{hint(data, f'start {options.broker}')}` starts it")
+        raise CommandError(
+            f"broker {options.broker} is not running; `{hint(data, f'start {options.broker}')}` starts it"
+        )
     send(process.identity, signal.SIGKILL)
     if not wait_until_gone(process.identity, KILLED_S):
-        raise Refused(f"broker {options.broker} (pid {process.identity.pid}) was killed, but the system keeps it")
+        raise CommandError(
+            f"broker {options.broker} (pid {process.identity.pid}) received SIGKILL but has not exited after"
+            f" {KILLED_S:.0f} s"
+        )
     supervisor = data.supervisor()
     if supervisor is not None and supervisor.restart:
-        after = "it will be started again, because of --restart"
+        after = "the supervisor restarts it (--restart)"
     else:
         after = f"`{hint(data, f'start {options.broker}')}` starts it again"
-    print(f"broker {options.broker} (pid {process.identity.pid}) is killed; {after}")
+    print(f"broker {options.broker} (pid {process.identity.pid}) was killed; {after}")
     return 0
 
 
@@ -91,7 +96,7 @@ def start(options: argparse.Namespace) -> int:
     with data.operation():
         found = data.running_brokers(plan).get(options.broker)
         if found is not None:
-            raise Refused(f"broker {options.broker} runs already (pid {found.identity.pid})")
+            raise CommandError(f"broker {options.broker} is already running (pid {found.identity.pid})")
         refuse_taken_ports(plan, [options.broker])
         process = start_broker(data, plan, options.broker)
     from tidelog.cli.local_cluster.foreground import wait_for_one
@@ -102,7 +107,7 @@ def start(options: argparse.Namespace) -> int:
 def _refuse_unknown(broker_id: int, data: DataDirectory, plan: Plan) -> None:
     if broker_id not in plan.broker_ids:
         known = "only broker 1" if plan.brokers == 1 else f"brokers 1 to {plan.brokers}"
-        raise Refused(f"there is no broker {broker_id} in {data.name}, which has {known}")
+        raise CommandError(f"{data.name} has no broker {broker_id}; it has {known}")
 
 
 def status(options: argparse.Namespace) -> int:
@@ -110,22 +115,22 @@ def status(options: argparse.Namespace) -> int:
 
     from tidelog.cli.local_cluster.broker_queries import Connections
     from tidelog.cli.local_cluster.foreground import new_connections
-    from tidelog.cli.local_cluster.inspection import look_at_local_cluster, look_at_remote_cluster
+    from tidelog.cli.local_cluster.inspection import inspect_local_cluster, inspect_remote_cluster
     from tidelog.cli.local_cluster.view import ClusterView, as_json, as_text
     from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
 
     try:
         bootstrap = parse_bootstrap(options.bootstrap) if options.bootstrap else None
     except BadBootstrap as error:
-        raise Refused(f"--bootstrap: {error}") from error
+        raise CommandError(f"--bootstrap: {error}") from error
     data = DataDirectory(options.data)
     plan = None if bootstrap else data.require_plan()
 
     async def look(connections: Connections) -> ClusterView:
         if plan is not None:
-            return await look_at_local_cluster(connections, data, plan)
+            return await inspect_local_cluster(connections, data, plan)
         assert bootstrap is not None
-        return await look_at_remote_cluster(connections, bootstrap)
+        return await inspect_remote_cluster(connections, bootstrap)
 
     async def look_once() -> ClusterView:
         connections = new_connections()
@@ -136,7 +141,7 @@ def status(options: argparse.Namespace) -> int:
 
     view = asyncio.run(look_once())
     if bootstrap and view.cluster_id is None:
-        raise Refused(f"no broker answers at {options.bootstrap}")
+        raise CommandError(f"no broker answers at {options.bootstrap}; check --bootstrap HOST:PORT")
     json.dump(as_json(view), sys.stdout, indent=2) if options.json else print("\n".join(as_text(view)), end="")
     print()
     return 0

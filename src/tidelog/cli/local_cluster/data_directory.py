@@ -1,4 +1,4 @@
-"""The directory of a local cluster: its plan, its settings, which processes run it, and who is at work on it."""
+"""Data directory of a local cluster: plan, broker settings, process files and locks."""
 
 import fcntl
 import json
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.plan import (
     HOST,
     Plan,
@@ -28,12 +28,12 @@ IGNORED_ENTRIES = frozenset({"lost+found"})
 
 
 def default_data_directory() -> str:
-    """TIDELOG_DATA, or the place that the desktop standards give to the data of programs."""
+    """TIDELOG_DATA, else the directory for application data of the XDG standard."""
     return os.environ.get("TIDELOG_DATA") or os.path.join(data_home(), "tidelog")
 
 
 class BrokerProcess(NamedTuple):
-    """A broker as it was last started."""
+    """Process of a broker, as last started; it may have ended since."""
 
     broker_id: int
     identity: ProcessIdentity
@@ -41,7 +41,7 @@ class BrokerProcess(NamedTuple):
     port: int
     arguments: Sequence[str]
     metrics_port: int | None = None
-    """None: it shows no metrics."""
+    """None: metrics are off, because the port was in use."""
 
     @property
     def metrics_url(self) -> str | None:
@@ -55,13 +55,13 @@ class BrokerProcess(NamedTuple):
 class SupervisorProcess(NamedTuple):
     identity: ProcessIdentity
     restart: bool
-    """Whether it keeps all brokers up."""
+    """True if it restarts brokers that end."""
 
 
 class DataDirectory:
     def __init__(self, path: str) -> None:
         self.name = path
-        """As the user wrote it."""
+        """The path as the user wrote it, for messages."""
         self.root = Path(path).expanduser().absolute()
         self.settings_file = self.root / "server.properties"
         self.coordination_store = self.root / "coordination.sqlite"
@@ -79,30 +79,28 @@ class DataDirectory:
     def _process_file(self, broker_id: int) -> Path:
         return self.root / f"broker-{broker_id}.json"
 
-    # -- the plan and the settings
-
     def stored_plan(self) -> Plan | None:
-        """None where a cluster may be made; a directory of something else is refused."""
+        """None if the directory is new or empty. CommandError if it holds something else."""
         try:
             return parse_plan(self._plan_file.read_text(), str(self._plan_file))
         except FileNotFoundError:
-            self._refuse_foreign()
+            self._check_is_ours()
             return None
         except NotADirectoryError as error:
-            raise Refused(f"{self.name} is not a directory") from error
+            raise CommandError(f"{self.name} is not a directory") from error
         except OSError as error:
-            raise Refused(f"cannot read {self._plan_file}: {error.strerror}") from error
+            raise CommandError(f"cannot read {self._plan_file}: {error.strerror}") from error
 
-    def _refuse_foreign(self) -> None:
+    def _check_is_ours(self) -> None:
         if not self.root.exists():
             return
         if not self.root.is_dir():
-            raise Refused(f"{self.name} is not a directory")
+            raise CommandError(f"{self.name} is not a directory")
         found = sorted(entry.name for entry in self.root.iterdir() if not self._is_harmless(entry.name))
         if found:
-            raise Refused(
-                f"{self.name} holds other things ({found[0]}) and no cluster of `tidelog up`;"
-                " name an empty or new directory with --data"
+            raise CommandError(
+                f"{self.name} is not a data directory of `tidelog up` (it contains {found[0]});"
+                " choose an empty or new directory with --data"
             )
 
     @staticmethod
@@ -112,7 +110,9 @@ class DataDirectory:
     def require_plan(self) -> Plan:
         plan = self.stored_plan()
         if plan is None:
-            raise Refused(f"there is no cluster in {self.name}; `tidelog up` makes one, --data names another directory")
+            raise CommandError(
+                f"no cluster in {self.name}; create one with `tidelog up`, or choose another directory with --data"
+            )
         return plan
 
     def stored_settings(self) -> dict[str, str]:
@@ -121,12 +121,12 @@ class DataDirectory:
         return {found.key: found.value for found in parse_properties(self.settings_file.read_text(encoding="utf-8"))}
 
     def min_in_sync_replicas(self) -> int:
-        """Of topics that do not say otherwise."""
+        """Cluster-wide default of min.insync.replicas."""
         value = self.stored_settings().get(MIN_IN_SYNC_REPLICAS, "1")
         return int(value) if value.isdecimal() else 1
 
     def keep(self, plan: Plan, settings: Mapping[str, str]) -> None:
-        """Write down what is new; a settings file that somebody edited is left alone if nothing changes."""
+        """Writes plan and settings. A settings file that the user edited is not rewritten if no setting changes."""
         if not self.settings_file.exists():
             _write(self.settings_file, properties_text(default_settings(plan.brokers) | dict(settings)))
         elif settings:
@@ -137,7 +137,7 @@ class DataDirectory:
         _write(self._plan_file, plan_text(plan))
 
     def broker_arguments(self, plan: Plan, broker_id: int, metrics_port: int | None) -> list[str]:
-        """What is asked of `python -m tidelog` for one broker."""
+        """Arguments of `python -m tidelog` for one broker."""
         own = {
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://{HOST}:{plan.port_of(broker_id)}",
@@ -152,8 +152,6 @@ class DataDirectory:
         flags = [part for name, value in own.items() for part in ("--set", f"{name}={value}")]
         log = ["--log-file", str(self.log_file(broker_id))]
         return ["-m", "tidelog", "broker", "--config", str(self.settings_file), *log, *flags]
-
-    # -- the processes
 
     def register(self, process: BrokerProcess) -> None:
         _write(
@@ -173,7 +171,7 @@ class DataDirectory:
         )
 
     def process_of(self, broker_id: int) -> BrokerProcess | None:
-        """The broker as last started, whether it still runs or not; None if it never was."""
+        """The broker as last started, running or not; None if it was never started."""
         try:
             found = json.loads(self._process_file(broker_id).read_text())
             identity = ProcessIdentity(int(found["pid"]), str(found["started"]))
@@ -188,23 +186,24 @@ class DataDirectory:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise Refused(f"{self._process_file(broker_id)} is damaged: {error}") from error
+            raise CommandError(f"{self._process_file(broker_id)} is damaged: {error}") from error
 
     def running_brokers(self, plan: Plan) -> dict[int, BrokerProcess]:
         found = (self.process_of(broker_id) for broker_id in plan.broker_ids)
         return {process.broker_id: process for process in found if process is not None and process.is_running}
 
-    # -- who is at work here
-
     @contextmanager
     def operation(self) -> Generator[None]:
-        """Starting and stopping: one command at a time, the others wait their turn."""
+        """Lock for commands that start or stop brokers: one at a time, others wait."""
         descriptor = os.open(self._operation_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             deadline = time.monotonic() + LOCK_WAIT_S
             while not _try_lock(descriptor):
                 if time.monotonic() > deadline:
-                    raise Refused(f"another `tidelog` command has been at work on {self.name} for {LOCK_WAIT_S:.0f} s")
+                    raise CommandError(
+                        f"another `tidelog` command has locked {self.name} for {LOCK_WAIT_S:.0f} s; wait for it, or"
+                        " stop it"
+                    )
                 time.sleep(LOCK_POLL_S)
             yield
         finally:
@@ -212,11 +211,11 @@ class DataDirectory:
 
     @contextmanager
     def supervision(self, *, restart: bool) -> Generator[None]:
-        """Held by the one process that watches the brokers; it stands in the file as long as it lives."""
+        """Lock of the one process that supervises the brokers; its identity is in the file while it lives."""
         descriptor = os.open(self._supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not _try_lock(descriptor):
-                raise Refused(self._supervised())
+                raise CommandError(self._supervised())
             own = identity_of(os.getpid())
             assert own is not None
             os.ftruncate(descriptor, 0)
@@ -228,14 +227,17 @@ class DataDirectory:
     def _supervised(self) -> str:
         supervisor = self.supervisor()
         by = f" (pid {supervisor.identity.pid})" if supervisor else ""
-        return f"{self.name} is in use by another `tidelog up`{by}; stop it with Ctrl-C there, or with `tidelog down`"
+        return (
+            f"{self.name} is in use by another `tidelog up`{by}; stop it with Ctrl-C in its terminal, or with"
+            " `tidelog down`"
+        )
 
     def refuse_second_supervisor(self) -> None:
         if self.supervisor() is not None:
-            raise Refused(self._supervised())
+            raise CommandError(self._supervised())
 
     def supervisor(self) -> SupervisorProcess | None:
-        """The process that watches the brokers now."""
+        """The running supervisor process."""
         try:
             found = json.loads(self._supervisor_lock.read_text())
             supervisor = SupervisorProcess(
@@ -255,7 +257,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, for readers at any moment."""
+    """Atomic: a reader sees the old or the new content."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

@@ -1,12 +1,12 @@
-"""`python -m tidelog.cli.local_cluster.detached_supervisor DIR`: keeps the brokers of a detached cluster up, until it is ended."""
+"""`python -m tidelog.cli.local_cluster.detached_supervisor DIR`: supervisor of a detached cluster with --restart."""
 
 import asyncio
 import logging
 import sys
 
 from tidelog.cli.local_cluster.data_directory import DataDirectory
-from tidelog.cli.local_cluster.foreground import EndOfWatch, new_connections, stop_brokers
-from tidelog.cli.local_cluster.inspection import look_at_local_cluster
+from tidelog.cli.local_cluster.foreground import StopSignals, new_connections, stop_brokers
+from tidelog.cli.local_cluster.inspection import inspect_local_cluster
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.supervisor import Supervisor
 from tidelog.cli.rotating_log import RotatingLog
@@ -14,8 +14,8 @@ from tidelog.cli.rotating_log import RotatingLog
 logger = logging.getLogger(__name__)
 
 
-async def keep_up(data: DataDirectory, plan: Plan) -> None:
-    end = EndOfWatch()
+async def supervise(data: DataDirectory, plan: Plan) -> None:
+    end = StopSignals()
     supervisor = asyncio.ensure_future(Supervisor(data, plan, logger.info, restart=True).run())
     asked = asyncio.ensure_future(end.asked.wait())
     await asyncio.wait([supervisor, asked], return_when=asyncio.FIRST_COMPLETED)
@@ -24,7 +24,7 @@ async def keep_up(data: DataDirectory, plan: Plan) -> None:
     supervisor.cancel()
     connections = new_connections()
     try:
-        view = await look_at_local_cluster(connections, data, plan)
+        view = await inspect_local_cluster(connections, data, plan)
     finally:
         connections.close()
     await stop_brokers(data.running_brokers(plan), view.controller, logger.info, end)
@@ -35,7 +35,7 @@ def main(path: str) -> None:
     handlers = [RotatingLog(str(data.supervisor_log))]
     logging.basicConfig(handlers=handlers, level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
     with data.supervision(restart=True):
-        asyncio.run(keep_up(data, data.require_plan()))
+        asyncio.run(supervise(data, data.require_plan()))
 
 
 if __name__ == "__main__":

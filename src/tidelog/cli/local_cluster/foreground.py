@@ -1,4 +1,4 @@
-"""The part of `tidelog up` that waits: for the brokers to be ready, then for somebody to end it."""
+"""Foreground part of `tidelog up`: waiting until the cluster is ready, then showing it until Ctrl-C."""
 
 import asyncio
 import signal
@@ -9,7 +9,7 @@ from typing import Any
 from tidelog.cli.local_cluster.broker_queries import Connections
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import bootstrap_flag, hint, program
-from tidelog.cli.local_cluster.inspection import look_at_local_cluster
+from tidelog.cli.local_cluster.inspection import inspect_local_cluster
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.readiness import BrokerEnded, wait_until_ready, wait_until_writable
 from tidelog.cli.local_cluster.screen import Screen, make_screen
@@ -19,9 +19,9 @@ from tidelog.cli.local_cluster.up import metrics_line, ready_line
 from tidelog.runtime.socket_network import SocketNetwork
 
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
-LOOK_S = 1.0
-SHARE_OF_TIME = 0.05
-"""Looking takes at most this share of the time, however many partitions there are."""
+CHECK_INTERVAL_S = 1.0
+MAX_REFRESH_SHARE = 0.05
+"""Refreshing takes at most this share of the time, however many partitions there are."""
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -29,8 +29,8 @@ def new_connections() -> Connections:
     return Connections(SocketNetwork(LARGEST_ANSWER_BYTES))
 
 
-class EndOfWatch:
-    """Ctrl-C once: stop in good order. Twice: at once."""
+class StopSignals:
+    """First Ctrl-C: controlled shutdown of the brokers. Second Ctrl-C: kill them."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -45,13 +45,15 @@ class EndOfWatch:
 def wait_for_cluster(
     data: DataDirectory, plan: Plan, started: Mapping[int, BrokerProcess], say: Callable[[str], None]
 ) -> bool:
-    """Until it takes writes; False if somebody interrupted that. What was started is stopped again if it fails."""
+    """Waits until the cluster accepts writes; False if interrupted. On failure, stops the brokers it started."""
 
     async def wait() -> bool:
-        end = EndOfWatch()
+        end = StopSignals()
         connections = new_connections()
         try:
-            return await _or_stop_again(_take_writes(connections, data, plan, started, say), started, say, end)
+            return await _stop_on_failure(
+                _wait_until_writable(connections, data, plan, started, say), started, say, end
+            )
         finally:
             connections.close()
 
@@ -59,14 +61,14 @@ def wait_for_cluster(
 
 
 def wait_for_one(data: DataDirectory, process: BrokerProcess, say: Callable[[str], None]) -> bool:
-    """Until one broker is back in its cluster, whoever else is missing."""
+    """Waits until one broker is back in the cluster; other brokers may be down."""
     alone = {process.broker_id: process}
 
     async def wait() -> bool:
-        end = EndOfWatch()
+        end = StopSignals()
         connections = new_connections()
         try:
-            return await _or_stop_again(
+            return await _stop_on_failure(
                 wait_until_ready(connections, data, alone, partial(_say_ready, say)), alone, say, end
             )
         finally:
@@ -75,7 +77,7 @@ def wait_for_one(data: DataDirectory, process: BrokerProcess, say: Callable[[str
     return asyncio.run(wait())
 
 
-async def _take_writes(
+async def _wait_until_writable(
     connections: Connections,
     data: DataDirectory,
     plan: Plan,
@@ -91,11 +93,11 @@ def _say_ready(say: Callable[[str], None], process: BrokerProcess) -> None:
     say(f"broker {process.broker_id} is ready: {process.host}:{process.port} (pid {process.identity.pid})")
 
 
-async def _or_stop_again(
+async def _stop_on_failure(
     work: Coroutine[Any, Any, None],
     started: Mapping[int, BrokerProcess],
     say: Callable[[str], None],
-    end: EndOfWatch,
+    end: StopSignals,
 ) -> bool:
     waiting = asyncio.ensure_future(work)
     asked = asyncio.ensure_future(end.asked.wait())
@@ -104,7 +106,7 @@ async def _or_stop_again(
         if waiting.done():
             waiting.result()
             return True
-        say("interrupted: stopping what was started")
+        say("interrupted: stopping the brokers that were started")
         await stop_brokers(started, None, say, end)
         return False
     except BrokerEnded:
@@ -116,14 +118,14 @@ async def _or_stop_again(
 
 
 async def stop_brokers(
-    processes: Mapping[int, BrokerProcess], controller: int | None, say: Callable[[str], None], end: EndOfWatch
+    processes: Mapping[int, BrokerProcess], controller: int | None, say: Callable[[str], None], end: StopSignals
 ) -> None:
-    """In good order, or at once as soon as somebody insists."""
+    """Controlled shutdown, or SIGKILL after a second Ctrl-C."""
     stopping = asyncio.ensure_future(asyncio.to_thread(stop, stop_order(list(processes.values()), controller), say))
     insisted = asyncio.ensure_future(end.insisted.wait())
     await asyncio.wait([stopping, insisted], return_when=asyncio.FIRST_COMPLETED)
     if not stopping.done():
-        say("killing what has not stopped yet")
+        say("killing the brokers that are still running")
         kill(processes.values())
     insisted.cancel()
     await stopping
@@ -136,12 +138,12 @@ def watch(data: DataDirectory, plan: Plan, started: Mapping[int, BrokerProcess],
 async def _watch(
     data: DataDirectory, plan: Plan, started: Mapping[int, BrokerProcess], began: float, *, restart: bool
 ) -> int:
-    end = EndOfWatch()
+    end = StopSignals()
     connections = new_connections()
     screen = make_screen(f"Ctrl-C stops the cluster; its data stays in {data.name}")
     try:
-        if not await _or_stop_again(
-            _take_writes(connections, data, plan, started, screen.say), started, screen.say, end
+        if not await _stop_on_failure(
+            _wait_until_writable(connections, data, plan, started, screen.say), started, screen.say, end
         ):
             return 1
         ready = [ready_line(plan, started, began), metrics_line(data, plan), f"bootstrap: {plan.bootstrap}"]
@@ -156,9 +158,9 @@ async def _watch(
 
 
 async def _until_ended(
-    connections: Connections, data: DataDirectory, plan: Plan, screen: Screen, end: EndOfWatch, *, restart: bool
+    connections: Connections, data: DataDirectory, plan: Plan, screen: Screen, end: StopSignals, *, restart: bool
 ) -> int | None:
-    """Shows what is going on until somebody ends it; the controller of that moment."""
+    """Shows the cluster until the user stops it; returns the controller at that time."""
     supervisor = asyncio.ensure_future(Supervisor(data, plan, screen.say, restart=restart).run())
     asked = asyncio.ensure_future(end.asked.wait())
     loop = asyncio.get_running_loop()
@@ -168,10 +170,10 @@ async def _until_ended(
             if supervisor.done():
                 supervisor.result()
             began = loop.time()
-            view = await look_at_local_cluster(connections, data, plan)
+            view = await inspect_local_cluster(connections, data, plan)
             controller = view.controller
             screen.show(view)
-            pause_s = max(LOOK_S, (loop.time() - began) / SHARE_OF_TIME)
+            pause_s = max(CHECK_INTERVAL_S, (loop.time() - began) / MAX_REFRESH_SHARE)
             await asyncio.wait([asked, supervisor], timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
         return controller
     finally:

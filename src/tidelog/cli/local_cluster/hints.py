@@ -1,4 +1,4 @@
-"""Command lines that can be pasted as they are."""
+"""Command lines in messages, ready to paste."""
 
 import shlex
 import shutil
@@ -9,13 +9,13 @@ from tidelog.cli.local_cluster.plan import DEFAULT_PORT, Plan
 
 
 def hint(data: DataDirectory, command: str) -> str:
-    """A command line to paste, for this data."""
+    """A command line for this data directory."""
     flags = "" if data.root == DataDirectory(default_data_directory()).root else f" --data {shlex.quote(data.name)}"
     return f"{program()} {command}{flags}"
 
 
 def program() -> str:
-    """What to type for `tidelog` here."""
+    """How the user invokes `tidelog` here."""
     invoked = sys.argv[0]
     if invoked.endswith("__main__.py"):
         return f"{shlex.quote(sys.executable)} -m tidelog"

@@ -1,9 +1,9 @@
-"""A look at a cluster: what its brokers say, put together with what is known of their processes."""
+"""Inspection of a cluster: answers of its brokers combined with the state of their processes."""
 
 import time
 from collections.abc import Sequence
 
-from tidelog.cli.local_cluster.broker_queries import Connections, Findings, ask_cluster
+from tidelog.cli.local_cluster.broker_queries import ClusterAnswers, Connections, query_cluster
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
 from tidelog.cli.local_cluster.view import BrokerState, BrokerView, ClusterView
@@ -11,15 +11,15 @@ from tidelog.client.bootstrap import Address
 from tidelog.runtime.process_identity import is_stopped
 
 
-async def look_at_local_cluster(connections: Connections, data: DataDirectory, plan: Plan) -> ClusterView:
-    """Every broker of the plan, whether it runs or not."""
+async def inspect_local_cluster(connections: Connections, data: DataDirectory, plan: Plan) -> ClusterView:
+    """All brokers of the plan, running or not."""
     running = data.running_brokers(plan)
-    findings = await ask_cluster(connections, [Address(broker.host, broker.port) for broker in running.values()])
+    findings = await query_cluster(connections, [Address(broker.host, broker.port) for broker in running.values()])
     brokers = [_local_broker(broker_id, plan, running.get(broker_id), findings) for broker_id in plan.broker_ids]
     return _view(findings, brokers)
 
 
-def _view(findings: Findings, brokers: Sequence[BrokerView]) -> ClusterView:
+def _view(findings: ClusterAnswers, brokers: Sequence[BrokerView]) -> ClusterView:
     return ClusterView(
         findings.cluster_id,
         findings.controller,
@@ -31,14 +31,14 @@ def _view(findings: Findings, brokers: Sequence[BrokerView]) -> ClusterView:
     )
 
 
-def _local_broker(broker_id: int, plan: Plan, process: BrokerProcess | None, findings: Findings) -> BrokerView:
+def _local_broker(broker_id: int, plan: Plan, process: BrokerProcess | None, findings: ClusterAnswers) -> BrokerView:
     if process is None:
         return BrokerView(broker_id, HOST, plan.port_of(broker_id), None, BrokerState.DOWN)
     state = _state(process, findings)
     return BrokerView(broker_id, process.host, process.port, process.identity.pid, state)
 
 
-def _state(process: BrokerProcess, findings: Findings) -> BrokerState:
+def _state(process: BrokerProcess, findings: ClusterAnswers) -> BrokerState:
     if is_stopped(process.identity):
         return BrokerState.PAUSED
     if process.broker_id not in findings.members:
@@ -46,15 +46,15 @@ def _state(process: BrokerProcess, findings: Findings) -> BrokerState:
     return _member_state(process.broker_id, Address(process.host, process.port), findings)
 
 
-def _member_state(broker_id: int, address: Address, findings: Findings) -> BrokerState:
+def _member_state(broker_id: int, address: Address, findings: ClusterAnswers) -> BrokerState:
     if broker_id in findings.suspensions:
         return BrokerState.SUSPENDED
     return BrokerState.UP if address in findings.answers else BrokerState.SILENT
 
 
-async def look_at_remote_cluster(connections: Connections, bootstrap: Sequence[Address]) -> ClusterView:
-    """What the brokers themselves know; a broker that hosts replicas and is not a member counts as down."""
-    findings = await ask_cluster(connections, bootstrap)
+async def inspect_remote_cluster(connections: Connections, bootstrap: Sequence[Address]) -> ClusterView:
+    """What the brokers report. A broker that hosts replicas and is not a live member counts as down."""
+    findings = await query_cluster(connections, bootstrap)
     hosts = {replica for partition in findings.partitions for replica in partition.replicas}
     brokers = []
     for broker_id in sorted(hosts | findings.members.keys()):

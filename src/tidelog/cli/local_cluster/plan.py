@@ -1,10 +1,10 @@
-"""What a local cluster consists of: how many brokers, on which ports, with which settings. No I/O."""
+"""Plan of a local cluster: number of brokers, ports, ZooKeeper, default settings. No I/O."""
 
 import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 
 DEFAULT_BROKERS = 3
 DEFAULT_PORT = 29092
@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 LAST_PORT = 65_535
 MOST_BROKERS = 100
 METRICS_PORTS_FROM = 100
-"""Above the ports for clients."""
+"""Offset from the client port to the metrics port of a broker."""
 PLAN_VERSION = 1
 
 RESERVED_SETTINGS = {
@@ -23,14 +23,14 @@ RESERVED_SETTINGS = {
     "log.dir": "use --data",
     "log.dirs": "use --data",
     "coordination.store": "use --data or --zookeeper",
-    "metrics.listener": f"each broker shows its metrics {METRICS_PORTS_FROM} ports above its own",
+    "metrics.listener": f"each broker serves metrics on its port + {METRICS_PORTS_FROM}",
     "zookeeper.connect": "use --zookeeper",
 }
-"""Settings that differ between the brokers or belong to the plan, and what to use instead."""
+"""Settings that `tidelog up` sets for each broker itself, and what to use instead."""
 
 
-class Wish(NamedTuple):
-    """What the flags asked for; None: whatever there is, or the default."""
+class PlanOptions(NamedTuple):
+    """Flags of `tidelog up`. None: the stored value, else the default."""
 
     brokers: int | None = None
     port: int | None = None
@@ -57,34 +57,32 @@ class Plan(NamedTuple):
         return ",".join(f"{HOST}:{self.port_of(broker_id)}" for broker_id in self.broker_ids)
 
 
-def settle(wish: Wish, stored: Plan | None, data: str) -> Plan:
-    """The plan to carry out; what was decided when the data was made stays, except the ports."""
+def resolve_plan(requested: PlanOptions, stored: Plan | None, data: str) -> Plan:
+    """The plan to run. A stored plan cannot change, except for the ports."""
     if stored is not None:
-        _refuse_contradictions(wish, stored, data)
+        _check_unchanged(requested, stored, data)
     brokers, port = (stored.brokers, stored.port) if stored else (DEFAULT_BROKERS, DEFAULT_PORT)
-    brokers = brokers if wish.brokers is None else wish.brokers
-    port = port if wish.port is None else wish.port
-    plan = Plan(brokers, port, stored.zookeeper if stored else wish.zookeeper)
+    brokers = brokers if requested.brokers is None else requested.brokers
+    port = port if requested.port is None else requested.port
+    plan = Plan(brokers, port, stored.zookeeper if stored else requested.zookeeper)
     if not 1 <= brokers <= MOST_BROKERS:
-        raise Refused(f"--brokers {brokers}: from 1 to {MOST_BROKERS} brokers can run on one machine")
+        raise CommandError(f"--brokers {brokers}: must be between 1 and {MOST_BROKERS}")
     if not (port > 0 and plan.port_of(brokers) <= LAST_PORT):
-        raise Refused(
-            f"--port {port}: the ports {port} to {plan.port_of(brokers)} are not all between 1 and {LAST_PORT}"
-        )
+        raise CommandError(f"--port {port}: ports {port} to {plan.port_of(brokers)} must be between 1 and {LAST_PORT}")
     return plan
 
 
-def _refuse_contradictions(wish: Wish, stored: Plan, data: str) -> None:
-    if wish.brokers is not None and wish.brokers != stored.brokers:
-        raise Refused(
-            f"{data} holds a cluster of {_count(stored.brokers)}, and --brokers asks for {wish.brokers};"
-            " leave --brokers out, or name another directory with --data"
+def _check_unchanged(requested: PlanOptions, stored: Plan, data: str) -> None:
+    if requested.brokers is not None and requested.brokers != stored.brokers:
+        raise CommandError(
+            f"{data} holds a cluster of {_count(stored.brokers)}, but --brokers is {requested.brokers};"
+            " omit --brokers, or choose another directory with --data"
         )
-    if wish.zookeeper is not None and wish.zookeeper != stored.zookeeper:
+    if requested.zookeeper is not None and requested.zookeeper != stored.zookeeper:
         kept = f"in ZooKeeper at {stored.zookeeper}" if stored.zookeeper else f"in {data} itself"
-        raise Refused(
-            f"{data} holds a cluster that keeps its metadata {kept}, and --zookeeper asks for {wish.zookeeper};"
-            " leave --zookeeper out, or name another directory with --data"
+        raise CommandError(
+            f"{data} holds a cluster with its metadata {kept}, but --zookeeper is {requested.zookeeper};"
+            " omit --zookeeper, or choose another directory with --data"
         )
 
 
@@ -93,9 +91,9 @@ def _count(brokers: int) -> str:
 
 
 def default_settings(brokers: int) -> dict[str, str]:
-    """What several brokers are for: every topic survives the loss of one, unless its creator says otherwise.
+    """Replication for production-like behaviour: every topic survives the loss of one broker.
 
-    Groups do not wait for members that may come later: here their first one should read at once.
+    No initial rebalance delay: the first member of a group should read at once.
     """
     replicas, in_sync_replicas = str(min(3, brokers)), "2" if brokers >= 3 else "1"
     return {
@@ -111,7 +109,7 @@ def default_settings(brokers: int) -> dict[str, str]:
 def refuse_reserved(names: Mapping[str, str]) -> None:
     for name in names:
         if name in RESERVED_SETTINGS:
-            raise Refused(f"{name} is set for each broker by `tidelog up` itself: {RESERVED_SETTINGS[name]}")
+            raise CommandError(f"{name} cannot be set: `tidelog up` sets it for each broker; {RESERVED_SETTINGS[name]}")
 
 
 def plan_text(plan: Plan) -> str:
@@ -122,16 +120,18 @@ def parse_plan(text: str, path: str) -> Plan:
     try:
         found = json.loads(text)
         if found["version"] != PLAN_VERSION:
-            raise Refused(f"{path} was written by another version of Tidelog (version {found['version']})")
+            raise CommandError(
+                f"{path} has format version {found['version']}, this Tidelog reads version {PLAN_VERSION}"
+            )
         zookeeper = found["zookeeper"]
         return Plan(int(found["brokers"]), int(found["port"]), None if zookeeper is None else str(zookeeper))
     except (ValueError, KeyError, TypeError) as error:
-        raise Refused(f"{path} is damaged: {type(error).__name__}: {error}") from error
+        raise CommandError(f"{path} is not valid: {type(error).__name__}: {error}") from error
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
     """A server.properties file that reads back as the same settings."""
-    heading = "# Settings of all brokers of this cluster; a change takes effect when a broker is started.\n"
+    heading = "# Settings of all brokers of this cluster. A change takes effect when a broker is restarted.\n"
     return heading + "".join(f"{name}={_escaped(value)}\n" for name, value in sorted(settings.items()))
 
 

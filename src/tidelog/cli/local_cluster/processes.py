@@ -1,4 +1,4 @@
-"""Processes that outlive whoever started them."""
+"""Detached processes: they survive the process that started them."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def wait_until_gone(identity: ProcessIdentity, timeout_s: float) -> bool:
 
 
 def start_detached(arguments: Sequence[str], log_file: Path) -> ProcessIdentity:
-    """`python ARGUMENTS` in a session of its own: neither Ctrl-C nor the end of the terminal reaches it."""
+    """`python ARGUMENTS` in a session of its own: Ctrl-C and the end of the terminal do not reach it."""
     _rotate(log_file)
     pid = os.posix_spawn(
         sys.executable,
@@ -34,7 +34,7 @@ def start_detached(arguments: Sequence[str], log_file: Path) -> ProcessIdentity:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
             (os.POSIX_SPAWN_OPEN, 2, str(log_file), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-            *[(os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inherited_descriptors()],
+            *[(os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inheritable_descriptors()],
         ],
         setsid=True,
         setsigmask=[],
@@ -45,26 +45,26 @@ def start_detached(arguments: Sequence[str], log_file: Path) -> ProcessIdentity:
     return ProcessIdentity(pid, found[1])
 
 
-def _inherited_descriptors() -> list[int]:
-    """What this process was given open, a lock perhaps, and would pass on; what Python opens is not passed on."""
-    return [descriptor for descriptor in map(int, os.listdir("/proc/self/fd")) if _is_passed_on(descriptor)]
+def _inheritable_descriptors() -> list[int]:
+    """Descriptors that a child would inherit, such as locks. Descriptors that Python opens are not inheritable."""
+    return [descriptor for descriptor in map(int, os.listdir("/proc/self/fd")) if _is_inheritable(descriptor)]
 
 
-def _is_passed_on(descriptor: int) -> bool:
+def _is_inheritable(descriptor: int) -> bool:
     try:
         return descriptor > 2 and os.get_inheritable(descriptor)
-    except OSError:  # the listing itself was open while it was made
+    except OSError:  # the descriptor of the directory listing, closed by now
         return False
 
 
 def _rotate(log_file: Path) -> None:
-    """For a process that does not rotate its log by itself, or was killed before it could."""
+    """Covers processes that do not rotate their log themselves, or were killed before they could."""
     if log_file.exists() and log_file.stat().st_size > rotating_log.MAX_BYTES:
-        rotating_log.put_aside(str(log_file))
+        rotating_log.rotate_files(str(log_file))
 
 
 def reap() -> dict[int, int]:
-    """Ended children with their exit codes (minus the signal that killed them), which then are gone for good."""
+    """Reaps ended children: exit codes by pid, negative for the signal that killed the child."""
     ended = {}
     try:
         while True:

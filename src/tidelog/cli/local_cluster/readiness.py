@@ -1,13 +1,13 @@
-"""Waiting until a cluster takes writes with acks=all."""
+"""Readiness of a cluster: waiting until it accepts writes with acks=all."""
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.broker_queries import Connections
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
-from tidelog.cli.local_cluster.starting import last_words
+from tidelog.cli.local_cluster.starting import exit_reason
 from tidelog.client.bootstrap import Address
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.types import NO_BROKER
@@ -17,11 +17,11 @@ LONGEST_POLL_S = 0.1
 POLL_GROWTH = 1.05
 LONGEST_START_S = 120.0
 LONGEST_ELECTION_S = 10.0
-"""A partition may have lost all its replicas: its topic does not hold up the others for longer."""
+"""Upper limit: a partition that lost all its replicas must not block the start for longer."""
 
 
-class BrokerEnded(Refused):
-    """It could not be started, and has said why."""
+class BrokerEnded(CommandError):
+    """A broker ended while it was starting; the message has its reason."""
 
 
 async def wait_until_ready(
@@ -30,7 +30,7 @@ async def wait_until_ready(
     processes: Mapping[int, BrokerProcess],
     on_ready: Callable[[BrokerProcess], None],
 ) -> None:
-    """Every broker answers and counts on every other, and one is controller."""
+    """Waits until every broker answers and knows all others and the controller."""
     deadline = time.monotonic() + LONGEST_START_S
     try:
         async with asyncio.TaskGroup() as group:
@@ -49,13 +49,13 @@ async def _wait_for_one(
     deadline: float,
 ) -> None:
     poll_s = FIRST_POLL_S
-    while not _counts_on_all(await _ask(connections, process), processes):
+    while not _sees_all_brokers(await _ask(connections, process), processes):
         if not process.is_running:
-            raise BrokerEnded(f"broker {process.broker_id} could not be started: {last_words(data, process.broker_id)}")
+            raise BrokerEnded(f"broker {process.broker_id} did not start: {exit_reason(data, process.broker_id)}")
         if time.monotonic() > deadline:
-            raise Refused(
-                f"broker {process.broker_id} is still not ready after {LONGEST_START_S:.0f} s and is left to go on;"
-                f" its log is {data.log_file(process.broker_id)}"
+            raise CommandError(
+                f"broker {process.broker_id} is not ready after {LONGEST_START_S:.0f} s and keeps running;"
+                f" see its log: {data.log_file(process.broker_id)}"
             )
         await asyncio.sleep(poll_s)
         poll_s = min(LONGEST_POLL_S, poll_s * POLL_GROWTH)
@@ -67,7 +67,7 @@ async def _ask(connections: Connections, process: BrokerProcess) -> MetadataResp
     return await connections.ask(Address(process.host, process.port), request, MetadataResponse)
 
 
-def _counts_on_all(answer: MetadataResponse | None, processes: Mapping[int, BrokerProcess]) -> bool:
+def _sees_all_brokers(answer: MetadataResponse | None, processes: Mapping[int, BrokerProcess]) -> bool:
     if answer is None:
         return False
     members = {(broker.node_id, broker.port) for broker in answer.brokers}
@@ -78,20 +78,20 @@ def _counts_on_all(answer: MetadataResponse | None, processes: Mapping[int, Brok
 async def wait_until_writable(
     connections: Connections, processes: Mapping[int, BrokerProcess], min_in_sync_replicas: int
 ) -> None:
-    """In the eyes of every broker all others are there, and the partitions have leaders and enough replicas in sync.
+    """Waits until every broker sees all brokers, a leader for each partition and enough in-sync replicas.
 
-    A topic that is made then has its replicas on brokers that are ready for it, and the others take writes.
+    From then on new topics get replicas on ready brokers, and existing topics accept writes.
     """
     deadline = time.monotonic() + LONGEST_ELECTION_S
     for process in processes.values():
         while time.monotonic() < deadline:
             answer = await _ask(connections, process)
-            if _counts_on_all(answer, processes) and _takes_writes(answer, min_in_sync_replicas):
+            if _sees_all_brokers(answer, processes) and _is_writable(answer, min_in_sync_replicas):
                 break
             await asyncio.sleep(FIRST_POLL_S)
 
 
-def _takes_writes(answer: MetadataResponse | None, min_in_sync_replicas: int) -> bool:
+def _is_writable(answer: MetadataResponse | None, min_in_sync_replicas: int) -> bool:
     return answer is not None and all(
         partition.leader_id != NO_BROKER
         and len(partition.isr_nodes) >= min(min_in_sync_replicas, len(partition.replica_nodes))

@@ -1,4 +1,4 @@
-"""What `tidelog up` shows while the brokers run: a picture drawn anew in a terminal, lines of changes elsewhere."""
+"""Output of `tidelog up` while the brokers run: a live display in a terminal, one line per change elsewhere."""
 
 import shutil
 import sys
@@ -14,7 +14,7 @@ from tidelog.cli.local_cluster.view import (
     reason_lines,
     summary_lines,
 )
-from tidelog.terminal.live_display import Drawing, can_be_drawn_on, write_line
+from tidelog.terminal.live_display import LiveDisplay, supports_live_display, write_line
 
 FEWEST_PARTITION_LINES = 3
 
@@ -23,12 +23,12 @@ class Screen(Protocol):
     def show(self, view: ClusterView) -> None: ...
 
     def say(self, line: str) -> None:
-        """Something that stays."""
+        """Prints a line that stays above the live display."""
         ...
 
 
 class PlainScreen:
-    """For a file or a pipe: what changed, a line each."""
+    """Output to a file or a pipe: one line per change."""
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
@@ -45,7 +45,7 @@ class PlainScreen:
 
 class TerminalScreen:
     def __init__(self, output: TextIO, footer: str) -> None:
-        self._drawing = Drawing(output)
+        self._drawing = LiveDisplay(output)
         self._footer = footer
 
     def show(self, view: ClusterView) -> None:
@@ -57,19 +57,19 @@ class TerminalScreen:
 
 
 def picture(view: ClusterView, columns: int, rows: int) -> list[str]:
-    """As much as fits: brokers always; of the partitions first those that are not whole."""
+    """As much as fits: all brokers, then partitions, unhealthy ones first."""
     head = [*broker_lines(view, columns), "", *summary_lines(view)]
     room = max(FEWEST_PARTITION_LINES, rows - len(head) - 2)
-    worth_showing = [partition for partition in view.partitions if partition.is_worth_showing]
+    worth_showing = [partition for partition in view.partitions if partition.is_shown_by_default]
     ordered = sorted(worth_showing, key=lambda partition: partition.is_healthy)
-    shown = _that_fit(ordered, room, lambda partition: 1 + len(reason_lines(partition, view.at_ms, columns)))
+    shown = _fitting(ordered, room, lambda partition: 1 + len(reason_lines(partition, view.at_ms, columns)))
     lines = head + partition_lines(sorted(shown, key=lambda partition: partition.topic_partition), view.at_ms, columns)
     if len(shown) < len(ordered):
-        lines.append(f"... and {len(ordered) - len(shown)} more partitions: `tidelog status` lists all")
+        lines.append(f"... and {len(ordered) - len(shown)} more partitions; `tidelog status` lists all")
     return lines
 
 
-def _that_fit(
+def _fitting(
     partitions: Sequence[PartitionView], room: int, lines_of: Callable[[PartitionView], int]
 ) -> list[PartitionView]:
     shown: list[PartitionView] = []
@@ -83,6 +83,6 @@ def _that_fit(
 
 
 def make_screen(footer: str) -> Screen:
-    if can_be_drawn_on(sys.stdout):
+    if supports_live_display(sys.stdout):
         return TerminalScreen(sys.stdout, footer)
     return PlainScreen(sys.stdout)

@@ -1,10 +1,10 @@
-"""Stopping brokers in good order, or not at all in good order."""
+"""Stop of broker processes: controlled shutdown in the right order, or SIGKILL."""
 
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess
 from tidelog.cli.local_cluster.processes import POLL_S, reap
 from tidelog.runtime.process_identity import is_running, send
@@ -13,14 +13,14 @@ LONGEST_STOP_S = 60.0
 
 
 def stop_order(processes: Iterable[BrokerProcess], controller: int | None) -> list[list[BrokerProcess]]:
-    """The controller last: it hands over the partitions of the others, and nobody has to become controller."""
+    """The controller last: it moves the leaders of the other brokers, and no new controller has to be elected."""
     others = [process for process in processes if process.broker_id != controller]
     last = [process for process in processes if process.broker_id == controller]
     return [group for group in (others, last) if group]
 
 
 def stop(groups: Sequence[Sequence[BrokerProcess]], say: Callable[[str], None]) -> None:
-    """Each group when the one before it has stopped."""
+    """Each group when the group before it has stopped."""
     for group in groups:
         for process in group:
             ask_to_stop(process)
@@ -29,7 +29,7 @@ def stop(groups: Sequence[Sequence[BrokerProcess]], say: Callable[[str], None]) 
 
 def ask_to_stop(process: BrokerProcess) -> None:
     send(process.identity, signal.SIGTERM)
-    send(process.identity, signal.SIGCONT)  # one that is paused would not hear it
+    send(process.identity, signal.SIGCONT)  # a paused process handles SIGTERM only after it continues
 
 
 def _wait(group: Sequence[BrokerProcess], say: Callable[[str], None]) -> None:
@@ -41,9 +41,9 @@ def _wait(group: Sequence[BrokerProcess], say: Callable[[str], None]) -> None:
             say(f"broker {process.broker_id} stopped")
             waiting.remove(process)
         if waiting and time.monotonic() > deadline:
-            raise Refused(
-                f"broker {waiting[0].broker_id} has not stopped in {LONGEST_STOP_S:.0f} s;"
-                f" `tidelog kill {waiting[0].broker_id}` ends it"
+            raise CommandError(
+                f"broker {waiting[0].broker_id} has not stopped after {LONGEST_STOP_S:.0f} s;"
+                f" kill it with `tidelog kill {waiting[0].broker_id}`"
             )
         time.sleep(POLL_S if waiting else 0)
 

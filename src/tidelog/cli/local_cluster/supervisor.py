@@ -1,21 +1,21 @@
-"""Watching the brokers of a local cluster: what ended, what to start again, what to show."""
+"""Supervisor of a local cluster: reports brokers that started or ended, and restarts them with --restart."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.processes import reap
-from tidelog.cli.local_cluster.starting import last_words, refuse_taken_ports, start_broker
+from tidelog.cli.local_cluster.starting import exit_reason, refuse_taken_ports, start_broker
 
-LOOK_S = 0.2
+CHECK_INTERVAL_S = 0.2
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0
-"""A broker that ran for this long was well: the next restart is quick again."""
+"""A broker that ran this long was healthy: the next restart is immediate again."""
 
 
 class Supervisor:
@@ -30,11 +30,11 @@ class Supervisor:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             self.look()
 
     def look(self) -> None:
-        """Tell who ended since the last look; start again who is to be kept up."""
+        """Reports brokers that started or ended since the last check; restarts them if configured."""
         self._exit_codes |= reap()
         running = self._data.running_brokers(self._plan)
         for broker_id in self._plan.broker_ids:
@@ -43,10 +43,10 @@ class Supervisor:
             if before is not None and (now is None or now.identity != before.identity):
                 self._on_ended(before)
             if now is not None and (before is None or now.identity != before.identity):
-                self._say(f"broker {broker_id} runs: pid {now.identity.pid}")
+                self._say(f"broker {broker_id} is running: pid {now.identity.pid}")
         self._seen = running
         if self._restart:
-            self._start_again()
+            self._restart_missing()
 
     def _on_ended(self, process: BrokerProcess) -> None:
         code = self._exit_codes.pop(process.identity.pid, None)
@@ -55,12 +55,10 @@ class Supervisor:
         )
 
     def _remedy(self, process: BrokerProcess, code: int | None) -> str:
-        reason = f": {last_words(self._data, process.broker_id)}" if code is not None and code > 0 else ""
-        return (
-            reason if self._restart else f"{reason}; `{hint(self._data, f'start {process.broker_id}')}` starts it again"
-        )
+        reason = f": {exit_reason(self._data, process.broker_id)}" if code is not None and code > 0 else ""
+        return reason if self._restart else f"{reason}; `{hint(self._data, f'start {process.broker_id}')}` restarts it"
 
-    def _start_again(self) -> None:
+    def _restart_missing(self) -> None:
         now = time.monotonic()
         for broker_id in self._plan.broker_ids:
             if broker_id in self._seen:
@@ -77,14 +75,14 @@ class Supervisor:
                     return
                 refuse_taken_ports(self._plan, [broker_id])
                 self._seen[broker_id] = start_broker(self._data, self._plan, broker_id)
-        except Refused as error:
-            self._say(f"broker {broker_id} cannot be started again yet: {error}")
+        except CommandError as error:
+            self._say(f"broker {broker_id} cannot be restarted yet: {error}")
             return
-        self._say(f"broker {broker_id} is started again: pid {self._seen[broker_id].identity.pid}")
+        self._say(f"broker {broker_id} was restarted: pid {self._seen[broker_id].identity.pid}")
 
 
 class RestartPause:
-    """The first time at once, then after longer and longer pauses while the broker keeps ending early."""
+    """Restart backoff: the first restart is immediate, later ones wait longer while the broker keeps ending early."""
 
     def __init__(self) -> None:
         self._pause_s = 0.0

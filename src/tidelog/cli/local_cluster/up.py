@@ -1,49 +1,49 @@
-"""`tidelog up`: a cluster on this machine, watched in the foreground or left to itself."""
+"""`tidelog up`: start of the local cluster, supervised in the foreground or detached."""
 
 import argparse
 import time
 from collections.abc import Mapping
 
-from tidelog.cli.command_error import Refused
+from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.cluster_settings import read_settings
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import hint
-from tidelog.cli.local_cluster.plan import Plan, Wish, settle
+from tidelog.cli.local_cluster.plan import Plan, PlanOptions, resolve_plan
 from tidelog.cli.local_cluster.processes import start_detached
 from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_missing
 
-KEEPER_MODULE = "tidelog.cli.local_cluster.detached_supervisor"
-KEEPER_START_S = 10.0
+SUPERVISOR_MODULE = "tidelog.cli.local_cluster.detached_supervisor"
+SUPERVISOR_START_S = 10.0
 
 
 def up(options: argparse.Namespace) -> int:
     began = time.monotonic()
     data = DataDirectory(options.data)
     settings = read_settings(options.config, options.overrides)
-    wish = Wish(options.brokers, options.port, options.zookeeper)
-    refuse_what_cannot_be(data, wish, detach=options.detach, restart=options.restart)
+    requested = PlanOptions(options.brokers, options.port, options.zookeeper)
+    validate_arguments(data, requested, detach=options.detach, restart=options.restart)
     try:
         data.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Refused(f"cannot make {data.name}: {error.strerror}") from error
+        raise CommandError(f"cannot create {data.name}: {error.strerror}") from error
     if options.detach:
-        return _up_detached(data, wish, settings, began, restart=options.restart)
+        return _up_detached(data, requested, settings, began, restart=options.restart)
     with data.supervision(restart=options.restart):
-        plan, started = _start(data, wish, settings)
+        plan, started = _start(data, requested, settings)
         from tidelog.cli.local_cluster.foreground import watch
 
         return watch(data, plan, started, began, restart=options.restart)
 
 
-def refuse_what_cannot_be(data: DataDirectory, wish: Wish, *, detach: bool, restart: bool) -> Plan:
-    """Everything that can be known before anything is changed."""
-    plan = settle(wish, data.stored_plan(), data.name)
+def validate_arguments(data: DataDirectory, requested: PlanOptions, *, detach: bool, restart: bool) -> Plan:
+    """Every check that is possible before anything is changed."""
+    plan = resolve_plan(requested, data.stored_plan(), data.name)
     running = data.running_brokers(plan)
     for broker_id, process in running.items():
         if process.port != plan.port_of(broker_id):
-            raise Refused(
+            raise CommandError(
                 f"broker {broker_id} of {data.name} runs on port {process.port};"
-                " `tidelog down` stops the cluster, then it can have other ports"
+                " stop the cluster with `tidelog down` before you change --port"
             )
     refuse_taken_ports(plan, [broker_id for broker_id in plan.broker_ids if broker_id not in running])
     supervisor = data.supervisor()
@@ -53,47 +53,51 @@ def refuse_what_cannot_be(data: DataDirectory, wish: Wish, *, detach: bool, rest
     return plan
 
 
-def _start(data: DataDirectory, wish: Wish, settings: Mapping[str, str]) -> tuple[Plan, dict[int, BrokerProcess]]:
+def _start(
+    data: DataDirectory, requested: PlanOptions, settings: Mapping[str, str]
+) -> tuple[Plan, dict[int, BrokerProcess]]:
     with data.operation():
-        plan = settle(wish, data.stored_plan(), data.name)
+        plan = resolve_plan(requested, data.stored_plan(), data.name)
         data.keep(plan, settings)
         return plan, start_missing(data, plan)
 
 
-def _up_detached(data: DataDirectory, wish: Wish, settings: Mapping[str, str], began: float, *, restart: bool) -> int:
-    plan, started = _start(data, wish, settings)
+def _up_detached(
+    data: DataDirectory, requested: PlanOptions, settings: Mapping[str, str], began: float, *, restart: bool
+) -> int:
+    plan, started = _start(data, requested, settings)
     from tidelog.cli.local_cluster.foreground import wait_for_cluster
 
     if not wait_for_cluster(data, plan, started, print):
         return 1
     if restart and data.supervisor() is None:
-        _start_keeper(data)
+        _start_supervisor(data)
     print(f"{ready_line(plan, started, began)}; `{hint(data, 'down')}` stops {'it' if plan.brokers == 1 else 'them'}")
     print(metrics_line(data, plan))
     print(f"bootstrap: {plan.bootstrap}", flush=True)
     return 0
 
 
-def _start_keeper(data: DataDirectory) -> None:
-    keeper = start_detached(["-m", KEEPER_MODULE, str(data.root)], data.supervisor_log)
-    deadline = time.monotonic() + KEEPER_START_S
+def _start_supervisor(data: DataDirectory) -> None:
+    keeper = start_detached(["-m", SUPERVISOR_MODULE, str(data.root)], data.supervisor_log)
+    deadline = time.monotonic() + SUPERVISOR_START_S
     while (found := data.supervisor()) is None or found.identity != keeper:
         if time.monotonic() > deadline:
-            raise Refused(f"the process that keeps the brokers up did not start; its log is {data.supervisor_log}")
+            raise CommandError(f"the supervisor process did not start; see its log: {data.supervisor_log}")
         time.sleep(0.01)
 
 
 def metrics_line(data: DataDirectory, plan: Plan) -> str:
-    """Where Prometheus finds the brokers; a port that somebody else has taken leaves a broker without metrics."""
+    """Metrics URLs of the brokers. A broker whose metrics port is in use has none."""
     shown = {each: process.metrics_url for each, process in data.running_brokers(plan).items()}
     urls = " ".join(url for url in shown.values() if url is not None)
     without = [str(broker_id) for broker_id, url in shown.items() if url is None]
-    missing = f" (not of broker {', '.join(without)}: the port is taken)" if without else ""
+    missing = f" (none for broker {', '.join(without)}: port in use)" if without else ""
     return f"metrics: {urls or 'none'}{missing}"
 
 
 def ready_line(plan: Plan, started: Mapping[int, BrokerProcess], began: float) -> str:
     brokers = "1 broker" if plan.brokers == 1 else f"{plan.brokers} brokers"
     if not started:
-        return f"{brokers} had been running"
+        return f"{brokers} already running"
     return f"{brokers} ready after {time.monotonic() - began:.1f} s"

@@ -1,4 +1,4 @@
-"""The state of a cluster as people want to see it. No I/O: answers of brokers go in, text and JSON come out."""
+"""View of a cluster for status output. No I/O: answers of brokers in, text and JSON out."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from tidelog.types import BrokerId, TopicPartition
 
 STRAYS_SHOWN = 10
 UNLIMITED = 10_000
-"""Columns of an output that nobody draws over."""
+"""Columns of output that is not redrawn, such as a pipe."""
 
 
 class BrokerState(StrEnum):
-    UP = "up"  # answers, and the cluster counts on it
+    UP = "up"  # answers and is a live member of the cluster
     STARTING = "starting"  # runs, but is not in the cluster yet
     PAUSED = "paused"  # stopped with SIGSTOP
-    SUSPENDED = "suspended"  # answers, but leads nothing: it says why
-    SILENT = "silent"  # the cluster counts on it, but it does not answer
+    SUSPENDED = "suspended"  # answers but leads nothing, and reports the reason
+    SILENT = "silent"  # a live member that does not answer
     DOWN = "down"
 
 
@@ -32,7 +32,7 @@ class BrokerView(NamedTuple):
 
 
 class OutOfSync(NamedTuple):
-    """Why a replica is not among the in-sync replicas."""
+    """Reason why a replica is not in the ISR."""
 
     replica: BrokerId
     rule: str
@@ -61,17 +61,17 @@ class PartitionView(NamedTuple):
     in_sync: Sequence[BrokerId]
     high_watermark: int | None
     lag: Mapping[BrokerId, int | None]
-    """How many offsets each replica is behind its leader; None where one of them cannot be asked."""
+    """Offsets that each replica is behind the leader; None if a log end offset is unknown."""
     out_of_sync: Sequence[OutOfSync]
-    """Each replica outside the in-sync replicas, with the reason."""
+    """The replicas outside the ISR, each with the reason."""
 
     @property
     def is_healthy(self) -> bool:
         return self.leader is not None and set(self.in_sync) == set(self.replicas)
 
     @property
-    def is_worth_showing(self) -> bool:
-        """Those of internal topics are many, and of interest only while something is wrong with them."""
+    def is_shown_by_default(self) -> bool:
+        """False for healthy partitions of internal topics: they are many and rarely of interest."""
         return not (self.is_healthy and is_internal(self.topic_partition.topic))
 
 
@@ -82,9 +82,9 @@ class ClusterView(NamedTuple):
     partitions: Sequence[PartitionView]
     at_ms: int
     suspensions: Mapping[BrokerId, str] = {}
-    """Why brokers lead nothing."""
+    """Why suspended brokers lead nothing."""
     stray_logs: Mapping[BrokerId, Sequence[str]] = {}
-    """Directories of logs that brokers have set aside."""
+    """Directories of stray logs, by broker."""
 
     @property
     def counts(self) -> "Counts":
@@ -138,11 +138,8 @@ def _partition_as_json(partition: PartitionView, at_ms: int) -> dict[str, object
     }
 
 
-# -- text
-
-
 def as_text(view: ClusterView) -> list[str]:
-    shown = [partition for partition in view.partitions if partition.is_worth_showing]
+    shown = [partition for partition in view.partitions if partition.is_shown_by_default]
     return [*broker_lines(view), "", *summary_lines(view), *partition_lines(shown, view.at_ms)]
 
 
@@ -157,7 +154,7 @@ def broker_lines(view: ClusterView, columns: int = UNLIMITED) -> list[str]:
 
 
 def _suspension_lines(view: ClusterView, columns: int) -> list[str]:
-    """One sentence for all brokers that say the same."""
+    """One line per reason, with all brokers that report it."""
     brokers: dict[str, list[BrokerId]] = {}
     for broker_id, reason in sorted(view.suspensions.items()):
         brokers.setdefault(reason, []).append(broker_id)
@@ -173,8 +170,9 @@ def _stray_lines(view: ClusterView, columns: int) -> list[str]:
     if not found:
         return []
     sentence = (
-        f"{_plural(len(found), 'log')} set aside, because a topic of the same name was made anew. Nothing removes"
-        " them but you; to read one, move it to an empty directory under its old name and run a broker there:"
+        f"{_plural(len(found), 'stray log')}: the topic was deleted and created again under the same name. Tidelog"
+        " never"
+        " deletes stray logs. To read one, move it to an empty directory under its old name and run a broker there:"
     )
     more = [f"    and {len(found) - STRAYS_SHOWN} more"] if len(found) > STRAYS_SHOWN else []
     return [*_wrapped(sentence, columns), *(f"    {line}" for line in found[:STRAYS_SHOWN]), *more]
@@ -207,13 +205,13 @@ def summary_lines(view: ClusterView) -> list[str]:
     if counts.under_replicated:
         troubles.append(f"{counts.under_replicated} under-replicated")
     state = ", ".join(troubles) or "all in sync"
-    hidden = sum(not partition.is_worth_showing for partition in view.partitions)
+    hidden = sum(not partition.is_shown_by_default for partition in view.partitions)
     note = f" (not shown: {_plural(hidden, 'internal partition')}, in sync)" if hidden else ""
     return [f"{_plural(counts.topics, 'topic')}, {_plural(counts.partitions, 'partition')}: {state}{note}"]
 
 
 def partition_lines(partitions: Sequence[PartitionView], at_ms: int, columns: int = UNLIMITED) -> list[str]:
-    """A table, and below each partition that is not whole the reason."""
+    """A table; below each unhealthy partition, the reason."""
     if not partitions:
         return []
     titles = ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "HIGH WATERMARK", "LAG"]
@@ -246,7 +244,7 @@ def _partition_row(partition: PartitionView) -> list[str]:
 
 
 def _lag(partition: PartitionView) -> str:
-    """Nothing to tell of replicas that are level."""
+    """Only replicas that are behind; 0 if none is."""
     behind = [
         f"{replica}:{'?' if lag is None else lag}" for replica, lag in partition.lag.items() if lag is None or lag > 0
     ]
@@ -261,11 +259,8 @@ def _plural(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-# -- what happened between two looks
-
-
 def changes(before: ClusterView | None, after: ClusterView) -> list[str]:
-    """One line for each thing that is different, for an output that cannot be drawn anew."""
+    """One line per change, for output that cannot be redrawn."""
     if before is None:
         return []
     lines = []

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tidelog.terminal.live_display import CLEAR_LINE
-from tidelog.terminal.periodic import ticking
+from tidelog.terminal.periodic import periodically
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
@@ -66,7 +66,7 @@ def watching(spark: "SparkSession", name: str, records: int) -> Generator[None]:
     teller, tracker = Teller(name, records, sys.stdout), spark.sparkContext.statusTracker()
     started_s = time.monotonic()
     try:
-        with ticking(POLL_S, lambda: teller.tell(_parts(tracker, group), time.monotonic() - started_s)):
+        with periodically(POLL_S, lambda: teller.tell(_parts(tracker, group), time.monotonic() - started_s)):
             yield
     finally:
         teller.end()

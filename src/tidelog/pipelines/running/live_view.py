@@ -5,7 +5,7 @@ import sys
 from typing import Protocol, TextIO
 
 from tidelog.pipelines.running.progress import PartitionLag, PipelineProgress, QueryProgress, QueryState
-from tidelog.terminal.live_display import Drawing, can_be_drawn_on, write_line
+from tidelog.terminal.live_display import LiveDisplay, supports_live_display, write_line
 from tidelog.terminal.plurals import plural
 from tidelog.terminal.tables import table
 
@@ -50,7 +50,7 @@ class PlainScreen(QuietScreen):
 
 class TerminalScreen:
     def __init__(self, output: TextIO, footer: str) -> None:
-        self._drawing = Drawing(output)
+        self._drawing = LiveDisplay(output)
         self._footer = footer
 
     def show(self, progress: PipelineProgress) -> None:
@@ -64,7 +64,7 @@ class TerminalScreen:
 def make_screen(footer: str, *, is_wanted: bool) -> Screen:
     if not is_wanted:
         return QuietScreen(sys.stdout)
-    if can_be_drawn_on(sys.stdout):
+    if supports_live_display(sys.stdout):
         return TerminalScreen(sys.stdout, footer)
     return PlainScreen(sys.stdout)
 
