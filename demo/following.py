@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidelog.pipelines.running.state import PipelineState
+from tidelog.pipelines.running.pipeline_state import PipelineState
 
 
 class Progress(NamedTuple):

@@ -14,13 +14,13 @@ from tests.cli.process import TIME_LIMIT_SECONDS, RunningBroker, running_broker,
 from tidelog.cli.main import main
 from tidelog.cli.pipeline import TEMPLATES
 from tidelog.pipelines.definition.parsing import load
-from tidelog.pipelines.running.state import PipelineState, RunState
+from tidelog.pipelines.running.pipeline_state import PipelineState, RunState
 
 NOBODY = "127.0.0.1:1"
 RUN = """
 import signal, sys
 from pathlib import Path
-from tidelog.pipelines.running.state import PipelineState, RunState
+from tidelog.pipelines.running.pipeline_state import PipelineState, RunState
 stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
 state = PipelineState(Path(sys.argv[1]), "orders")

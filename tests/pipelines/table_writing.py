@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from tidelog.pipelines.definition.model import Compaction, PartitionField, SchemaChanges, TableKind, TableSink
+from tidelog.pipelines.tables.exactly_once_writer import table_of
 from tidelog.pipelines.tables.files import write_files
-from tidelog.pipelines.tables.sink import table_of
 from tidelog.pipelines.tables.table import Before, Table, nothing
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string()), ("amount", pa.float64())])

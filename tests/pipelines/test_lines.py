@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tidelog.pipelines.definition.lines import KeyPath, Lines
+from tidelog.pipelines.definition.toml_lines import KeyPath, Lines
 
 TEXT = '''\
 # a comment = 0

@@ -10,9 +10,9 @@ import pytest
 
 from tests.pipelines.table_writing import COMPACTION, SCHEMA, Crash, CrashAt, opened, sink_of
 from tidelog.pipelines.definition.model import TableKind, TableSink
-from tidelog.pipelines.replay import rebuilding
+from tidelog.pipelines.replay import table_rebuild as rebuilding
 from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint
-from tidelog.pipelines.replay.rebuilding import Standing, rebuild, standing
+from tidelog.pipelines.replay.table_rebuild import Standing, rebuild, standing
 from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.tables.facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout, write_files

@@ -32,11 +32,11 @@ from tidelog.pipelines.definition.model import (
 from tidelog.pipelines.replay.replay import Replay, definition_files, planned, refuse_older_definition, table_sinks
 from tidelog.pipelines.replay.replay_progress import Parts, Teller, line_of
 from tidelog.pipelines.replay.replay_start import ReplayRefused, parse_start
-from tidelog.pipelines.replay.topic_reading import Range, ends_by_source, plan, plan_further, range_options
+from tidelog.pipelines.replay.topic_ranges import Range, ends_by_source, plan, plan_further, range_options
 from tidelog.pipelines.running.failures import PipelineFailed
-from tidelog.pipelines.running.runner import Runner
-from tidelog.pipelines.running.state import PipelineState, StateRefused
-from tidelog.pipelines.tables.sink import read_table
+from tidelog.pipelines.running.pipeline_state import PipelineState, StateRefused
+from tidelog.pipelines.running.query_runner import Runner
+from tidelog.pipelines.tables.exactly_once_writer import read_table
 from tidelog.spark.offsets import Positions
 from tidelog.types import TopicPartition
 

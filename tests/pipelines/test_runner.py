@@ -28,11 +28,11 @@ from tidelog.pipelines.definition.model import (
     WindowStep,
 )
 from tidelog.pipelines.running.failures import PipelineFailed, StepFailed
+from tidelog.pipelines.running.pipeline_state import PipelineState
 from tidelog.pipelines.running.progress import QueryKind, QueryState
-from tidelog.pipelines.running.runner import PlannedQuery, Runner
-from tidelog.pipelines.running.state import PipelineState
+from tidelog.pipelines.running.query_runner import PlannedQuery, Runner
 from tidelog.pipelines.running.views import topic_options
-from tidelog.pipelines.tables.sink import read_table
+from tidelog.pipelines.tables.exactly_once_writer import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipelines.running.state import (
+from tidelog.pipelines.running.pipeline_state import (
     PipelineState,
     RunState,
     StateRefused,
@@ -23,7 +23,7 @@ from tidelog.pipelines.running.state import (
 RUN = """
 import signal, sys
 from pathlib import Path
-from tidelog.pipelines.running.state import PipelineState, RunState
+from tidelog.pipelines.running.pipeline_state import PipelineState, RunState
 stubborn = sys.argv[3] == "stubborn"
 stopped = []
 signal.signal(signal.SIGTERM, signal.SIG_IGN if stubborn else lambda *_: stopped.append(True))

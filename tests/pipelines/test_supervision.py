@@ -8,13 +8,13 @@ import pytest
 
 from tests.pipelines.test_runner import Event, FakeQuery, supervised
 from tidelog.pipelines.definition.model import ModulePipeline
-from tidelog.pipelines.definition.modules import load_function
+from tidelog.pipelines.definition.python_modules import load_function
 from tidelog.pipelines.running import run as running
 from tidelog.pipelines.running.failures import PipelineFailed
-from tidelog.pipelines.running.run import INTERRUPTED, Run, session_settings
+from tidelog.pipelines.running.pipeline_run import INTERRUPTED, Run, session_settings
+from tidelog.pipelines.running.pipeline_state import PipelineState
+from tidelog.pipelines.running.query_runner import _planned_writers
 from tidelog.pipelines.running.run_options import RunOptions
-from tidelog.pipelines.running.runner import _planned_writers
-from tidelog.pipelines.running.state import PipelineState
 from tidelog.pipelines.running.views import with_step_named
 
 

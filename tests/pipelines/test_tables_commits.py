@@ -20,8 +20,8 @@ from tests.pipelines.table_writing import (
     write_batch,
 )
 from tidelog.pipelines.definition.model import TableKind
+from tidelog.pipelines.tables.exactly_once_writer import table_facts
 from tidelog.pipelines.tables.files import write_files
-from tidelog.pipelines.tables.sink import table_facts
 from tidelog.pipelines.tables.table import Table, TableError
 
 KINDS = list(TableKind)

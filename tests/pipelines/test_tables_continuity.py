@@ -11,7 +11,7 @@ import pytest
 from tests.pipelines.table_writing import SCHEMA, opened, sink_of, write_batch
 from tidelog.pipelines.definition.model import TableKind
 from tidelog.pipelines.tables.continuity import application_of
-from tidelog.pipelines.tables.sink import ExactlyOnceWriter, open_table
+from tidelog.pipelines.tables.exactly_once_writer import ExactlyOnceWriter, open_table
 from tidelog.pipelines.tables.table import Table, TableError
 
 OURS = application_of("shop", "orders", "1111-aaaa")

@@ -22,7 +22,7 @@ from tests.pipelines.table_writing import (
 )
 from tidelog.pipelines.definition.model import TableKind
 from tidelog.pipelines.tables.files import write_files
-from tidelog.pipelines.tables.schema import plain_schema
+from tidelog.pipelines.tables.schema_changes import plain_schema
 from tidelog.pipelines.tables.table import Contents, Table
 
 KINDS = list(TableKind)

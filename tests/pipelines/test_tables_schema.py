@@ -8,7 +8,7 @@ import pytest
 
 from tests.pipelines.table_writing import Crash, CrashAt, batch_rows, expected_ids, ids_of, opened, sink_of, write_batch
 from tidelog.pipelines.definition.model import SchemaChanges, TableKind
-from tidelog.pipelines.tables.schema import (
+from tidelog.pipelines.tables.schema_changes import (
     Difference,
     Evolve,
     SchemaMismatch,

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.kills.process_tree import command_of, descendants, kill_tree
-from tidelog.pipelines.running.state import PipelineState
+from tidelog.pipelines.running.pipeline_state import PipelineState
 from tidelog.runtime.process_identity import ProcessIdentity
 
 POLL_S = 0.05

@@ -3,7 +3,7 @@
 import argparse
 
 from tidelog.cli.client_command import seconds_option
-from tidelog.pipelines.running.state import STATE_VARIABLE, default_state_directory
+from tidelog.pipelines.running.pipeline_state import STATE_VARIABLE, default_state_directory
 
 TEMPLATES = {
     "minimal": "copy one topic to another",

@@ -14,8 +14,14 @@ from tidelog.pipelines.checks.machine_checks import NEEDS_SPARK, has_spark
 from tidelog.pipelines.checks.pipeline_checks import Checked, check_file
 from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline
+from tidelog.pipelines.running.pipeline_state import (
+    PIPELINE_NAME,
+    PipelineState,
+    RunState,
+    StateRefused,
+    known_pipelines,
+)
 from tidelog.pipelines.running.run_options import RunOptions
-from tidelog.pipelines.running.state import PIPELINE_NAME, PipelineState, RunState, StateRefused, known_pipelines
 from tidelog.terminal.plurals import plural
 
 
@@ -86,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         print(found.text(options.file), file=sys.stderr)
     if checked.pipeline is None:
         raise CommandError(f"{options.file} has {_count(checked)}; the pipeline was not started")
-    from tidelog.pipelines.running.run import run_pipeline
+    from tidelog.pipelines.running.pipeline_run import run_pipeline
 
     return run_pipeline(
         checked.pipeline,

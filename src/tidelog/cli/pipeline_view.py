@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from tidelog.pipelines.running.state import ACTIVE, Status
+from tidelog.pipelines.running.pipeline_state import ACTIVE, Status
 from tidelog.terminal.tables import table
 
 NONE_YET = "no pipeline has run on this machine; write one with `tidelog pipeline new`"

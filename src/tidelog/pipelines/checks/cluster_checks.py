@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
-from tidelog.pipelines.definition.fields import Notes
-from tidelog.pipelines.definition.lines import KeyPath
 from tidelog.pipelines.definition.mistakes import nearest
 from tidelog.pipelines.definition.model import Pipeline, TableSink, TopicSink, TopicSource
 from tidelog.pipelines.definition.parse_formats import is_legal_topic
+from tidelog.pipelines.definition.toml_fields import Notes
+from tidelog.pipelines.definition.toml_lines import KeyPath
 
 TIMEOUT_S = 5.0
 MAX_FRAME_BYTES = 64 * 1024 * 1024

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.checks.spark_format_options import doubts
-from tidelog.pipelines.definition.fields import Notes
-from tidelog.pipelines.definition.lines import KeyPath
 from tidelog.pipelines.definition.model import (
     AnyPipeline,
     FileSource,
@@ -21,11 +19,13 @@ from tidelog.pipelines.definition.model import (
     TopicSink,
     TopicSource,
 )
-from tidelog.pipelines.definition.modules import BadFunction, NeedsSpark, load_function, refuse_arguments
 from tidelog.pipelines.definition.parse_formats import is_local
 from tidelog.pipelines.definition.parse_sources import STARTS
+from tidelog.pipelines.definition.python_modules import BadFunction, NeedsSpark, load_function, refuse_arguments
+from tidelog.pipelines.definition.toml_fields import Notes
+from tidelog.pipelines.definition.toml_lines import KeyPath
 from tidelog.pipelines.formats.schema_files import problem_of_schema_file
-from tidelog.pipelines.running.state import PipelineState
+from tidelog.pipelines.running.pipeline_state import PipelineState
 from tidelog.spark.java import problem_of_java
 
 if TYPE_CHECKING:

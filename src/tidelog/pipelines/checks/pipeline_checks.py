@@ -8,13 +8,13 @@ from pathlib import Path
 from tidelog.pipelines.checks.cluster_checks import AskCluster, ask_cluster, check_topics
 from tidelog.pipelines.checks.machine_checks import MachineChecks, check_place, check_spark
 from tidelog.pipelines.checks.reference_checks import check_references
-from tidelog.pipelines.definition.fields import Notes
-from tidelog.pipelines.definition.lines import Lines
 from tidelog.pipelines.definition.mistakes import Mistake, Mistakes
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Pipeline
-from tidelog.pipelines.definition.modules import load_module
 from tidelog.pipelines.definition.parsing import Draft, finished, read_draft
-from tidelog.pipelines.running.state import default_state_directory
+from tidelog.pipelines.definition.python_modules import load_module
+from tidelog.pipelines.definition.toml_fields import Notes
+from tidelog.pipelines.definition.toml_lines import Lines
+from tidelog.pipelines.running.pipeline_state import default_state_directory
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ from graphlib import CycleError, TopologicalSorter
 
 from tidelog.pipelines.checks.sql_names import views_read_by
 from tidelog.pipelines.definition.columns import columns_of_source, columns_of_step, type_in_schema
-from tidelog.pipelines.definition.fields import Notes
-from tidelog.pipelines.definition.lines import KeyPath
 from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import (
     DeduplicateStep,
@@ -21,6 +19,8 @@ from tidelog.pipelines.definition.model import (
     TopicSource,
     WindowStep,
 )
+from tidelog.pipelines.definition.toml_fields import Notes
+from tidelog.pipelines.definition.toml_lines import KeyPath
 
 TIME_TYPES = ("timestamp", "timestamp_ltz", "timestamp_ntz")
 SQL_WORDS = frozenset(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from tidelog.pipelines.definition.lines import KeyPath
+from tidelog.pipelines.definition.toml_lines import KeyPath
 
 _REFERENCE = re.compile(
     r"\$(?P<escaped>\$\{)|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bad>\$\{)"

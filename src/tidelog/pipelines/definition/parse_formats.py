@@ -9,9 +9,9 @@ from pathlib import Path
 from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
 from tidelog.pipelines.definition.columns import RESERVED_COLUMNS
 from tidelog.pipelines.definition.ddl import BadSchema, read_schema
-from tidelog.pipelines.definition.fields import Fields
 from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import SCHEMA_ID_OPTION, Format, FormatKind
+from tidelog.pipelines.definition.toml_fields import Fields
 
 TOPIC_FORMATS = (FormatKind.RAW, FormatKind.JSON, FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.CSV)
 FILE_FORMATS = (FormatKind.CSV, FormatKind.JSON, FormatKind.PARQUET)

@@ -3,7 +3,6 @@
 import re
 
 from tidelog.pipelines.definition.durations import size_bytes
-from tidelog.pipelines.definition.fields import Fields
 from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import (
     Compaction,
@@ -23,6 +22,7 @@ from tidelog.pipelines.definition.parse_formats import (
     read_format_of_topic_sink,
     read_topic,
 )
+from tidelog.pipelines.definition.toml_fields import Fields
 
 TARGETS = ("topic", *TableKind)
 TOPIC_ONLY = (*FORMAT_KEYS, "key", "output_mode", "options")

@@ -4,7 +4,6 @@ import re
 from datetime import UTC, date, datetime
 
 from tidelog.pipelines.definition.durations import interval
-from tidelog.pipelines.definition.fields import Fields
 from tidelog.pipelines.definition.mistakes import nearest
 from tidelog.pipelines.definition.model import BadRecords, FileSource, Source, TopicSource, Watermark
 from tidelog.pipelines.definition.parse_formats import (
@@ -17,6 +16,7 @@ from tidelog.pipelines.definition.parse_formats import (
     read_topic,
     refuse_illegal_topics,
 )
+from tidelog.pipelines.definition.toml_fields import Fields
 
 ORIGINS = ("topic", "topics", "pattern", "files")
 TOPIC_ONLY = ("topics", "pattern", "bootstrap", "starting", "bad_records", "dead_letters", "options", *FORMAT_KEYS)

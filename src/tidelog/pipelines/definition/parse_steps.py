@@ -3,8 +3,8 @@
 import re
 
 from tidelog.pipelines.definition.durations import duration_ms, some_time
-from tidelog.pipelines.definition.fields import Fields
 from tidelog.pipelines.definition.model import DeduplicateStep, PythonStep, SqlStep, Step, WindowStep
+from tidelog.pipelines.definition.toml_fields import Fields
 
 KINDS = ("sql", "python", "window", "deduplicate")
 KEYS = ("from", "arguments", "group", "aggregate")

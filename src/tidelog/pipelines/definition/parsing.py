@@ -10,16 +10,16 @@ from pathlib import Path
 from tidelog.pipelines.checks.reference_checks import check_references, in_order_of_reading
 from tidelog.pipelines.definition.durations import duration_ms
 from tidelog.pipelines.definition.environment import with_environment
-from tidelog.pipelines.definition.fields import Fields, Notes
-from tidelog.pipelines.definition.lines import KeyPath, Lines
 from tidelog.pipelines.definition.mistakes import Mistake, Mistakes
 from tidelog.pipelines.definition.model import AnyPipeline, Pipeline, Sink, Source, SqlStep, Step
-from tidelog.pipelines.definition.modules import load_module
 from tidelog.pipelines.definition.parse_formats import Surroundings, located, read_bootstrap
 from tidelog.pipelines.definition.parse_sinks import read_sink
 from tidelog.pipelines.definition.parse_sources import read_source
 from tidelog.pipelines.definition.parse_steps import VIEW_NAME, read_step
-from tidelog.pipelines.running.state import PIPELINE_NAME
+from tidelog.pipelines.definition.python_modules import load_module
+from tidelog.pipelines.definition.toml_fields import Fields, Notes
+from tidelog.pipelines.definition.toml_lines import KeyPath, Lines
+from tidelog.pipelines.running.pipeline_state import PIPELINE_NAME
 
 BOOTSTRAP_VARIABLE = "TIDELOG_BOOTSTRAP"
 DEFAULT_BOOTSTRAP = "localhost:29092"

@@ -13,8 +13,8 @@ from tidelog.pipelines.formats import FormatError, confluent
 from tidelog.pipelines.formats.arrow_types import ColumnType, built, columns_ddl
 from tidelog.pipelines.formats.avro_types import AvroSchema, reading_schema, record_schema_of, row_type
 from tidelog.pipelines.formats.confluent import BadPrefix
+from tidelog.pipelines.formats.parsed_rows import IS_NULL
 from tidelog.pipelines.formats.python_rows import parsed_by, schema_id_of, serialised_by
-from tidelog.pipelines.formats.rows import IS_NULL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidelog.pipelines.definition.model import Format
-from tidelog.pipelines.formats.rows import (
+from tidelog.pipelines.formats.parsed_rows import (
     IS_EMPTY,
     IS_NULL,
     NOT_UTF8,

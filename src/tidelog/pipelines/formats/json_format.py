@@ -6,7 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
 
 from tidelog.pipelines.definition.model import Format
-from tidelog.pipelines.formats.rows import (
+from tidelog.pipelines.formats.parsed_rows import (
     IS_EMPTY,
     IS_NULL,
     NOT_UTF8,

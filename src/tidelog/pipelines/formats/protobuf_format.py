@@ -10,9 +10,9 @@ from tidelog.pipelines.definition.model import Format
 from tidelog.pipelines.formats import FormatError, confluent
 from tidelog.pipelines.formats.arrow_types import built, columns_ddl
 from tidelog.pipelines.formats.confluent import BadPrefix
+from tidelog.pipelines.formats.parsed_rows import IS_NULL
 from tidelog.pipelines.formats.protobuf_types import fill, message_class, row_type
 from tidelog.pipelines.formats.python_rows import parsed_by, schema_id_of, serialised_by
-from tidelog.pipelines.formats.rows import IS_NULL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

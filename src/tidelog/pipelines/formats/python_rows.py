@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from tidelog.pipelines.definition.model import SCHEMA_ID_OPTION, Format
 from tidelog.pipelines.formats import FormatError
 from tidelog.pipelines.formats.arrow_types import ERROR_FIELD
-from tidelog.pipelines.formats.rows import ROW, arranged, check_names, columns_of, declared_columns, payload
+from tidelog.pipelines.formats.parsed_rows import ROW, arranged, check_names, columns_of, declared_columns, payload
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidelog.pipelines.definition.model import Format
 from tidelog.pipelines.formats import FormatError
-from tidelog.pipelines.formats.rows import ERROR
+from tidelog.pipelines.formats.parsed_rows import ERROR
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

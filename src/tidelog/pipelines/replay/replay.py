@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Pipeline, PythonStep, TableSink
 from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint, QueryCheckpoint
-from tidelog.pipelines.replay.rebuilding import Checkpoint, Standing, rebuild, standing
 from tidelog.pipelines.replay.replay_progress import watching
 from tidelog.pipelines.replay.replay_start import ReplayRefused, Start, parse_start
-from tidelog.pipelines.replay.topic_reading import Ranges, plan, plan_further, refuse_state, rows_of
+from tidelog.pipelines.replay.table_rebuild import Checkpoint, Standing, rebuild, standing
+from tidelog.pipelines.replay.topic_ranges import Ranges, plan, plan_further, refuse_state, rows_of
 from tidelog.pipelines.running.failures import PipelineFailed, failure_of
-from tidelog.pipelines.running.run import INTERRUPTED, logging_to, start_session
+from tidelog.pipelines.running.pipeline_run import INTERRUPTED, logging_to, start_session
+from tidelog.pipelines.running.pipeline_state import PipelineState
 from tidelog.pipelines.running.run_options import RunOptions
-from tidelog.pipelines.running.state import PipelineState
 from tidelog.pipelines.running.views import Views
 from tidelog.pipelines.tables.continuity import application_of
+from tidelog.pipelines.tables.exactly_once_writer import columns_of, table_of, with_columns_of, write_by_tasks
 from tidelog.pipelines.tables.facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout
-from tidelog.pipelines.tables.schema import difference
-from tidelog.pipelines.tables.sink import columns_of, table_of, with_columns_of, write_by_tasks
+from tidelog.pipelines.tables.schema_changes import difference
 from tidelog.pipelines.tables.table import Before, Table, nothing
 from tidelog.spark.offsets import Positions
 from tidelog.terminal.plurals import plural

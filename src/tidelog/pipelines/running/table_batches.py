@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.definition.model import TableSink
 from tidelog.pipelines.tables.continuity import application_of
-from tidelog.pipelines.tables.sink import TableWriter, open_table
+from tidelog.pipelines.tables.exactly_once_writer import TableWriter, open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

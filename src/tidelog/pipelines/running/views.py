@@ -22,7 +22,7 @@ from tidelog.pipelines.definition.model import (
     Watermark,
     WindowStep,
 )
-from tidelog.pipelines.definition.modules import BadFunction, load_function
+from tidelog.pipelines.definition.python_modules import BadFunction, load_function
 from tidelog.pipelines.formats import FormatError, parse
 from tidelog.pipelines.running.failures import BAD_RECORD, PipelineFailed, StepFailed, step_failure
 from tidelog.pipelines.running.progress import SOURCE_PREFIX

@@ -19,14 +19,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
 from tidelog.pipelines.definition.model import Compaction, TableSink
-from tidelog.pipelines.tables.attempts import COMMITS_MAX, REPLACEMENTS_MAX, repeated
+from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, repeated
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.delta_log import applications_of
 from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
 from tidelog.pipelines.tables.files import FileLayout, write_files
 from tidelog.pipelines.tables.partitions import PartitionColumn
-from tidelog.pipelines.tables.schema import Evolve, evolved, plain_schema, replacing
+from tidelog.pipelines.tables.schema_changes import Evolve, evolved, plain_schema, replacing
 from tidelog.pipelines.tables.table import Before, Contents, TableError, can_replace, nothing
 
 logger = logging.getLogger(__name__)

@@ -37,13 +37,13 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 
 from tidelog.pipelines.definition.model import Compaction, TableSink
-from tidelog.pipelines.tables.attempts import COMMITS_MAX, REPLACEMENTS_MAX, repeated
+from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, repeated
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
 from tidelog.pipelines.tables.files import FileLayout, filesystem_of, write_files
 from tidelog.pipelines.tables.partitions import PartitionColumn, Transform, iceberg_column
-from tidelog.pipelines.tables.schema import Evolve, difference, plain_schema
+from tidelog.pipelines.tables.schema_changes import Evolve, difference, plain_schema
 from tidelog.pipelines.tables.table import Before, Contents, TableError, can_replace, nothing
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from tidelog.pipelines.tables.facts import FileFacts, TableFile
 from tidelog.pipelines.tables.files import FileLayout, conform, write_files
 from tidelog.pipelines.tables.manifests import Manifest, Manifests, replace_file
 from tidelog.pipelines.tables.partitions import PartitionColumn
-from tidelog.pipelines.tables.schema import Evolve, evolved, plain_schema, replacing
+from tidelog.pipelines.tables.schema_changes import Evolve, evolved, plain_schema, replacing
 from tidelog.pipelines.tables.table import Before, Contents, TableError, can_replace, nothing
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tidelog.pipelines.definition.model import Compaction
 from tidelog.pipelines.tables.facts import FileFacts, TableFile
 from tidelog.pipelines.tables.files import FileLayout
-from tidelog.pipelines.tables.schema import Evolve
+from tidelog.pipelines.tables.schema_changes import Evolve
 
 Before: TypeAlias = Callable[[str], None]
 """Told the name of each step that is about to change the table: tests crash there."""

@@ -15,10 +15,10 @@ from tidelog.pipelines.definition.model import AnyPipeline
 from tidelog.pipelines.running.failures import PipelineFailed, failure_of_exception
 from tidelog.pipelines.running.live_view import Screen, make_screen
 from tidelog.pipelines.running.metrics import MetricsEndpoint
+from tidelog.pipelines.running.pipeline_state import PipelineState, RunState
 from tidelog.pipelines.running.progress import PipelineProgress
+from tidelog.pipelines.running.query_runner import Runner
 from tidelog.pipelines.running.run_options import RunOptions
-from tidelog.pipelines.running.runner import Runner
-from tidelog.pipelines.running.state import PipelineState, RunState
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tidelog.pipelines.tables.continuity import refuse_another_checkpoint, refus
 from tidelog.pipelines.tables.facts import FileFacts, TableFacts
 from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files
 from tidelog.pipelines.tables.partitions import iceberg_column
-from tidelog.pipelines.tables.rows import (
+from tidelog.pipelines.tables.row_preparation import (
     fitting,
     map_in_arrow,
     refuse_missing,
@@ -24,7 +24,7 @@ from tidelog.pipelines.tables.rows import (
     split_by_fit,
     with_partition_columns,
 )
-from tidelog.pipelines.tables.schema import Evolve, SetAside, decide, difference, refuse_what_no_table_holds
+from tidelog.pipelines.tables.schema_changes import Evolve, SetAside, decide, difference, refuse_what_no_table_holds
 from tidelog.pipelines.tables.table import Before, Table, nothing
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def open_table(
     sink: TableSink, application_id: str, directory: Path, send_dead_letters: SendDeadLetters | None = None
 ) -> TableWriter:
     """`directory` is the pipeline's: the catalog of Iceberg tables is there when the sink names none."""
-    from tidelog.pipelines.tables.dead_rows import dead_letter_sender
+    from tidelog.pipelines.tables.table_dead_letters import dead_letter_sender
 
     table = table_of(sink, application_id, directory)
     if table.has_another_checkpoint():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.pipelines.tables.schema import SetAside, TypeChange, spark_name
+from tidelog.pipelines.tables.schema_changes import SetAside, TypeChange, spark_name
 from tidelog.pipelines.tables.table import TableError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 from tidelog.pipelines.definition.durations import BadQuantity
-from tidelog.pipelines.definition.lines import KeyPath, Lines
 from tidelog.pipelines.definition.mistakes import Mistake, listed, nearest
+from tidelog.pipelines.definition.toml_lines import KeyPath, Lines
 
 T = TypeVar("T")
 EnumT = TypeVar("EnumT", bound=StrEnum)

@@ -15,7 +15,7 @@ from tidelog.pipelines.definition.durations import BadQuantity, duration_ms
 from tidelog.pipelines.definition.mistakes import Mistake, Mistakes, nearest
 from tidelog.pipelines.definition.model import ModulePipeline
 from tidelog.pipelines.definition.parse_formats import located
-from tidelog.pipelines.running.state import PIPELINE_NAME
+from tidelog.pipelines.running.pipeline_state import PIPELINE_NAME
 
 CONSTANTS = ("NAME", "TRIGGER", "CHECKPOINT", "SPARK")
 """What a module may say about its pipeline, besides build(spark)."""

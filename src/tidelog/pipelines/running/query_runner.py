@@ -11,11 +11,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Sink, TableSink, TopicSource
-from tidelog.pipelines.definition.modules import import_pipeline_module
+from tidelog.pipelines.definition.python_modules import import_pipeline_module
 from tidelog.pipelines.running.dead_letters import dead_letter_writer, query_name, sources_with_dead_letters
 from tidelog.pipelines.running.failures import Failure, PipelineFailed, Restarts, StepFailed, failure_of, with_causes
+from tidelog.pipelines.running.pipeline_state import PIPELINE_NAME, PipelineState
 from tidelog.pipelines.running.progress import PipelineProgress, QueryKind, QueryMeter, QueryState, is_batch, unseen
-from tidelog.pipelines.running.state import PIPELINE_NAME, PipelineState
 from tidelog.pipelines.running.table_batches import TableBatches
 from tidelog.pipelines.running.topic_sink import topic_writer
 from tidelog.pipelines.running.views import Views, carry_along, with_step_named
