@@ -181,7 +181,7 @@ def test_pipeline_that_was_killed_is_shown_as_failed(tmp_path: Path) -> None:
         process.wait(TIME_LIMIT_SECONDS)
     shown = good(tmp_path, "pipeline", "status")
     assert "state     failed\n" in shown
-    assert f"error     process {process.pid} ended without a word, while running; see " in shown
+    assert f"error     process {process.pid} ended unexpectedly while running; see " in shown
 
 
 def test_state_directory_may_be_elsewhere(tmp_path: Path) -> None:

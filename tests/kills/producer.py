@@ -34,7 +34,7 @@ class NumberingProducer:
         """How many records of each key the broker has acknowledged: all that were sent."""
         self._is_stopped.set()
         self._thread.join()
-        assert self._producer.flush(FLUSH_LIMIT_S) == 0, "the broker does not take all records"
+        assert self._producer.flush(FLUSH_LIMIT_S) == 0, "the broker cannot hold all records"
         assert not self._failures, self._failures[0]
         return dict(self._next)
 

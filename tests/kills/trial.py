@@ -76,7 +76,7 @@ def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
             sum(produced.values()),
             examine(produced, records_of_topic(broker.bootstrap, "copy", PARTITIONS)),
             examine(produced, records_of_table(directory)),
-            pipeline.output().count("starting again in"),
+            pipeline.output().count("restarting in"),
         )
 
 

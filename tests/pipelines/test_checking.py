@@ -77,13 +77,13 @@ def test_view_that_nobody_reads_is_a_warning(file: Path) -> None:
 
 def test_unknown_view_does_not_make_others_unused(file: Path) -> None:
     assert findings(file, HEAD + COPY.replace('"orders"', '"ordres"')) == [
-        "f:6: sinks.copy.from: there is no view 'ordres'; did you mean 'orders'?"
+        "f:6: sinks.copy.from: unknown view 'ordres'; did you mean 'orders'?"
     ]
 
 
 def test_sources_that_differ_in_capitals_only_are_one_view(file: Path) -> None:
     assert findings(file, HEAD + '[sources.Orders]\ntopic = "others"\n' + COPY)[0] == (
-        "f:5: sources.Orders: there is a view 'Orders' already, in line 1; give each its own name"
+        "f:5: sources.Orders: view 'Orders' already exists (line 1); choose another name"
     )
 
 
@@ -95,7 +95,8 @@ def test_mistake_in_a_schema_of_several_lines_has_its_own_line(file: Path) -> No
 
 def test_columns_may_not_be_named_like_the_place_of_a_record(file: Path) -> None:
     assert findings(file, HEAD.replace("customer", "_offset") + COPY) == [
-        "f:4: sources.orders.schema: a column cannot be named _offset: that says where a record stands"
+        "f:4: sources.orders.schema: a column cannot be named _offset: the name is reserved for the position of the"
+        " record"
     ]
 
 
@@ -103,14 +104,14 @@ def test_steps_in_a_circle(file: Path) -> None:
     steps = '[[steps]]\nview = "a"\nsql = "SELECT * FROM b, orders"\n[[steps]]\nview = "b"\nsql = "SELECT * FROM a"\n'
     (said,) = findings(file, HEAD + COPY + steps)
     assert said.startswith("f:")
-    assert "these steps read each other in a circle: " in said
+    assert "these steps form a cycle: " in said
     assert " <- " in said
 
 
 def test_window_that_is_appended_needs_a_watermark_unless_python_may_set_one(file: Path) -> None:
     (said,) = findings(file, HEAD + MINUTES)
     assert said == (
-        "f:8: steps.1.window: sink totals gets a window once it is complete, which needs a watermark;"
+        "f:8: steps.1.window: sink totals appends a window when it is complete, which needs a watermark;"
         " add watermark = { column = 'at', delay = '10 minutes' } to source orders"
     )
     assert findings(file, HEAD + MINUTES + 'output_mode = "update"\n') == []
@@ -123,7 +124,7 @@ def test_sink_of_files_that_are_read_once(file: Path) -> None:
     (file.parent / "x.csv").touch()
     text = '[sources.orders]\nfiles = "x.csv"\nschema = "a int"\n' + COPY
     (said,) = findings(file, text)
-    assert said.startswith("f:5: sinks.copy.from: 'orders' is made only of files that are read once;")
+    assert said.startswith("f:5: sinks.copy.from: 'orders' is computed only from files that are read once;")
     assert findings(file, text.replace("[sinks", "stream = true\n[sinks")) == []
 
 
@@ -171,7 +172,7 @@ def test_columns_of_sinks_are_known(file: Path) -> None:
 def test_watermark_needs_a_column_of_times(file: Path) -> None:
     text = HEAD + WATERMARK.replace('"at"', '"customer"') + COPY
     assert findings(file, text) == [
-        "f:5: sources.orders.watermark.column: 'customer' is a string, and a watermark needs a timestamp"
+        "f:5: sources.orders.watermark.column: 'customer' is string, but a watermark needs a timestamp"
     ]
     for column in ("at", "_timestamp"):
         assert findings(file, HEAD + WATERMARK.replace('"at"', f'"{column}"') + COPY) == []
@@ -190,7 +191,7 @@ def test_topic_that_is_read_must_exist_and_one_that_is_written_may_be_made(file:
     ]
     assert findings(file, HEAD + COPY, cluster("orders")) == []
     assert findings(file, HEAD + COPY, cluster("orders", creates_topics=False)) == [
-        "f:7: sinks.copy.topic: topic 'copy' does not exist; `tidelog topic create copy` makes it"
+        "f:7: sinks.copy.topic: topic 'copy' does not exist; `tidelog topic create copy` creates it"
     ]
 
 
@@ -204,7 +205,7 @@ def test_pattern_without_a_topic_is_a_warning(file: Path) -> None:
     text = HEAD.replace('topic = "orders"', 'pattern = "^ord"') + COPY
     assert findings(file, text, cluster("orders")) == []
     assert findings(file, text, cluster("my-orders")) == [
-        "f:2: warning: sources.orders.pattern: no topic matches '^ord' yet; the source waits for one"
+        "f:2: warning: sources.orders.pattern: no topic matches '^ord' yet; the source waits until one is created"
     ]
 
 
@@ -222,7 +223,7 @@ def test_brokers_that_do_not_answer_are_told_once_where_they_are_named(file: Pat
 
 
 def test_brokers_whose_address_has_a_mistake_are_not_asked(file: Path) -> None:
-    for bootstrap, said in (("${SHOP}", "the variable SHOP is not set"), ("shop", "expected HOST:PORT")):
+    for bootstrap, said in (("${SHOP}", "variable SHOP is not set"), ("shop", "expected HOST:PORT")):
         file.write_text(f'[pipeline]\nbootstrap = "{bootstrap}"\n{HEAD}{COPY}')
         found = check_file(file, state_directory=str(file.parent / "state"), environment={}).findings
         assert [mistake.line for mistake in found] == [2]
@@ -231,8 +232,7 @@ def test_brokers_whose_address_has_a_mistake_are_not_asked(file: Path) -> None:
 
 def test_pipeline_that_reads_what_it_writes(file: Path) -> None:
     assert findings(file, HEAD + COPY.replace('"copy"', '"orders"')) == [
-        "f:7: warning: sinks.copy.topic: the sink writes to topic 'orders', which is read above it:"
-        " what it writes comes back"
+        "f:7: warning: sinks.copy.topic: the sink writes to topic 'orders', which one of its sources reads: an endless loop"
     ]
     own_letters = HEAD + 'dead_letters = "orders"\n' + COPY
     assert findings(file, own_letters) == [
@@ -287,11 +287,11 @@ def test_files_and_schemas_that_are_not_there(file: Path) -> None:
     joined = '[[steps]]\nview = "x"\nsql = "SELECT * FROM orders JOIN customers"\n'
     files = '[sources.customers]\nfiles = "customers/*.csv"\n'
     assert findings(file, HEAD + joined + COPY.replace('"orders"', '"x"') + files) == [
-        f"f:12: sources.customers.files: there are no files {file.parent}/customers/*.csv"
+        f"f:12: sources.customers.files: no file matches {file.parent}/customers/*.csv"
     ]
     avro = HEAD.replace('format = "json"', 'format = "avro"\nschema_file = "order.avsc"')
     assert findings(file, avro + COPY) == [
-        f"f:4: sources.orders.schema_file: there is no file {file.parent}/order.avsc"
+        f"f:4: sources.orders.schema_file: file {file.parent}/order.avsc does not exist"
     ]
 
 
@@ -300,11 +300,11 @@ def test_files_and_schemas_that_are_not_there(file: Path) -> None:
     [
         ("avro", b"record Order", "the Avro schema is not JSON: "),
         ("avro", b"\xff", "the Avro schema is not JSON: "),
-        ("avro", b'"long"', "The Avro schema must be a record: its fields are the columns"),
+        ("avro", b'"long"', "The Avro schema must be a record, whose fields become the columns"),
         (
             "avro",
             b'{"type": "record", "name": "o", "fields": [{}]}',
-            "the Avro schema has no 'name' where it needs one",
+            "the Avro schema lacks 'name'",
         ),
         ("protobuf", b"message Order {}", "The schema file is not a descriptor set; make it with protoc "),
         ("protobuf", b"", "The descriptor set has no message 'shop.Order'"),
@@ -324,9 +324,12 @@ def test_schema_files_that_are_something_else(file: Path, kind: str, content: by
     [
         ("checked_steps:flag", None),
         ("checked_steps:flg", "module checked_steps has no function 'flg'; did you mean 'flag'?"),
-        ("checked_stps:flag", "there is no module 'checked_stps', not beside the pipeline's file nor installed"),
+        (
+            "checked_stps:flag",
+            "there is no module 'checked_stps', neither beside the pipeline file nor installed",
+        ),
         ("checked_steps:LIMIT", "'LIMIT' of module checked_steps is not a function"),
-        ("checked_steps:alone", "checked_steps:alone is called with a DataFrame and the arguments given, but: "),
+        ("checked_steps:alone", "checked_steps:alone cannot be called with a DataFrame and the given arguments: "),
         ("broken_steps:flag", "module broken_steps cannot be imported: ZeroDivisionError: division by zero"),
     ],
 )
@@ -344,9 +347,7 @@ def test_table_in_a_place_that_is_something_else(file: Path) -> None:
     (file.parent / "table").touch()
     delta = '[sinks.table]\nfrom = "orders"\ndelta = "table"\n'
     place = file.parent / "table"
-    assert findings(file, HEAD + delta) == [
-        f"f:7: sinks.table.delta: the table {place} should be a directory, but is a file"
-    ]
+    assert findings(file, HEAD + delta) == [f"f:7: sinks.table.delta: the table {place} is a file, not a directory"]
     place.unlink()
     (place / "_delta_log").mkdir(parents=True)
     assert findings(file, HEAD + delta) == []
@@ -354,14 +355,16 @@ def test_table_in_a_place_that_is_something_else(file: Path) -> None:
         f"f:7: sinks.table.parquet: {place} is a Delta table"
     )
     (place / "_delta_log").rename(place / "other")
-    assert findings(file, HEAD + delta)[0].startswith(f"f:7: sinks.table.delta: {place} holds other things")
+    assert findings(file, HEAD + delta)[0].startswith(
+        f"f:7: sinks.table.delta: {place} is not empty and not a Delta table"
+    )
 
 
 def test_checkpoint_below_a_file(file: Path) -> None:
     (file.parent / "taken").touch()
     text = '[pipeline]\ncheckpoint = "taken/below"\n' + HEAD + COPY
     (said,) = findings(file, text)
-    assert said.startswith(f"f:2: pipeline.checkpoint: the checkpoint {file.parent}/taken/below cannot be made: ")
+    assert said.startswith(f"f:2: pipeline.checkpoint: the checkpoint {file.parent}/taken/below cannot be created: ")
 
 
 def test_options_of_the_source_and_the_sink(file: Path) -> None:
@@ -371,7 +374,7 @@ def test_options_of_the_source_and_the_sink(file: Path) -> None:
     (said,) = findings(file, HEAD + COPY + "options = { kafka.compresion.type = 'zstd' }\n")
     assert "kafka.compression.type" in said
     (said,) = findings(file, HEAD + 'options = { subscribe = "x" }\n' + COPY)
-    assert said == "f:5: sources.orders.options.subscribe: this is what 'topic' is for; leave the option out"
+    assert said == "f:5: sources.orders.options.subscribe: use 'topic' instead of this option"
 
 
 def test_every_wrong_option_is_told_on_its_own_line(file: Path) -> None:
@@ -389,7 +392,7 @@ startingOffsets = "latest"
         "f:7: sources.orders.options.failOnDataLoss",
         "f:9: sources.orders.options.kafka.isolation.levl",
         "f:10: sources.orders.options.kafka.fetch.max.wait.ms",
-        "f:11: sources.orders.options.startingOffsets: this is what 'starting' is for; leave the option out",
+        "f:11: sources.orders.options.startingOffsets: use 'starting' instead of this option",
     ]
 
 
@@ -398,8 +401,8 @@ def test_options_without_effect_are_warnings_and_nothing_is_logged(
 ) -> None:
     text = HEAD + 'options = { groupIdPrefix = "x" }\n' + COPY + "options = { kafka.linger.ms = 5 }\n"
     assert findings(file, text) == [
-        "f:5: warning: sources.orders.options.groupIdPrefix: Option 'groupIdPrefix' is known, but has no effect",
-        "f:9: warning: sinks.copy.options.kafka.linger.ms: Option 'kafka.linger.ms' is known, but has no effect",
+        "f:5: warning: sources.orders.options.groupIdPrefix: Option 'groupIdPrefix' has no effect",
+        "f:9: warning: sinks.copy.options.kafka.linger.ms: Option 'kafka.linger.ms' has no effect",
     ]
     assert caplog.records == []
 
@@ -407,14 +410,14 @@ def test_options_without_effect_are_warnings_and_nothing_is_logged(
 def test_headers_belong_to_raw_records_only(file: Path) -> None:
     options = "options = { includeHeaders = true }\n"
     assert findings(file, HEAD + options + COPY) == [
-        "f:5: warning: sources.orders.options.includeHeaders: only rows of format = 'raw' have headers"
+        "f:5: warning: sources.orders.options.includeHeaders: has no effect: only format = 'raw' has headers"
     ]
     assert findings(file, '[sources.orders]\ntopic = "orders"\n' + options + COPY) == []
 
 
 def test_times_of_partitions_do_not_go_with_a_time_for_all(file: Path) -> None:
     options = """options = { startingOffsetsByTimestamp = '{"orders":{"0":1767225600000}}' }\n"""
-    said = "starting = '2026-01-31T12:00:00Z' wins over this option; leave one of them out"
+    said = "starting = '2026-01-31T12:00:00Z' overrides this option; remove one of them"
     assert findings(file, HEAD + "starting = 2026-01-31T12:00:00Z\n" + options + COPY) == [
         f"f:6: sources.orders.options.startingOffsetsByTimestamp: {said}"
     ]
@@ -426,12 +429,13 @@ def test_options_of_formats_that_spark_would_pass_over_are_warnings(file: Path) 
     source = HEAD + 'format_options = { allowComents = true, mode = "FAILFAST", DATEFORMAT = "yyyy" }\n'
     sink = COPY + 'format = "csv"\nformat_options = { seperator = ";", header = true }\n'
     assert [line.partition(": warning: ")[2] for line in findings(file, source + sink)] == [
-        "sources.orders.format_options.allowComents: Spark does not know 'allowComents' of JSON;"
-        " did you mean 'allowComments'?",
-        "sources.orders.format_options.mode: 'mode' has no effect: bad_records says what becomes of records that do not"
+        "sources.orders.format_options.allowComents: Spark has no JSON option 'allowComents'; did you mean"
+        " 'allowComments'?",
+        "sources.orders.format_options.mode: 'mode' has no effect: use bad_records to choose what happens to records"
+        " that do not"
         " parse",
-        "sinks.copy.format_options.seperator: Spark does not know 'seperator' of CSV",
-        "sinks.copy.format_options.header: 'header' has no effect: a record of a topic has no line of names",
+        "sinks.copy.format_options.seperator: Spark has no CSV option 'seperator'",
+        "sinks.copy.format_options.header: 'header' has no effect: a record of a topic has no header line",
     ]
 
 
@@ -450,8 +454,8 @@ def test_module_that_needs_spark_to_be_imported_is_left_until_it_runs(file: Path
         step = f'[[steps]]\nview = "x"\nfrom = "orders"\npython = "{name}:flag"\n'
         found = _checked_elsewhere(file, HEAD + step + COPY.replace('"orders"', '"x"'))
         assert found == [
-            f"f:8: warning: steps.1.python: module {name} needs a running Spark in line 2,"
-            " so that its function is only looked for when the pipeline starts"
+            f"f:8: warning: steps.1.python: module {name} needs a running Spark session in line 2;"
+            " its function is checked when the pipeline starts"
         ]
 
 
@@ -475,7 +479,7 @@ def test_pipeline_in_python_that_needs_spark_outside_of_build_is_told_what_to_do
         f"print(*(each.text('f') for each in check_file(Path({str(file)!r})).findings))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout == "f:2: this needs a running Spark; do it within build(spark)\n"
+    assert ended.stdout == "f:2: this needs a running Spark session; move it into build(spark)\n"
 
 
 def test_packages_that_are_not_installed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,19 +59,19 @@ def test_columns_and_their_types(text: str, columns: list[tuple[str, str]]) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("id bigitn", "column 'id' of the schema has the unknown type 'bigitn'; did you mean 'bigint'?"),
-        ("id", "column 'id' of the schema has no type; write it behind the name, as in 'id string'"),
+        ("id bigitn", "column 'id' of the schema has unknown type 'bigitn'; did you mean 'bigint'?"),
+        ("id", "column 'id' of the schema has no type; add one, as in 'id string'"),
         ("id int name string", "column 'id' of the schema: expected ',', found 'name'"),
-        ("id int,", "the schema should have the name of a column where it has the end, as in 'id bigint, name string'"),
-        ("1 int", "the schema should have the name of a column where it has '1', as in 'id bigint, name string'"),
+        ("id int,", "the schema: expected a column name, found the end; an example is 'id bigint, name string'"),
+        ("1 int", "the schema: expected a column name, found '1'; an example is 'id bigint, name string'"),
         ("a array<int", "column 'a' of the schema: expected '>', found the end"),
         ("a map<string>", "column 'a' of the schema: expected ',', found '>'"),
         ("a array", "column 'a' of the schema: expected '<', found the end"),
-        ("a struct<b: strng>", "column 'a.b' of the schema has the unknown type 'strng'; did you mean 'string'?"),
+        ("a struct<b: strng>", "column 'a.b' of the schema has unknown type 'strng'; did you mean 'string'?"),
         ("a decimal(x)", "column 'a' of the schema: expected a number in the brackets, found 'x'"),
-        ("a varchar", "column 'a' of the schema: varchar needs a length; or write string"),
+        ("a varchar", "column 'a' of the schema: varchar needs a length; or use string"),
         ("a interval day to week", "column 'a' of the schema: expected an interval such as 'interval day to second'"),
-        ("a int, A string", "the schema names column 'A' twice"),
+        ("a int, A string", "the schema has column 'A' twice"),
     ],
 )
 def test_mistake_is_told_in_one_sentence(text: str, said: str) -> None:

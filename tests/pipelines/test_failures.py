@@ -99,11 +99,11 @@ CASES: list[tuple[str, Failure]] = [
     (IN_A_TASK, Failure("ZeroDivisionError: division by zero (/home/me/steps.py, line 12, in price)")),
     (
         "Job aborted due to stage failure: Task 1 in stage 2.0 failed 4 times: ExecutorLostFailure (executor 1 exited)",
-        Failure("an executor was lost", passes=True),
+        Failure("a Spark executor was lost", passes=True),
     ),
     (
         "Python worker exited unexpectedly (crashed): EOFException",
-        Failure("a Python worker of Spark ended", passes=True),
+        Failure("a Python worker of Spark exited", passes=True),
     ),
     (
         ANALYSIS,
@@ -163,9 +163,9 @@ FRAMES = "\n\tat org.apache.spark.sql.execution.python.streaming.PythonStreaming
 @pytest.mark.parametrize(
     ("message", "trace", "sentence"),
     [
-        ("null", "java.io.EOFException", "a connection was lost: a process of Spark ended"),
+        ("null", "java.io.EOFException", "a connection was lost: a Spark process exited"),
         ("Broken pipe", "java.io.IOException: Broken pipe", "a connection was lost: Broken pipe"),
-        ("null", "java.nio.channels.ClosedChannelException", "a connection was lost: a process of Spark ended"),
+        ("null", "java.nio.channels.ClosedChannelException", "a connection was lost: a Spark process exited"),
         (
             "Job aborted",
             "org.apache.spark.SparkException: Job aborted\nCaused by: java.net.SocketException: Connection reset",

@@ -10,8 +10,8 @@ from tidelog.pipelines.running.progress import (
     QueryMeter,
     QueryProgress,
     QueryState,
+    count_new_events,
     lags_of,
-    unseen,
 )
 
 
@@ -111,8 +111,8 @@ def test_dead_letters_are_not_counted_again_as_skipped() -> None:
 
 def test_only_events_after_the_last_one_seen_are_new() -> None:
     events = [("0", "a"), ("1", "b"), ("2", "c")]
-    assert unseen(reversed(events), None) == 3
-    assert unseen(reversed(events), ("1", "b")) == 1
-    assert unseen(reversed(events), ("2", "c")) == 0
-    assert unseen(reversed(events), ("9", "gone")) == 3
-    assert unseen([], ("1", "b")) == 0
+    assert count_new_events(reversed(events), None) == 3
+    assert count_new_events(reversed(events), ("1", "b")) == 1
+    assert count_new_events(reversed(events), ("2", "c")) == 0
+    assert count_new_events(reversed(events), ("9", "gone")) == 3
+    assert count_new_events([], ("1", "b")) == 0

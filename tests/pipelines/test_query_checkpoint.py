@@ -35,7 +35,7 @@ def test_batches_are_planned_and_then_committed(tmp_path: Path) -> None:
 def test_an_empty_checkpoint_knows_nothing(tmp_path: Path) -> None:
     checkpoint = QueryCheckpoint(str(tmp_path / "none"))
     assert (checkpoint.last_planned(), checkpoint.last_committed()) == (None, None)
-    with pytest.raises(BadCheckpoint, match=r"there is no checkpoint in .*none: run the pipeline first"):
+    with pytest.raises(BadCheckpoint, match=r"no checkpoint in .*none: run the pipeline first"):
         checkpoint.query_id()
     (tmp_path / "metadata").write_text("torn")
     with pytest.raises(BadCheckpoint, match="is damaged"):
@@ -43,7 +43,7 @@ def test_an_empty_checkpoint_knows_nothing(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_only_the_table_knows_is_told_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(BadCheckpoint, match="does not know batch 40, which the table holds: it is an older copy"):
+    with pytest.raises(BadCheckpoint, match="does not have batch 40, which the table holds: it is an older copy"):
         checkpoint_in(tmp_path, planned=3, committed=3).end_of(40)
 
 
@@ -56,17 +56,17 @@ def test_the_ends_of_several_sources_are_put_together() -> None:
 def test_a_topic_that_two_sources_read_must_be_read_equally_far() -> None:
     line = '{"a": {"0": 1, "1": 5}}'
     assert ends_in(log_text(line, line)).offsets[TopicPartition("a", 1)] == 5
-    with pytest.raises(BadCheckpoint, match="a-1 is read twice, up to 5 and up to 6"):
+    with pytest.raises(BadCheckpoint, match="a-1 is read by two sources, up to offset 5 and up to 6"):
         ends_in(log_text(line, '{"a": {"0": 1, "1": 6}}'))
 
 
 @pytest.mark.parametrize("line", ['{"logOffset":3}', "17", "[1]"])
 def test_sources_that_are_no_topics_are_told(line: str) -> None:
-    with pytest.raises(BadCheckpoint, match="a source that is no topic"):
+    with pytest.raises(BadCheckpoint, match="a streaming source that is not a topic"):
         ends_in(log_text(line))
 
 
 def test_other_versions_are_refused() -> None:
     for text in ("", "v2\n{}\n{}"):
-        with pytest.raises(BadCheckpoint, match="of a kind that is not known here"):
+        with pytest.raises(BadCheckpoint, match="unknown checkpoint format"):
             ends_in(text)

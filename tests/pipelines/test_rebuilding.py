@@ -12,7 +12,7 @@ from tests.pipelines.table_writing import COMPACTION, SCHEMA, Crash, CrashAt, op
 from tidelog.pipelines.definition.model import TableKind, TableSink
 from tidelog.pipelines.replay import table_rebuild as rebuilding
 from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint
-from tidelog.pipelines.replay.table_rebuild import Standing, rebuild, standing
+from tidelog.pipelines.replay.table_rebuild import TableState, rebuild, table_state
 from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.tables.facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout, write_files
@@ -101,7 +101,7 @@ class Bench:
         with closing(opened(self.sink, self.directory, before)) as table:
             if table.schema() is None:
                 table.create(self.schema)
-            begun = standing(table, self.query)
+            begun = table_state(table, self.query)
             layout = table.replacement_layout(self.schema, begun.batch_id)
             rebuild(table, layout, self.query, begun, lambda after, until: self._write(layout, after, until))
 
@@ -203,7 +203,7 @@ def test_a_table_that_is_rewritten_all_the_time_is_left_as_it_is(bench: Bench, m
         bench.query.compact()
 
     bench.while_reading = batch_and_compact
-    with pytest.raises(PipelineFailed, match="the table is rewritten all the time"):
+    with pytest.raises(PipelineFailed, match="rewrite the table continuously"):
         bench.replay()
     assert len(bench.reads) == 4
     assert bench.rows() == rows(0, bench.query.ends[-1])
@@ -299,5 +299,5 @@ def test_the_checkpoint_is_asked_before_the_table() -> None:
 
     noting = Noting()
     table: Table = noting  # type: ignore[assignment]
-    assert standing(table, noting) == Standing(Contents(frozenset(), 1), 1, False, Positions({P0: 1}, {}))
+    assert table_state(table, noting) == TableState(Contents(frozenset(), 1), 1, False, Positions({P0: 1}, {}))
     assert asked == ["checkpoint", "table"]

@@ -30,7 +30,7 @@ from tidelog.pipelines.definition.model import (
     WindowStep,
 )
 from tidelog.pipelines.replay.replay import Replay, definition_files, planned, refuse_older_definition, table_sinks
-from tidelog.pipelines.replay.replay_progress import Parts, Teller, line_of
+from tidelog.pipelines.replay.replay_progress import Parts, ProgressPrinter, line_of
 from tidelog.pipelines.replay.replay_start import ReplayRefused, parse_start
 from tidelog.pipelines.replay.topic_ranges import Range, ends_by_source, plan, plan_further, range_options
 from tidelog.pipelines.running.failures import PipelineFailed
@@ -89,7 +89,7 @@ def test_a_pipeline_that_runs_with_an_older_definition_is_not_replayed(tmp_path:
     with state.running(file):
         refuse_older_definition(state, [file])
         os.utime(file, (2**31, 2**31))
-        with pytest.raises(ReplayRefused, match=r"was changed after it was started: stop it .*, replay, and run it"):
+        with pytest.raises(ReplayRefused, match=r"was changed after its start: stop it .*, replay, and run it"):
             refuse_older_definition(state, [file])
     refuse_older_definition(state, [file])
 
@@ -118,7 +118,7 @@ def test_there_is_one_replay_at_a_time_and_only_of_what_has_run(tmp_path: Path) 
 
 def test_a_sink_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     state = PipelineState(tmp_path, "shop")
-    with pytest.raises(ReplayRefused, match="sink table: there is no checkpoint in"), ExitStack() as stack:
+    with pytest.raises(ReplayRefused, match="sink table: no checkpoint in"), ExitStack() as stack:
         planned(pipeline_with(TABLE), None, state, stack)
 
 
@@ -179,10 +179,10 @@ def test_a_terminal_is_drawn_over_and_a_file_gets_a_line_now_and_then() -> None:
 
     terminal, file = Terminal(), io.StringIO()
     for output in (terminal, file):
-        teller = Teller("table", 100, output)
+        printer = ProgressPrinter("table", 100, output)
         for second in range(25):
-            teller.tell(Parts(second, 25), float(second))
-        teller.end()
+            printer.update(Parts(second, 25), float(second))
+        printer.end()
     assert terminal.getvalue().count("\r") == 26
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert [line.partition(",")[0] for line in file.getvalue().splitlines()] == [
@@ -294,7 +294,7 @@ def test_tables_are_replayed_with_new_columns_while_batches_arrive_and_from_an_o
     assert [(row["id"], row["price"]) for row in shop.rows()] == [(number, number * 2) for number in range(20)]
 
     shop.sql = "SELECT id, id * 3 AS price, id + 1 AS next FROM orders"
-    assert shop.replay()[-1] == f"table: table '{tmp_path}/delta' is built anew, 20 rows in 2 files"
+    assert shop.replay()[-1] == f"table: table '{tmp_path}/delta' was rebuilt, 20 rows in 2 files"
     assert [(row["id"], row["price"], row["next"], row["half"]) for row in shop.rows()] == [
         (number, number * 3, number + 1, number % 2) for number in range(20)
     ]
@@ -311,7 +311,7 @@ def test_tables_are_replayed_with_new_columns_while_batches_arrive_and_from_an_o
     shop.run()
     assert [row["id"] for row in shop.rows()] == list(range(32))
 
-    with pytest.raises(ReplayRefused, match=r"may have rows of older records .*from offset 10\); .*--yes"):
+    with pytest.raises(ReplayRefused, match=r"may have rows of records before .*from offset 10\); .*--yes"):
         shop.replay("10")
     assert len(shop.rows()) == 32
     shop.replay("10", may_leave_out=True)

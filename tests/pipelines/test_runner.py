@@ -342,7 +342,7 @@ def test_a_query_whose_failure_passes_starts_again_after_growing_pauses(tmp_path
     (query,) = runner.progress().queries
     assert (query.state, query.restarts, query.batches) == (QueryState.DONE, 4, 3)
     assert runner.said == [
-        f"query: no broker answers at localhost:9; starting again in {pause} s" for pause in (1, 2, 4, 8)
+        f"query: no broker answers at localhost:9; restarting in {pause} s" for pause in (1, 2, 4, 8)
     ]
 
 
@@ -363,12 +363,12 @@ def test_a_start_that_fails_for_a_passing_reason_is_tried_again(tmp_path: Path) 
     runner.run()
     (query,) = runner.progress().queries
     assert (query.state, query.restarts, query.batches) == (QueryState.DONE, 3, 2)
-    assert runner.said[0] == "query: a Python worker of Spark ended; starting again in 1 s"
+    assert runner.said[0] == "query: a Python worker of Spark exited; restarting in 1 s"
 
 
 @pytest.mark.usefixtures("without_pauses")
 def test_planning_that_fails_for_a_passing_reason_is_tried_again(tmp_path: Path) -> None:
-    failures = [StepFailed("source a: a Python worker of Spark ended", passes=True)]
+    failures = [StepFailed("source a: a Python worker of Spark exited", passes=True)]
 
     class FailsToPlan(SupervisedRunner):
         def _planned(self) -> list[PlannedQuery]:
@@ -379,7 +379,7 @@ def test_planning_that_fails_for_a_passing_reason_is_tried_again(tmp_path: Path)
     runner = FailsToPlan([FakeQuery(1, None)], tmp_path)
     runner.start()
     runner.run()
-    assert runner.said == ["source a: a Python worker of Spark ended; trying again in 1 s"]
+    assert runner.said == ["source a: a Python worker of Spark exited; retrying in 1 s"]
 
     failures.append(StepFailed("step b: no such column"))
     with pytest.raises(StepFailed, match="no such column"):
@@ -399,7 +399,7 @@ def test_a_running_micro_batch_is_finished_before_the_query_stops(tmp_path: Path
     query = FakeQuery(1, None, is_active=True)
     looks = 0
 
-    def on_look(progress: Any) -> None:
+    def on_progress(progress: Any) -> None:
         nonlocal looks
         looks += 1
         runner.request_stop()
@@ -409,7 +409,7 @@ def test_a_running_micro_batch_is_finished_before_the_query_stops(tmp_path: Path
 
     runner = supervised([query], tmp_path)
     run: Callable[..., None] = runner.run
-    run(on_look)
+    run(on_progress)
     assert not query.isActive
     assert runner.progress().queries[0].batches == 2
 

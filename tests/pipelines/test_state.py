@@ -17,7 +17,7 @@ from tidelog.pipelines.running.pipeline_state import (
     RunState,
     StateRefused,
     default_state_directory,
-    known_pipelines,
+    list_pipelines,
 )
 
 RUN = """
@@ -65,7 +65,7 @@ def test_nothing_is_known_of_a_pipeline_that_never_ran(tmp_path: Path, state: Pi
     assert state.status() is None
     assert state.present() is None
     assert state.holder() is None
-    assert known_pipelines(tmp_path / "state") == []
+    assert list_pipelines(tmp_path / "state") == []
     assert not state.directory.exists()
 
 
@@ -80,13 +80,13 @@ def test_run_tells_how_it_goes_and_what_is_not_told_stays(state: PipelineState, 
     assert status is not None
     assert (status.state, status.error) == (RunState.FAILED, "topic 'orders' is gone")
     assert status.progress == {"rows": 5}
-    assert [known.name for known in known_pipelines(state.directory.parent)] == ["orders"]
+    assert [found.name for found in list_pipelines(state.directory.parent)] == ["orders"]
 
 
 def test_second_run_is_refused_with_the_pid_of_the_first(tmp_path: Path, state: PipelineState, file: Path) -> None:
     with running(tmp_path / "state", file) as process:
         before = state.status()
-        with pytest.raises(StateRefused, match=rf"runs already \(pid {process.pid}\)"), state.running(file):
+        with pytest.raises(StateRefused, match=rf"is already running \(pid {process.pid}\)"), state.running(file):
             pass
         assert state.status() == before
 
@@ -113,7 +113,7 @@ def test_killed_run_is_shown_as_failed_and_can_be_run_again(tmp_path: Path, stat
     status = state.present()
     assert status is not None
     assert status.state == RunState.FAILED
-    assert f"process {process.pid} ended without a word" in str(status.error)
+    assert f"process {process.pid} ended unexpectedly" in str(status.error)
     with state.running(file):
         assert state.holder() is not None
 
@@ -122,7 +122,7 @@ def test_stale_pid_of_a_living_stranger_is_never_signalled(state: PipelineState,
     with state.running(file):
         state.report(RunState.RUNNING)
     assert json.loads((state.directory / "lock").read_text())["pid"] == os.getpid()
-    with pytest.raises(StateRefused, match="does not run"):
+    with pytest.raises(StateRefused, match="is not running"):
         state.stop(timeout_s=0)
 
 
@@ -131,7 +131,7 @@ def test_lock_of_somebody_who_has_not_written_himself_down_yet_names_nobody(stat
     with state.running(file):
         (state.directory / "lock").write_text(json.dumps({"pid": os.getpid(), "started": "another boot 1"}))
         assert state.holder() is None
-        with pytest.raises(StateRefused, match="does not run"):
+        with pytest.raises(StateRefused, match="is not running"):
             state.stop(timeout_s=0)
 
 
@@ -159,7 +159,7 @@ def test_name_taken_by_another_file_is_refused_until_that_file_is_gone(state: Pi
     other = file.with_name("other.toml")
     with state.running(file):
         pass
-    with pytest.raises(StateRefused, match="the name orders belongs to"), state.running(other):
+    with pytest.raises(StateRefused, match="pipeline name orders belongs to"), state.running(other):
         pass
     file.unlink()
     with state.running(other):
@@ -170,7 +170,7 @@ def test_damaged_status_is_told(state: PipelineState, file: Path) -> None:
     with state.running(file):
         pass
     (state.directory / "status.json").write_text("{")
-    with pytest.raises(StateRefused, match="is damaged"):
+    with pytest.raises(StateRefused, match="is not valid"):
         state.status()
 
 

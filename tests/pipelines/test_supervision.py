@@ -9,7 +9,7 @@ import pytest
 from tests.pipelines.test_runner import Event, FakeQuery, supervised
 from tidelog.pipelines.definition.model import ModulePipeline
 from tidelog.pipelines.definition.python_modules import load_function
-from tidelog.pipelines.running import run as running
+from tidelog.pipelines.running import pipeline_run as running
 from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.running.pipeline_run import INTERRUPTED, Run, session_settings
 from tidelog.pipelines.running.pipeline_state import PipelineState
@@ -41,7 +41,7 @@ def test_a_look_asks_only_about_what_is_new(tmp_path: Path) -> None:
     query = BusyQuery()
     looks = 0
 
-    def on_look(progress: Any) -> None:
+    def on_progress(progress: Any) -> None:
         nonlocal looks
         looks += 1
         if looks == 1:
@@ -52,7 +52,7 @@ def test_a_look_asks_only_about_what_is_new(tmp_path: Path) -> None:
             query.isActive = False
 
     runner = supervised([query], tmp_path)
-    runner.run(on_look)
+    runner.run(on_progress)
     assert runner.progress().queries[0].batches == 101
     assert CountedEvent.asked < 60
 
@@ -62,7 +62,7 @@ def test_a_source_that_does_not_answer_is_told_once_each_time(tmp_path: Path) ->
     query = FakeQuery(1, None, is_active=True)
     looks = 0
 
-    def on_look(progress: Any) -> None:
+    def on_progress(progress: Any) -> None:
         nonlocal looks
         looks += 1
         is_away = looks < 100 or 110 < looks < 200
@@ -70,8 +70,10 @@ def test_a_source_that_does_not_answer_is_told_once_each_time(tmp_path: Path) ->
         query.isActive = looks < 200
 
     runner = supervised([query], tmp_path)
-    runner.run(on_look)
-    assert runner.said == 2 * ["query: no answer from its source for 15 s, still trying; are the brokers up?"]
+    runner.run(on_progress)
+    assert runner.said == 2 * [
+        "query: no answer from its source for 15 s, retrying; check that the brokers are running"
+    ]
 
 
 class StuckQuery(FakeQuery):

@@ -48,7 +48,7 @@ def test_the_same_checkpoint_and_other_sinks_may_write_to_the_table(
     kind: TableKind, tmp_path: Path, application: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_table(sink_of(kind, tmp_path), application, tmp_path)
-    told = [record.message for record in caplog.records if "rows of others too" in record.message]
+    told = [record.message for record in caplog.records if "rows of other writers" in record.message]
     assert [line.endswith("others=shop/orders") for line in told] == ([] if application == OURS else [True])
 
 
@@ -71,7 +71,7 @@ def test_batches_are_still_known_after_many_of_them(kind: TableKind, tmp_path: P
 
 def test_a_checkpoint_that_is_older_than_the_table_is_refused(kind: TableKind, tmp_path: Path, written: Table) -> None:
     writer = ExactlyOnceWriter(sink_of(kind, tmp_path), written, lambda rows, reason: None)
-    with pytest.raises(TableError, match="holds batch 2 already, but the checkpoint goes on with batch 1"):
+    with pytest.raises(TableError, match="already holds batch 2, but the checkpoint continues with batch 1"):
         writer.write(LOST, 1)
 
 
@@ -84,7 +84,7 @@ def test_a_table_that_is_gone_is_not_begun_anew_in_the_middle(kind: TableKind, t
         else:
             shutil.rmtree(tmp_path / "orders")
     writer = open_table(sink, OURS, tmp_path)
-    with pytest.raises(TableError, match="is gone, but the checkpoint goes on with batch 1"):
+    with pytest.raises(TableError, match="is gone, but the checkpoint continues with batch 1"):
         writer.write(LOST, 1)
 
 
@@ -97,5 +97,5 @@ def test_a_table_that_disappears_under_its_writer_is_told_as_gone(kind: TableKin
             table._catalog.drop_table("shop.orders")  # type: ignore[attr-defined]
         else:
             shutil.rmtree(tmp_path / "orders")
-        with pytest.raises(TableError, match="is gone, but the checkpoint goes on with batch 1"):
+        with pytest.raises(TableError, match="is gone, but the checkpoint continues with batch 1"):
             writer.write(LOST, 1)

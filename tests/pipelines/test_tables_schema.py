@@ -14,11 +14,11 @@ from tidelog.pipelines.tables.schema_changes import (
     SchemaMismatch,
     SetAside,
     TypeChange,
+    check_column_types,
     decide,
     difference,
     evolved,
     fits,
-    refuse_what_no_table_holds,
     spark_name,
 )
 from tidelog.pipelines.tables.table import Table
@@ -93,7 +93,7 @@ def test_types_are_told_in_the_words_of_spark() -> None:
 
 def test_columns_of_no_type_are_refused_by_name() -> None:
     with pytest.raises(SchemaMismatch, match="Column 'nothing' is void"):
-        refuse_what_no_table_holds(pa.schema([("id", pa.int64()), ("nothing", pa.null())]))
+        check_column_types(pa.schema([("id", pa.int64()), ("nothing", pa.null())]))
 
 
 @pytest.mark.parametrize("kind", list(TableKind))

@@ -11,7 +11,7 @@ from tests.clients.broker import TidelogProcess
 from tests.pipelines.table_writing import sink_of
 from tests.spark_session import TopicMaker
 from tidelog.pipelines.definition.model import SchemaChanges, TableKind, TableSink
-from tidelog.pipelines.tables import sink as sinks
+from tidelog.pipelines.tables import exactly_once_writer as sinks
 from tidelog.pipelines.tables.exactly_once_writer import Written, open_table, read_table, table_facts
 from tidelog.pipelines.tables.schema_changes import SchemaMismatch
 from tidelog.pipelines.tables.table import TableError
@@ -92,7 +92,7 @@ def test_partition_columns_that_are_not_there_or_there_twice_are_told_by_name(
     rows = orders(spark, 0, 1)
     with pytest.raises(TableError, match=r"partitioned by 'region', which is not among .*id, country"):
         open_table(sink_of(TableKind.PARQUET, tmp_path, ("region",)), "query", tmp_path).write(rows, 0)
-    with pytest.raises(TableError, match=r"'country' is computed as upper\(country\), but the rows have"):
+    with pytest.raises(TableError, match=r"'country' is computed as upper\(country\), but the rows already have"):
         open_table(sink_of(TableKind.DELTA, tmp_path, ("country = upper(country)",)), "query", tmp_path).write(rows, 0)
 
 

@@ -19,7 +19,7 @@ from tidelog.pipelines.running.pipeline_state import (
     PipelineState,
     RunState,
     StateRefused,
-    known_pipelines,
+    list_pipelines,
 )
 from tidelog.pipelines.running.run_options import RunOptions
 from tidelog.terminal.plurals import plural
@@ -107,12 +107,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_all(options: argparse.Namespace) -> int:
-    print("\n".join(table_of_all([(state.name, state.present()) for state in known_pipelines(options.state)])))
+    print("\n".join(table_of_all([(state.name, state.present()) for state in list_pipelines(options.state)])))
     return 0
 
 
 def status(options: argparse.Namespace) -> int:
-    states = known_pipelines(options.state) if options.name is None else [_known(options)]
+    states = list_pipelines(options.state) if options.name is None else [_find_pipeline(options)]
     if options.json:
         found = [as_json(state.name, state.present()) for state in states]
         json.dump(found if options.name is None else found[0], sys.stdout, indent=2)
@@ -124,8 +124,8 @@ def status(options: argparse.Namespace) -> int:
     return 0
 
 
-def _known(options: argparse.Namespace) -> PipelineState:
-    names = [state.name for state in known_pipelines(options.state)]
+def _find_pipeline(options: argparse.Namespace) -> PipelineState:
+    names = [state.name for state in list_pipelines(options.state)]
     if options.name not in names:
         others = nearest(options.name, names) or f"; `{program()} pipeline list` lists the pipelines"
         raise CommandError(f"pipeline {options.name} has not run in {options.state}{others}")
@@ -133,7 +133,7 @@ def _known(options: argparse.Namespace) -> PipelineState:
 
 
 def stop(options: argparse.Namespace) -> int:
-    state = _known(options)
+    state = _find_pipeline(options)
     holder = state.holder()
     if not state.stop(options.timeout):
         assert holder is not None

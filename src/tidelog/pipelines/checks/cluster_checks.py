@@ -1,4 +1,4 @@
-"""Whether the topics of a pipeline exist, and anybody answers who knows."""
+"""Cluster checks of a pipeline: brokers answer, topics exist."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
 from tidelog.pipelines.definition.mistakes import nearest
 from tidelog.pipelines.definition.model import Pipeline, TableSink, TopicSink, TopicSource
 from tidelog.pipelines.definition.parse_formats import is_legal_topic
-from tidelog.pipelines.definition.toml_fields import Notes
+from tidelog.pipelines.definition.toml_fields import Diagnostics
 from tidelog.pipelines.definition.toml_lines import KeyPath
 
 TIMEOUT_S = 5.0
@@ -19,15 +19,15 @@ AUTO_CREATE = "auto.create.topics.enable"
 class ClusterAnswer(NamedTuple):
     topics: frozenset[str]
     creates_topics: bool
-    """Whether a topic is made by the first record for it."""
+    """True if the first record for a topic creates it."""
 
 
 class NoAnswer(Exception):
-    """The message says why."""
+    """No broker answers; the message has the reason."""
 
 
 AskCluster: TypeAlias = Callable[[str], ClusterAnswer]
-"""Asks the brokers at HOST:PORT,...; raises NoAnswer."""
+"""Queries the brokers at HOST:PORT,...; raises NoAnswer."""
 
 
 class _Use(NamedTuple):
@@ -37,32 +37,32 @@ class _Use(NamedTuple):
     is_read: bool
 
 
-def check_topics(pipeline: Pipeline, notes: Notes, ask: AskCluster) -> None:
-    answers = _answers(pipeline, notes, ask)
-    for use in _topics_used(pipeline, notes):
+def check_topics(pipeline: Pipeline, diagnostics: Diagnostics, ask: AskCluster) -> None:
+    answers = _answers(pipeline, diagnostics, ask)
+    for use in _topics_used(pipeline, diagnostics):
         answer = answers.get(use.bootstrap)
         if answer is not None and use.topic not in answer.topics and (use.is_read or not answer.creates_topics):
-            hint = nearest(use.topic, answer.topics) or f"; `tidelog topic create {use.topic}` makes it"
-            notes.complain(use.path, f"topic '{use.topic}' does not exist{hint}")
+            hint = nearest(use.topic, answer.topics) or f"; `tidelog topic create {use.topic}` creates it"
+            diagnostics.report(use.path, f"topic '{use.topic}' does not exist{hint}")
     for source in pipeline.sources:
         if isinstance(source, TopicSource) and source.pattern is not None:
-            _check_pattern(source, answers.get(source.bootstrap), notes)
+            _check_pattern(source, answers.get(source.bootstrap), diagnostics)
 
 
-def _answers(pipeline: Pipeline, notes: Notes, ask: AskCluster) -> dict[str, ClusterAnswer]:
-    """Each cluster is asked once, and one that does not answer is told once."""
+def _answers(pipeline: Pipeline, diagnostics: Diagnostics, ask: AskCluster) -> dict[str, ClusterAnswer]:
+    """Each cluster is queried once, and a cluster that does not answer is reported once."""
     answers: dict[str, ClusterAnswer] = {}
-    for bootstrap, path in _clusters(pipeline, notes).items():
+    for bootstrap, path in _clusters(pipeline, diagnostics).items():
         try:
             answers[bootstrap] = ask(bootstrap)
         except NoAnswer as reason:
             hint = "start a cluster with `tidelog up`, or correct 'bootstrap'"
-            notes.complain(path, f"no broker answers at {bootstrap} ({reason}); {hint}")
+            diagnostics.report(path, f"no broker answers at {bootstrap} ({reason}); {hint}")
     return answers
 
 
-def _clusters(pipeline: Pipeline, notes: Notes) -> dict[str, KeyPath]:
-    """Every bootstrap in use, and where it is written."""
+def _clusters(pipeline: Pipeline, diagnostics: Diagnostics) -> dict[str, KeyPath]:
+    """Every bootstrap in use, with the place where it is written."""
     clusters: dict[str, KeyPath] = {}
     parts: list[tuple[str | None, KeyPath]] = [
         (source.bootstrap, ("sources", source.name)) for source in pipeline.sources if isinstance(source, TopicSource)
@@ -73,28 +73,28 @@ def _clusters(pipeline: Pipeline, notes: Notes) -> dict[str, KeyPath]:
     for bootstrap, path in parts:
         if bootstrap is not None and _is_address(bootstrap):
             own = (*path, "bootstrap")
-            clusters.setdefault(bootstrap, own if notes.lines.has(own) else ("pipeline", "bootstrap"))
+            clusters.setdefault(bootstrap, own if diagnostics.lines.has(own) else ("pipeline", "bootstrap"))
     return clusters
 
 
 def _is_address(bootstrap: str) -> bool:
-    """Whatever else it is has been complained about."""
+    """Any other mistake in it is already reported."""
     try:
         return bool(parse_bootstrap(bootstrap))
     except BadBootstrap:
         return False
 
 
-def _topics_used(pipeline: Pipeline, notes: Notes) -> Iterator[_Use]:
-    """Names that no topic can have have been complained about."""
-    return (use for use in _all_topics_used(pipeline, notes) if is_legal_topic(use.topic))
+def _topics_used(pipeline: Pipeline, diagnostics: Diagnostics) -> Iterator[_Use]:
+    """Without invalid topic names: those are already reported."""
+    return (use for use in _all_topics_used(pipeline, diagnostics) if is_legal_topic(use.topic))
 
 
-def _all_topics_used(pipeline: Pipeline, notes: Notes) -> Iterator[_Use]:
+def _all_topics_used(pipeline: Pipeline, diagnostics: Diagnostics) -> Iterator[_Use]:
     for source in pipeline.sources:
         if isinstance(source, TopicSource):
             path = ("sources", source.name)
-            key = "topics" if notes.lines.has((*path, "topics")) else "topic"
+            key = "topics" if diagnostics.lines.has((*path, "topics")) else "topic"
             for topic in source.topics:
                 yield _Use((*path, key), source.bootstrap, topic, is_read=True)
             if source.dead_letter_topic:
@@ -107,13 +107,10 @@ def _all_topics_used(pipeline: Pipeline, notes: Notes) -> Iterator[_Use]:
             yield _Use(where, sink.dead_letter_bootstrap, sink.dead_letter_topic, is_read=False)
 
 
-def _check_pattern(source: TopicSource, answer: ClusterAnswer | None, notes: Notes) -> None:
+def _check_pattern(source: TopicSource, answer: ClusterAnswer | None, diagnostics: Diagnostics) -> None:
     if answer is not None and not any(map(source.reads, answer.topics)):
-        sentence = f"no topic matches '{source.pattern}' yet; the source waits for one"
-        notes.complain(("sources", source.name, "pattern"), sentence, is_warning=True)
-
-
-# -- asking
+        sentence = f"no topic matches '{source.pattern}' yet; the source waits until one is created"
+        diagnostics.report(("sources", source.name, "pattern"), sentence, is_warning=True)
 
 
 def ask_cluster(bootstrap: str) -> ClusterAnswer:
@@ -124,7 +121,7 @@ def ask_cluster(bootstrap: str) -> ClusterAnswer:
     try:
         return asyncio.run(asyncio.wait_for(_ask(bootstrap), 2 * TIMEOUT_S))
     except TimeoutError:
-        raise NoAnswer(f"nothing came back for {2 * TIMEOUT_S:.0f} s") from None
+        raise NoAnswer(f"no response within {2 * TIMEOUT_S:.0f} s") from None
     except (ConnectionLost, GaveUp, KafkaError) as error:
         raise NoAnswer(reason_of(error).removeprefix(f"cannot connect to {bootstrap}: ")) from error
 

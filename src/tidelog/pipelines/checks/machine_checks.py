@@ -1,4 +1,4 @@
-"""What a pipeline needs of this machine: packages, files, directories that can be written, its Python functions."""
+"""Machine checks of a pipeline: packages, files, writable directories, Python functions, source and sink options."""
 
 import glob
 import os
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.checks.spark_format_options import doubts
+from tidelog.pipelines.checks.spark_format_options import option_warnings
 from tidelog.pipelines.definition.model import (
     AnyPipeline,
     FileSource,
@@ -21,8 +21,8 @@ from tidelog.pipelines.definition.model import (
 )
 from tidelog.pipelines.definition.parse_formats import is_local
 from tidelog.pipelines.definition.parse_sources import STARTS
-from tidelog.pipelines.definition.python_modules import BadFunction, NeedsSpark, load_function, refuse_arguments
-from tidelog.pipelines.definition.toml_fields import Notes
+from tidelog.pipelines.definition.python_modules import BadFunction, NeedsSpark, check_arguments, load_function
+from tidelog.pipelines.definition.toml_fields import Diagnostics
 from tidelog.pipelines.definition.toml_lines import KeyPath
 from tidelog.pipelines.formats.schema_files import problem_of_schema_file
 from tidelog.pipelines.running.pipeline_state import PipelineState
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     ReadOptions: TypeAlias = Callable[[Mapping[str, str]], list[str]]
-    """Tells those without effect; raises OptionError."""
+    """Returns the options without effect; raises OptionError."""
 
 NEEDS_SPARK = "Pipelines need Spark: pip install 'tidelog[spark]'"
 SPARK_PACKAGES = ("pyspark", "pyarrow", "numba")
 FORMAT_PACKAGES = {FormatKind.AVRO: "fastavro", FormatKind.PROTOBUF: "google.protobuf"}
 TABLE_PACKAGES = {TableKind.DELTA: ("deltalake", "spark"), TableKind.ICEBERG: ("pyiceberg", "iceberg")}
-"""The package of each kind of table, and the extra of tidelog that brings it."""
+"""The package of each kind of table, and the extra of tidelog that installs it."""
 FIELDS_OF_OPTIONS = {
     "kafka.bootstrap.servers": "bootstrap",
     "subscribe": "topic",
@@ -48,17 +48,17 @@ FIELDS_OF_OPTIONS = {
     "startingtimestamp": "starting",
     "topic": "topic",
 }
-"""Options of `format("tidelog")` that a field of the file sets."""
+"""Options of `format("tidelog")` that a field of the pipeline file sets."""
 INCLUDE_HEADERS = "includeheaders"
 STARTING_TIMES = "startingoffsetsbytimestamp"
-SOMEWHERE = {"kafka.bootstrap.servers": "localhost:9092"}
-"""The field's own mistakes have been told."""
+PLACEHOLDER_BOOTSTRAP = {"kafka.bootstrap.servers": "localhost:9092"}
+"""A valid placeholder: mistakes in the field itself are already reported."""
 
 
 def is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # of the package around it
+    except ModuleNotFoundError:  # raised if the parent package is missing
         return False
 
 
@@ -66,29 +66,29 @@ def has_spark() -> bool:
     return all(map(is_installed, SPARK_PACKAGES))
 
 
-def check_spark(notes: Notes) -> None:
+def check_spark(diagnostics: Diagnostics) -> None:
     if not has_spark():
-        notes.complain((), NEEDS_SPARK)
+        diagnostics.report((), NEEDS_SPARK)
     problem = problem_of_java()
     if problem is not None:
-        notes.complain((), problem)
+        diagnostics.report((), problem)
 
 
-def check_place(pipeline: AnyPipeline, notes: Notes, state_directory: str) -> None:
+def check_place(pipeline: AnyPipeline, diagnostics: Diagnostics, state_directory: str) -> None:
     state = PipelineState(state_directory, pipeline.name)
-    _check_writable(notes, (), "state directory", str(state.directory))
+    _check_writable(diagnostics, (), "state directory", str(state.directory))
     if pipeline.checkpoint is not None:
-        _check_writable(notes, ("pipeline", "checkpoint"), "checkpoint", pipeline.checkpoint)
+        _check_writable(diagnostics, ("pipeline", "checkpoint"), "checkpoint", pipeline.checkpoint)
 
 
 class MachineChecks:
-    def __init__(self, pipeline: Pipeline, notes: Notes, step_positions: "Mapping[str, int]") -> None:
+    def __init__(self, pipeline: Pipeline, diagnostics: Diagnostics, step_positions: "Mapping[str, int]") -> None:
         self._pipeline = pipeline
-        self._notes = notes
+        self._diagnostics = diagnostics
         self._positions = step_positions
 
     def check(self) -> None:
-        check_spark(self._notes)
+        check_spark(self._diagnostics)
         for source in self._pipeline.sources:
             path: KeyPath = ("sources", source.name)
             self._check_format(source.format, path)
@@ -112,85 +112,85 @@ class MachineChecks:
         package = FORMAT_PACKAGES.get(format_.kind)
         if package is not None and not is_installed(package):
             sentence = f"format = '{format_.kind}' needs a package that is not installed: pip install 'tidelog[spark]'"
-            self._notes.complain((*path, "format"), sentence)
+            self._diagnostics.report((*path, "format"), sentence)
         if format_.schema_file is not None and not format_.schema_file.is_file():
-            self._notes.complain((*path, "schema_file"), f"there is no file {format_.schema_file}")
+            self._diagnostics.report((*path, "schema_file"), f"file {format_.schema_file} does not exist")
         elif format_.schema_file is not None and package is not None and is_installed(package):
             problem = problem_of_schema_file(format_, format_.schema_file)
             if problem is not None:
-                self._notes.complain((*path, "schema_file"), problem)
+                self._diagnostics.report((*path, "schema_file"), problem)
 
     def _check_format_options(self, format_: Format, path: KeyPath, *, is_of_topic: bool) -> None:
-        for name, doubt in doubts(format_, is_of_topic=is_of_topic):
-            place = self._notes.lines.of_setting((*path, "format_options"), name)
-            self._notes.complain(place, doubt, is_warning=True)
+        for name, doubt in option_warnings(format_, is_of_topic=is_of_topic):
+            place = self._diagnostics.lines.of_setting((*path, "format_options"), name)
+            self._diagnostics.report(place, doubt, is_warning=True)
 
     def _check_files(self, source: FileSource, path: KeyPath) -> None:
         if not is_local(source.path) or glob.glob(source.path):
             return
         if source.is_stream:
-            sentence = f"there are no files {source.path} yet; the source waits for them"
-            self._notes.complain((*path, "files"), sentence, is_warning=True)
+            sentence = f"no file matches {source.path} yet; the source waits for one"
+            self._diagnostics.report((*path, "files"), sentence, is_warning=True)
         else:
-            self._notes.complain((*path, "files"), f"there are no files {source.path}")
+            self._diagnostics.report((*path, "files"), f"no file matches {source.path}")
 
     def _check_function(self, step: PythonStep) -> None:
         path = ("steps", self._positions.get(step.view, 0), "python")
         try:
             function = load_function(step.function, self._pipeline.directory)
-            refuse_arguments(function, step.function, step.arguments)
+            check_arguments(function, step.function, step.arguments)
         except NeedsSpark as error:
-            self._notes.complain(path, str(error), is_warning=True)
+            self._diagnostics.report(path, str(error), is_warning=True)
         except BadFunction as error:
-            self._notes.complain(path, str(error))
+            self._diagnostics.report(path, str(error))
 
     def _check_table(self, sink: TableSink, path: KeyPath) -> None:
         package, extra = TABLE_PACKAGES.get(sink.kind, ("pyarrow", "spark"))
         if not is_installed(package):
             kind = sink.kind.capitalize()
-            self._notes.complain(
+            self._diagnostics.report(
                 path, f"{kind} needs {package}, which is not installed: pip install 'tidelog[{extra}]'"
             )
         if sink.kind is TableKind.ICEBERG or not is_local(sink.location):
             return
-        if not _check_writable(self._notes, path, "table", sink.location):
+        if not _check_writable(self._diagnostics, path, "table", sink.location):
             return
         holds_delta = os.path.isdir(os.path.join(sink.location, "_delta_log"))
         if sink.kind is TableKind.PARQUET and holds_delta:
-            sentence = f"{sink.location} is a Delta table; write delta = ... for it, or name another directory"
-            self._notes.complain(path, sentence)
+            sentence = f"{sink.location} is a Delta table; use delta = ..., or choose another directory"
+            self._diagnostics.report(path, sentence)
         if (
             sink.kind is TableKind.DELTA
             and not holds_delta
             and os.path.isdir(sink.location)
             and os.listdir(sink.location)
         ):
-            sentence = f"{sink.location} holds other things and no Delta table; name a new or empty directory"
-            self._notes.complain(path, sentence)
-
-    # -- options of format("tidelog")
+            sentence = f"{sink.location} is not empty and not a Delta table; choose a new or empty directory"
+            self._diagnostics.report(path, sentence)
 
     def _check_read_options(self, source: TopicSource, path: KeyPath) -> None:
         from tidelog.spark.options.query import without_effect_in_stream
 
         where = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
-        fixed = {**SOMEWHERE, **where}
+        fixed = {**PLACEHOLDER_BOOTSTRAP, **where}
         self._check_options(source.options, path, lambda options: without_effect_in_stream({**fixed, **options}))
-        places = {name.lower(): self._notes.lines.of_setting((*path, "options"), name) for name in source.options}
+        places = {name.lower(): self._diagnostics.lines.of_setting((*path, "options"), name) for name in source.options}
         if INCLUDE_HEADERS in places and source.format.kind is not FormatKind.RAW:
-            self._notes.complain(places[INCLUDE_HEADERS], "only rows of format = 'raw' have headers", is_warning=True)
+            self._diagnostics.report(
+                places[INCLUDE_HEADERS], "has no effect: only format = 'raw' has headers", is_warning=True
+            )
         if STARTING_TIMES in places and source.starting not in STARTS:
-            sentence = f"starting = '{source.starting}' wins over this option; leave one of them out"
-            self._notes.complain(places[STARTING_TIMES], sentence)
+            sentence = f"starting = '{source.starting}' overrides this option; remove one of them"
+            self._diagnostics.report(places[STARTING_TIMES], sentence)
 
     def _check_write_options(self, sink: TopicSink, path: KeyPath) -> None:
         from tidelog.spark.options.query import without_effect_in_sink
 
-        fixed = {**SOMEWHERE, "topic": sink.topic}
+        fixed = {**PLACEHOLDER_BOOTSTRAP, "topic": sink.topic}
         self._check_options(sink.options, path, lambda options: without_effect_in_sink({**fixed, **options}))
 
     def _check_options(self, options: "Mapping[str, str]", path: KeyPath, read: "ReadOptions") -> None:
-        """Each that is wrong by itself is told where it stands; if there is none, they have to go together."""
+        """Reports each option that is wrong by itself, at its line; if all are right, checks their combination."""
         table: KeyPath = (*path, "options")
         are_good = [self._is_good_option(name, text, table, read) for name, text in options.items()]
         if not all(are_good):
@@ -200,39 +200,39 @@ class MachineChecks:
         try:
             read(options)
         except OptionError as error:
-            self._notes.complain(table, str(error))
+            self._diagnostics.report(table, str(error))
 
     def _is_good_option(self, name: str, text: str, table: KeyPath, read: "ReadOptions") -> bool:
         from tidelog.spark.options.query import OptionError
 
-        place = self._notes.lines.of_setting(table, name)
+        place = self._diagnostics.lines.of_setting(table, name)
         field = FIELDS_OF_OPTIONS.get(name.lower())
         try:
             without_effect = [] if field else read({name: text})
         except OptionError as error:
-            self._notes.complain(place, str(error))
+            self._diagnostics.report(place, str(error))
             return False
         if field:
-            self._notes.complain(place, f"this is what '{field}' is for; leave the option out")
+            self._diagnostics.report(place, f"use '{field}' instead of this option")
         if without_effect:
-            self._notes.complain(place, f"Option '{name}' is known, but has no effect", is_warning=True)
+            self._diagnostics.report(place, f"Option '{name}' has no effect", is_warning=True)
         return field is None
 
 
-def _check_writable(notes: Notes, path: KeyPath, what: str, location: str) -> bool:
-    """Nothing is made: the nearest directory that exists must let us."""
+def _check_writable(diagnostics: Diagnostics, path: KeyPath, what: str, location: str) -> bool:
+    """Creates nothing: checks the permissions of the nearest existing directory."""
     if not is_local(location):
         return True
     place = Path(location)
     if place.exists() and not place.is_dir():
-        notes.complain(path, f"the {what} {place} should be a directory, but is a file")
+        diagnostics.report(path, f"the {what} {place} is a file, not a directory")
         return False
     while not place.exists():
         place = place.parent
     if not place.is_dir():
-        notes.complain(path, f"the {what} {location} cannot be made: {place} is a file")
+        diagnostics.report(path, f"the {what} {location} cannot be created: {place} is a file")
         return False
     if not os.access(place, os.W_OK | os.X_OK):
-        notes.complain(path, f"the {what} {location} cannot be written: no permission in {place}")
+        diagnostics.report(path, f"the {what} {location} cannot be written: no write permission in {place}")
         return False
     return True

@@ -1,4 +1,4 @@
-"""Everything about a pipeline that can be checked before Spark starts, in the order in which it can be known."""
+"""All checks of a pipeline before Spark starts: the file first, then the machine, then the cluster."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from tidelog.pipelines.definition.mistakes import Mistake, Mistakes
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Pipeline
 from tidelog.pipelines.definition.parsing import Draft, finished, read_draft
 from tidelog.pipelines.definition.python_modules import load_module
-from tidelog.pipelines.definition.toml_fields import Notes
+from tidelog.pipelines.definition.toml_fields import Diagnostics
 from tidelog.pipelines.definition.toml_lines import Lines
 from tidelog.pipelines.running.pipeline_state import default_state_directory
 
@@ -20,7 +20,7 @@ from tidelog.pipelines.running.pipeline_state import default_state_directory
 @dataclass(frozen=True, slots=True)
 class Checked:
     pipeline: AnyPipeline | None
-    """None if there are mistakes; warnings do not count."""
+    """None if there are mistakes; warnings are allowed."""
     findings: list[Mistake]
     """Mistakes and warnings by line."""
 
@@ -37,7 +37,7 @@ def check_file(
     environment: Mapping[str, str] = os.environ,
     ask: AskCluster = ask_cluster,
 ) -> Checked:
-    """All mistakes at once; `is_offline` leaves out the questions to the brokers."""
+    """All mistakes at once. `is_offline` skips the checks that need brokers."""
     place = state_directory or default_state_directory()
     try:
         if path.suffix == ".py":
@@ -45,27 +45,27 @@ def check_file(
         draft = read_draft(path, environment)
     except Mistakes as found:
         return Checked(None, found.mistakes)
-    check_references(draft.pipeline, draft.notes, draft.step_positions)
-    _check_world(draft, place, None if is_offline else ask)
-    findings = draft.notes.in_order()
+    check_references(draft.pipeline, draft.diagnostics, draft.step_positions)
+    _check_environment(draft, place, None if is_offline else ask)
+    findings = draft.diagnostics.in_order()
     is_good = all(found.is_warning for found in findings)
     return Checked(finished(draft) if is_good else None, findings)
 
 
 def check(pipeline: AnyPipeline, *, is_offline: bool = False, state_directory: str | None = None) -> list[Mistake]:
-    """Mistakes and warnings of a pipeline that was loaded from its file."""
+    """Mistakes and warnings of a loaded pipeline."""
     return check_file(pipeline.file, is_offline=is_offline, state_directory=state_directory).findings
 
 
-def _check_world(draft: Draft, state_directory: str, ask: AskCluster | None) -> None:
-    """Parts with mistakes in the file itself are left out, but for their topics: they would only cause more."""
-    pipeline, notes = draft.pipeline, draft.notes
+def _check_environment(draft: Draft, state_directory: str, ask: AskCluster | None) -> None:
+    """Skips parts with mistakes in the file itself, except for their topics: they would only cause follow-up errors."""
+    pipeline, diagnostics = draft.pipeline, draft.diagnostics
     whole = _without_broken(draft)
-    checks = MachineChecks(whole, notes, draft.step_positions)
+    checks = MachineChecks(whole, diagnostics, draft.step_positions)
     checks.check()
-    check_place(pipeline, notes, state_directory)
+    check_place(pipeline, diagnostics, state_directory)
     if ask is not None:
-        check_topics(pipeline, notes, ask)
+        check_topics(pipeline, diagnostics, ask)
 
 
 def _without_broken(draft: Draft) -> Pipeline:
@@ -80,8 +80,8 @@ def _without_broken(draft: Draft) -> Pipeline:
 
 
 def _check_module(pipeline: ModulePipeline, state_directory: str) -> Checked:
-    notes = Notes(Lines(""))
-    check_spark(notes)
-    check_place(pipeline, notes, state_directory)
-    findings = [found._replace(line=None) for found in notes.in_order()]
+    diagnostics = Diagnostics(Lines(""))
+    check_spark(diagnostics)
+    check_place(pipeline, diagnostics, state_directory)
+    findings = [found._replace(line=None) for found in diagnostics.in_order()]
     return Checked(None if findings else pipeline, findings)

@@ -1,4 +1,4 @@
-"""Whether the parts of a pipeline fit together: views that are read, cycles, watermarks, columns. No I/O."""
+"""Reference checks between the parts of a pipeline: views, cycles, watermarks, columns. No I/O."""
 
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -19,7 +19,7 @@ from tidelog.pipelines.definition.model import (
     TopicSource,
     WindowStep,
 )
-from tidelog.pipelines.definition.toml_fields import Notes
+from tidelog.pipelines.definition.toml_fields import Diagnostics
 from tidelog.pipelines.definition.toml_lines import KeyPath
 
 TIME_TYPES = ("timestamp", "timestamp_ltz", "timestamp_ntz")
@@ -27,7 +27,7 @@ SQL_WORDS = frozenset(
     {"null", "true", "false", "user", "current_user", "session_user", "current_date", "current_time"}
     | {"current_timestamp", "localtimestamp", "current_catalog", "current_database", "current_schema"}
 )
-"""Names that are expressions by themselves."""
+"""Names that are SQL expressions themselves."""
 
 
 def reads(step: Step) -> list[str]:
@@ -38,7 +38,7 @@ def reads(step: Step) -> list[str]:
 
 
 def in_order_of_reading(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Each step behind those it reads, whatever their order in the file; the file's order where it does not matter."""
+    """Steps in dependency order; file order where there is no dependency."""
     waiting = list(steps)
     ordered: list[Step] = []
     while waiting:
@@ -49,23 +49,23 @@ def in_order_of_reading(steps: Iterable[Step]) -> tuple[Step, ...]:
     return tuple(ordered)
 
 
-def check_references(pipeline: Pipeline, notes: Notes, step_positions: Mapping[str, int]) -> None:
-    _References(pipeline, notes, step_positions).check()
+def check_references(pipeline: Pipeline, diagnostics: Diagnostics, step_positions: Mapping[str, int]) -> None:
+    _References(pipeline, diagnostics, step_positions).check()
 
 
 class _References:
-    """Names of views are the same in capitals and small letters, as in Spark."""
+    """View names are case-insensitive, as in Spark."""
 
-    def __init__(self, pipeline: Pipeline, notes: Notes, step_positions: Mapping[str, int]) -> None:
+    def __init__(self, pipeline: Pipeline, diagnostics: Diagnostics, step_positions: Mapping[str, int]) -> None:
         self._pipeline = pipeline
-        self._notes = notes
+        self._diagnostics = diagnostics
         self._positions = step_positions
         self._sources: dict[str, Source] = {source.name.lower(): source for source in pipeline.sources}
         self._steps: dict[str, Step] = {step.view.lower(): step for step in pipeline.steps if step.view}
         self._names = [source.name for source in pipeline.sources] + [step.view for step in pipeline.steps]
 
     def check(self) -> None:
-        self._check_known()
+        self._check_views_exist()
         if self._check_cycles():
             self._check_used()
             self._check_sinks()
@@ -75,9 +75,7 @@ class _References:
     def _path(self, step: Step, *keys: str) -> KeyPath:
         return ("steps", self._positions.get(step.view, 0), *keys)
 
-    # -- views
-
-    def _check_known(self) -> None:
+    def _check_views_exist(self) -> None:
         for step in self._pipeline.steps:
             if isinstance(step, SqlStep):
                 self._check_sql(step)
@@ -90,9 +88,9 @@ class _References:
         found = views_read_by(step.sql)
         path = self._path(step, "sql")
         for view in found:
-            self._check_view(view.name, path, self._notes.lines.within(path, view.newlines))
+            self._check_view(view.name, path, self._diagnostics.lines.within(path, view.newlines))
         if step.sql and not found:
-            self._notes.complain(path, f"the SQL reads no view; say FROM {listed(self._others(step))}")
+            self._diagnostics.report(path, f"the SQL reads no view; add FROM {listed(self._others(step))}")
 
     def _others(self, step: Step) -> list[str]:
         return [name for name in self._names if name != step.view] or ["a view"]
@@ -100,8 +98,8 @@ class _References:
     def _check_view(self, name: str, path: KeyPath, line: int | None = None) -> None:
         if not name or name.lower() in self._sources or name.lower() in self._steps:
             return
-        known = f"; known are {listed(self._names, 'and')}" if self._names else ""
-        self._notes.complain(path, f"there is no view '{name}'{nearest(name, self._names) or known}", line=line)
+        known = f"; views are {listed(self._names, 'and')}" if self._names else ""
+        self._diagnostics.report(path, f"unknown view '{name}'{nearest(name, self._names) or known}", line=line)
 
     def _check_cycles(self) -> bool:
         graph = {name: {read.lower() for read in reads(step)} for name, step in self._steps.items()}
@@ -110,12 +108,12 @@ class _References:
         except CycleError as error:
             names = [self._steps[name].view for name in reversed(error.args[1])]
             step = self._steps[names[0].lower()]
-            self._notes.complain(self._path(step), f"these steps read each other in a circle: {' <- '.join(names)}")
+            self._diagnostics.report(self._path(step), f"these steps form a cycle: {' <- '.join(names)}")
             return False
         return True
 
     def _above(self, name: str) -> set[str]:
-        """The view and everything it is made from, in small letters."""
+        """The view and all views that it is computed from, in lower case."""
         found: set[str] = set()
         waiting = [name.lower()]
         while waiting:
@@ -133,22 +131,20 @@ class _References:
             read for step in self._pipeline.steps for read in reads(step)
         ]
         if any(not self._above(view) for view in wanted if view):
-            return  # the unknown view may be what would have been used
+            return  # an unknown view may be a misspelled one, so that "unused" could be wrong
         places: list[tuple[KeyPath, str]] = [
             (("sources", source.name), source.name) for source in self._pipeline.sources
         ]
         places += [(self._path(step), step.view) for step in self._pipeline.steps if step.view]
         for path, name in places:
             if name.lower() not in used:
-                self._notes.complain(path, f"no sink reads '{name}', directly or through steps", is_warning=True)
-
-    # -- streams and watermarks
+                self._diagnostics.report(path, f"no sink reads '{name}', directly or through steps", is_warning=True)
 
     def _check_sinks(self) -> None:
         for sink in self._pipeline.sinks:
             above = self._above(sink.of)
             if self._reads_unknown_views(above):
-                continue  # what is meant may be a stream with a watermark
+                continue  # the misspelled view may be a stream with a watermark
             self._check_has_stream(sink, above)
             if _is_appending(sink):
                 self._check_watermarks(sink, above)
@@ -160,10 +156,10 @@ class _References:
     def _check_has_stream(self, sink: Sink, above: set[str]) -> None:
         sources = [self._sources[name] for name in above if name in self._sources]
         if sources and all(isinstance(source, FileSource) and not source.is_stream for source in sources):
-            self._notes.complain(
+            self._diagnostics.report(
                 ("sinks", sink.name, "from"),
-                f"'{sink.of}' is made only of files that are read once;"
-                " a sink needs a topic above it, or files with stream = true",
+                f"'{sink.of}' is computed only from files that are read once;"
+                " a sink needs a topic among its sources, or files with stream = true",
             )
 
     def _check_watermarks(self, sink: Sink, above: set[str]) -> None:
@@ -171,37 +167,35 @@ class _References:
             if isinstance(step, WindowStep) and step.view.lower() in above and not self._may_have_watermark(step):
                 sources = [self._sources[name].name for name in sorted(self._above(step.view)) if name in self._sources]
                 to = f"source {sources[0]}" if sources else "its source"
-                self._notes.complain(
+                self._diagnostics.report(
                     self._path(step, "window"),
-                    f"sink {sink.name} gets a window once it is complete, which needs a watermark;"
+                    f"sink {sink.name} appends a window when it is complete, which needs a watermark;"
                     f" add watermark = {{ column = '{step.column}', delay = '10 minutes' }} to {to}",
                 )
 
     def _may_have_watermark(self, step: WindowStep) -> bool:
-        """Python may set one itself."""
+        """A Python step may set a watermark itself."""
         above = self._above(step.view)
         if any(isinstance(self._steps.get(name), PythonStep) for name in above):
             return True
         return any(self._sources[name].watermark is not None for name in above if name in self._sources)
 
-    # -- topics that are read and written
-
     def _check_loops(self) -> None:
         for source in self._pipeline.sources:
             letters = source.dead_letter_topic if isinstance(source, TopicSource) else None
             if letters is not None and isinstance(source, TopicSource) and source.reads(letters):
-                sentence = "is read by this source, so that its dead letters come back without end; name another topic"
-                self._notes.complain(("sources", source.name, "dead_letters"), f"'{letters}' {sentence}")
+                sentence = (
+                    "is read by this source: dead letters would be read again in an endless loop; choose another topic"
+                )
+                self._diagnostics.report(("sources", source.name, "dead_letters"), f"'{letters}' {sentence}")
         for sink in self._pipeline.sinks:
             if isinstance(sink, TopicSink) and any(self._feeds(name, sink) for name in self._above(sink.of)):
-                sentence = f"the sink writes to topic '{sink.topic}', which is read above it: what it writes comes back"
-                self._notes.complain(("sinks", sink.name, "topic"), sentence, is_warning=True)
+                sentence = f"the sink writes to topic '{sink.topic}', which one of its sources reads: an endless loop"
+                self._diagnostics.report(("sinks", sink.name, "topic"), sentence, is_warning=True)
 
     def _feeds(self, view: str, sink: TopicSink) -> bool:
         source = self._sources.get(view)
         return isinstance(source, TopicSource) and source.bootstrap == sink.bootstrap and source.reads(sink.topic)
-
-    # -- columns, as far as they are known without Spark
 
     def _check_columns(self) -> None:
         for source in self._pipeline.sources:
@@ -236,13 +230,13 @@ class _References:
     def _check_time(self, source: Source, column: str, path: KeyPath) -> None:
         found = type_in_schema(source, column)
         if found is not None and found not in TIME_TYPES:
-            self._notes.complain(path, f"'{column}' is a {found}, and a watermark needs a timestamp")
+            self._diagnostics.report(path, f"'{column}' is {found}, but a watermark needs a timestamp")
 
     def _check_column(self, column: str, known: list[str] | None, path: KeyPath, view: str) -> None:
         if known is None or not column.isidentifier() or column.lower() in map(str.lower, known):
             return
         hint = nearest(column, known) or f"; it has {listed(known, 'and')}"
-        self._notes.complain(path, f"view '{view}' has no column '{column}'{hint}")
+        self._diagnostics.report(path, f"view '{view}' has no column '{column}'{hint}")
 
     def _columns(self, view: str, seen: set[str]) -> list[str] | None:
         name = view.lower()

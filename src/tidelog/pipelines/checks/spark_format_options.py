@@ -1,4 +1,4 @@
-"""The options of Spark's own readers and writers of JSON and CSV, which pass over what they do not know in silence."""
+"""Options of Spark's JSON and CSV readers and writers. Checked here: Spark ignores unknown ones."""
 
 from collections.abc import Iterator, Mapping
 
@@ -30,22 +30,22 @@ KNOWN: Mapping[FormatKind, tuple[str, ...]] = {
     FormatKind.CSV: tuple(f"{_BOTH} {_CSV}".split()),
 }
 OF_FILES = tuple(_FILES.split())
-SAID_BY_RECORDS = {
-    "mode": "bad_records says what becomes of records that do not parse",
-    "columnnameofcorruptrecord": "dead_letters keeps records that do not parse",
-    "header": "a record of a topic has no line of names",
+NO_EFFECT_ON_TOPICS = {
+    "mode": "use bad_records to choose what happens to records that do not parse",
+    "columnnameofcorruptrecord": "use dead_letters to keep records that do not parse",
+    "header": "a record of a topic has no header line",
 }
-"""What has no effect on the records of a topic, and why."""
+"""Options without effect on the records of a topic, with the reason."""
 
 
-def doubts(format_: Format, *, is_of_topic: bool) -> Iterator[tuple[str, str]]:
-    """Options that will probably do nothing, and a sentence about each. Other versions of Spark may know more."""
+def option_warnings(format_: Format, *, is_of_topic: bool) -> Iterator[tuple[str, str]]:
+    """Options that are probably ignored, with a sentence each. Other versions of Spark may have more options."""
     if format_.kind not in KNOWN:
         return
     known = KNOWN[format_.kind] + (() if is_of_topic else OF_FILES)
     for name in format_.options:
-        reason = SAID_BY_RECORDS.get(name.lower()) if is_of_topic else None
+        reason = NO_EFFECT_ON_TOPICS.get(name.lower()) if is_of_topic else None
         if reason is not None:
             yield name, f"'{name}' has no effect: {reason}"
         elif name.lower() not in map(str.lower, known):
-            yield name, f"Spark does not know '{name}' of {format_.kind.upper()}{nearest(name, known)}"
+            yield name, f"Spark has no {format_.kind.upper()} option '{name}'{nearest(name, known)}"

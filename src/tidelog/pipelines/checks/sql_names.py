@@ -1,4 +1,4 @@
-"""Which views a piece of SQL reads, found without Spark: the names behind FROM and JOIN."""
+"""View names in SQL, found without Spark: the names after FROM and JOIN."""
 
 import re
 from typing import NamedTuple
@@ -42,7 +42,7 @@ _END_OF_FROM = frozenset(
 class ViewName(NamedTuple):
     name: str
     newlines: int
-    """Line ends of the text before the name."""
+    """Number of line breaks before the name."""
 
 
 class _Token(NamedTuple):
@@ -56,10 +56,10 @@ class _Token(NamedTuple):
 
 
 def views_read_by(sql: str) -> list[ViewName]:
-    """Each name once, in the order of the text; names with dots are tables of a catalog, unknown here."""
+    """Each name once, in order of appearance. Names with dots are catalog tables and left out."""
     tokens = [_Token(match.lastgroup or "", match[0], match.start()) for match in _TOKEN.finditer(sql)]
     tokens = [token for token in tokens if token.kind != "skipped"]
-    made = _made_by_with(tokens)
+    made = _common_table_names(tokens)
     found: dict[str, ViewName] = {}
     for token in _relations(tokens):
         name = token.text.strip("`").replace("``", "`")
@@ -68,8 +68,8 @@ def views_read_by(sql: str) -> list[ViewName]:
     return list(found.values())
 
 
-def _made_by_with(tokens: list[_Token]) -> set[str]:
-    """`WITH recent AS (`, `, other(a, b) AS (`: names that the statement makes itself."""
+def _common_table_names(tokens: list[_Token]) -> set[str]:
+    """Names of common table expressions: `WITH recent AS (`, `, other(a, b) AS (`."""
     made = set()
     for index, token in enumerate(tokens):
         if token.lower == "as" and _text(tokens, index + 1) == "(" and index > 0:
@@ -91,7 +91,7 @@ def _opening(tokens: list[_Token], closing: int) -> int:
 
 
 def _relations(tokens: list[_Token]) -> list[_Token]:
-    """The tokens that name what is read, with brackets kept apart: each level may have its own list behind FROM."""
+    """Tokens that name relations. Each level of brackets may have its own FROM list."""
     found = []
     is_in_from = [False]
     has_own_from = [False]
@@ -119,7 +119,7 @@ def _relations(tokens: list[_Token]) -> list[_Token]:
 
 
 def _is_name(tokens: list[_Token], index: int) -> bool:
-    """A single name, and not a function with its arguments."""
+    """A plain name, not a function call."""
     if index >= len(tokens) or tokens[index].kind not in ("word", "quoted"):
         return False
     return tokens[index].lower not in _NOT_A_NAME and _text(tokens, index + 1) not in (".", "(")

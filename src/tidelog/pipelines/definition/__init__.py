@@ -1,1 +1,1 @@
-"""What a pipeline is, and how its file is read."""
+"""Pipeline definition: its model, and the parser of pipeline files."""

@@ -1,18 +1,18 @@
-"""Which columns a view has, as far as the pipeline's file tells."""
+"""Columns of views, as far as the pipeline file declares them."""
 
 from tidelog.pipelines.definition.ddl import BadSchema, read_schema
 from tidelog.pipelines.definition.model import FormatKind, Source, Step, TopicSource, WindowStep
 
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 POSITION_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
-"""What a parsed record keeps of where it came from."""
+"""Columns for the position of a parsed record in its topic."""
 RESERVED_COLUMNS = (*POSITION_COLUMNS, "_value", "_error", "_row")
-"""Names that a parsed record has in use on its way through a pipeline."""
+"""Column names that the pipeline uses itself while it parses records."""
 WINDOW_COLUMNS = ("window_start", "window_end")
 
 
 def columns_of_source(source: Source) -> list[str] | None:
-    """None: only Spark can tell."""
+    """None if only Spark can know."""
     if isinstance(source, TopicSource) and source.format.kind is FormatKind.RAW:
         return list(RAW_COLUMNS)
     if source.format.schema is None:
@@ -25,7 +25,7 @@ def columns_of_source(source: Source) -> list[str] | None:
 
 
 def type_in_schema(source: Source, name: str) -> str | None:
-    """As it is declared; None: only Spark can tell."""
+    """The declared type; None if only Spark can know."""
     try:
         columns = read_schema(source.format.schema) if source.format.schema else []
     except BadSchema:

@@ -1,4 +1,4 @@
-"""A reader of the columns that a schema declares, in Spark's words: `id bigint, at timestamp, tags array<string>`."""
+"""Parser for schemas in Spark's DDL: `id bigint, at timestamp, tags array<string>`."""
 
 import re
 from typing import NamedTuple
@@ -30,7 +30,7 @@ SIMPLE_TYPES = frozenset(
     ]
 )
 SIZED_TYPES = {"decimal": 2, "dec": 2, "numeric": 2, "char": 1, "character": 1, "varchar": 1, "time": 1}
-"""Types that may have numbers in brackets, and how many at most."""
+"""Types with numbers in brackets, and the largest count of numbers."""
 NEED_SIZE = ("char", "character", "varchar")
 NESTED_TYPES = ("array", "map", "struct")
 INTERVAL_UNITS = frozenset({"year", "month", "day", "hour", "minute", "second"})
@@ -45,7 +45,7 @@ class BadSchema(ValueError):
     """The message says what was found and what was expected."""
 
     newlines = 0
-    """How many line ends of the schema come before."""
+    """Number of line breaks before the mistake."""
 
 
 class Column(NamedTuple):
@@ -54,7 +54,7 @@ class Column(NamedTuple):
 
 
 def read_schema(text: str) -> list[Column]:
-    """The columns on the outermost level; raises BadSchema."""
+    """Columns of the outermost level; raises BadSchema."""
     reader = _Reader(text)
     try:
         return reader.columns()
@@ -71,7 +71,7 @@ class _Reader:
         self._position = 0
 
     def last_start(self) -> int:
-        """Where the token stands that was read last."""
+        """Position of the token that was read last."""
         read = self._starts[: max(1, self._position)]
         return read[-1] if read else 0
 
@@ -80,7 +80,7 @@ class _Reader:
         while True:
             name = self._name()
             if name.lower() in (column.name.lower() for column in columns):
-                raise BadSchema(f"the schema names column '{name}' twice")
+                raise BadSchema(f"the schema has column '{name}' twice")
             self._accept(":")
             columns.append(Column(name, self._column_type(name)))
             if self._peek() == _END:
@@ -111,11 +111,9 @@ class _Reader:
         if lower == "interval":
             return self._interval(column)
         if word in (_END, ",", ">", ")"):
-            raise BadSchema(
-                f"column '{column}' of the schema has no type; write it behind the name, as in '{column} string'"
-            )
+            raise BadSchema(f"column '{column}' of the schema has no type; add one, as in '{column} string'")
         known = (*sorted(SIMPLE_TYPES), *SIZED_TYPES, *NESTED_TYPES, "interval")
-        raise BadSchema(f"column '{column}' of the schema has the unknown type '{word}'{nearest(word, known)}")
+        raise BadSchema(f"column '{column}' of the schema has unknown type '{word}'{nearest(word, known)}")
 
     def _interval(self, column: str) -> str:
         if self._peek().lower() not in INTERVAL_UNITS:
@@ -130,7 +128,7 @@ class _Reader:
     def _sizes(self, type_name: str, column: str) -> str:
         if not self._accept("("):
             if type_name in NEED_SIZE:
-                raise BadSchema(f"column '{column}' of the schema: {type_name} needs a length; or write string")
+                raise BadSchema(f"column '{column}' of the schema: {type_name} needs a length; or use string")
             return ""
         sizes = [self._number(column)]
         while self._accept(",") and len(sizes) < SIZED_TYPES[type_name]:
@@ -139,7 +137,7 @@ class _Reader:
         if SIZED_TYPES[type_name] == 2 and not sizes[-1] <= sizes[0] <= LARGEST_PRECISION:
             raise BadSchema(
                 f"column '{column}' of the schema: a decimal has at most {LARGEST_PRECISION} digits,"
-                " and no more of them behind the point"
+                " and the scale must not exceed the precision"
             )
         return f"({','.join(map(str, sizes))})"
 
@@ -165,8 +163,6 @@ class _Reader:
             if not self._accept(","):
                 break
         return ",".join(fields)
-
-    # -- tokens
 
     def _peek(self) -> str:
         return self._tokens[self._position][1] if self._position < len(self._tokens) else _END
@@ -194,7 +190,7 @@ class _Reader:
         if kind != "name":
             shown = token if token == _END else f"'{token}'"
             raise BadSchema(
-                f"the schema should have the name of a column where it has {shown}, as in 'id bigint, name string'"
+                f"the schema: expected a column name, found {shown}; an example is 'id bigint, name string'"
             )
         return token.strip("`").replace("``", "`")
 

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `10 minutes`, `1 hour 30 minutes`, `128 MB`."""
+"""Durations and sizes in words: `10 minutes`, `1 hour 30 minutes`, `128 MB`."""
 
 import re
 
@@ -18,14 +18,14 @@ def duration_ms(text: str) -> int:
 
 
 def interval(text: str) -> str:
-    """The duration in Spark's words, which knows no short units."""
+    """The duration as a Spark interval; Spark does not accept short units."""
     return " ".join(f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in _parts(text))
 
 
-def some_time(text: str) -> str:
-    """The same, of more than nothing."""
+def positive_interval(text: str) -> str:
+    """The same, greater than zero."""
     if not duration_ms(text):
-        raise BadQuantity(f"expected a duration of more than nothing, found '{text}'")
+        raise BadQuantity(f"expected a duration greater than zero, found '{text}'")
     return interval(text)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline's file: each mistake with its line, its field and one sentence."""
+"""Mistakes in a pipeline file: line, field and one sentence."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,14 +9,14 @@ from tidelog.config.nearest import nearest_name
 
 class Mistake(NamedTuple):
     line: int | None
-    """Counted from 1; None where the mistake is not in the text."""
+    """Counted from 1; None if the mistake has no line."""
     where: str
-    """The field: `sources.orders.topic`; empty for the whole file."""
+    """The field, as in `sources.orders.topic`; empty for the whole file."""
     sentence: str
     is_warning: bool = False
 
     def text(self, file: Path | str) -> str:
-        """As compilers write it, so that editors can jump there."""
+        """In the format of compilers, so that editors can jump to the line."""
         place = f"{file}:{self.line}" if self.line else f"{file}"
         kind = "warning: " if self.is_warning else ""
         field = f"{self.where}: " if self.where else ""
@@ -24,7 +24,7 @@ class Mistake(NamedTuple):
 
 
 class Mistakes(Exception):
-    """All of them at once."""
+    """All mistakes of a file at once."""
 
     def __init__(self, file: Path | str, mistakes: Sequence[Mistake]) -> None:
         super().__init__("\n".join(mistake.text(file) for mistake in mistakes))
@@ -33,7 +33,7 @@ class Mistakes(Exception):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing if no valid name is like it."""
+    """`; did you mean 'x'?`, or an empty string if no valid name is similar."""
     found = nearest_name(name, valid)
     return "" if found is None else f"; did you mean '{found}'?"
 

@@ -1,4 +1,4 @@
-"""What a pipeline is: sources, steps and sinks as its file declares them. Plain data that knows nothing of Spark."""
+"""Model of a pipeline: sources, steps and sinks as declared in its file. Plain data, independent of Spark."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 SCHEMA_ID_OPTION = "schema_id"
-"""Of Avro and Protobuf that is written: the number in the prefix of Confluent's registry."""
+"""Option of Avro and Protobuf sinks: the schema id in the prefix of Confluent's registry."""
 
 
 class FormatKind(StrEnum):
@@ -21,7 +21,7 @@ class FormatKind(StrEnum):
 
 
 class BadRecords(StrEnum):
-    """What becomes of records that do not parse."""
+    """Handling of records that do not parse."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -29,7 +29,7 @@ class BadRecords(StrEnum):
 
 
 class SchemaChanges(StrEnum):
-    """What a table sink does when the rows have other columns than the table."""
+    """Handling of rows whose columns differ from those of the table."""
 
     FAIL = "fail"
     ADD_COLUMNS = "add_columns"
@@ -44,17 +44,17 @@ class TableKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How the bytes of a value are to be read or written."""
+    """Encoding of record values."""
 
     kind: FormatKind = FormatKind.RAW
     schema: str | None = None
-    """The columns in Spark's words: `id bigint, amount double`."""
+    """The columns in Spark's DDL: `id bigint, amount double`."""
     schema_file: Path | None = None
     """Avro: a schema (.avsc). Protobuf: a descriptor set (`protoc --descriptor_set_out`)."""
     message: str | None = None
     """Protobuf: the full name of the message type."""
     confluent_prefix: bool | None = None
-    """Whether values begin with the registry's magic byte and schema id; None: look at each value."""
+    """Whether values begin with the registry's magic byte and schema id; None: detected for each value."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -62,19 +62,19 @@ class Format:
 class Watermark:
     column: str
     delay: str
-    """How late a row may come: `10 minutes`."""
+    """How late a row may arrive: `10 minutes`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """Rows: the parsed columns, and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`; raw: the source's own."""
+    """Rows: the parsed columns and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`; raw rows: the source's."""
 
     name: str
     bootstrap: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     starting: str = "earliest"
-    """`earliest`, `latest`, or a time as in 2026-01-31T12:00:00Z."""
+    """`earliest`, `latest`, or a time such as 2026-01-31T12:00:00Z."""
     format: Format = Format()
     bad_records: BadRecords = BadRecords.FAIL
     dead_letter_topic: str | None = None
@@ -83,13 +83,13 @@ class TopicSource:
     """Further options of `format("tidelog")`, such as maxOffsetsPerTrigger."""
 
     def reads(self, topic: str) -> bool:
-        """A pattern may be found anywhere in the name."""
+        """A pattern may match any part of the name."""
         return topic in self.topics if self.pattern is None else re.search(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Files are read whole as a table to join with; with `is_stream`, files that appear are followed."""
+    """Files read once as a table to join with; with `is_stream`, new files are followed."""
 
     name: str
     path: str
@@ -106,7 +106,7 @@ class SqlStep:
 
 @dataclass(frozen=True, slots=True)
 class PythonStep:
-    """`function` is `module:name`, looked for beside the pipeline's file first: DataFrame -> DataFrame."""
+    """`function` is `module:name`, DataFrame -> DataFrame; modules beside the pipeline file take precedence."""
 
     view: str
     of: str
@@ -129,7 +129,7 @@ class WindowStep:
 
 @dataclass(frozen=True, slots=True)
 class DeduplicateStep:
-    """The first row for each value of `columns`, remembered as long as the watermark's delay."""
+    """Keeps the first row for each value of `columns`, within the delay of the watermark."""
 
     view: str
     of: str
@@ -147,7 +147,7 @@ class TopicSink:
     topic: str
     format: Format = Format(FormatKind.JSON)
     key: str | None = None
-    """An expression; the key is its text, or its bytes if it is binary."""
+    """An expression for the key, as text, or as bytes if it is binary."""
     output_mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of `format("tidelog")`, such as kafka.compression.type."""
@@ -155,7 +155,7 @@ class TopicSink:
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A column that divides the table into directories, computed if it has an expression: `day = date(at)`."""
+    """A partition column of the table, computed if it has an expression: `day = date(at)`."""
 
     name: str
     expression: str | None = None
@@ -163,7 +163,7 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Small files are put together once there are `files` of them in a partition of the table."""
+    """Small files of a table partition are merged once there are `files` of them."""
 
     files: int = 32
     target_bytes: int = 128 * 1024 * 1024
@@ -182,7 +182,7 @@ class TableSink:
     dead_letter_bootstrap: str | None = None
     compaction: Compaction | None = Compaction()
     catalog: Mapping[str, str] = field(default_factory=dict)
-    """Iceberg: the properties of the catalog (pyiceberg's names); empty: SQLite beside the checkpoint."""
+    """Iceberg: catalog properties with pyiceberg's names; empty: a SQLite catalog beside the checkpoint."""
 
 
 Source: TypeAlias = TopicSource | FileSource
@@ -193,16 +193,16 @@ Sink: TypeAlias = TopicSink | TableSink
 class Pipeline:
     name: str
     file: Path
-    """Relative paths in the definition begin at its directory; they are absolute here."""
+    """Relative paths in the file start at its directory; they are absolute here."""
     sources: tuple[Source, ...]
     steps: tuple[Step, ...]
     sinks: tuple[Sink, ...]
     checkpoint: str | None = None
     """None: in the state directory of the pipeline."""
     trigger_ms: int = 0
-    """A micro-batch this often; 0: the next one as soon as the last is done."""
+    """Interval between micro-batches; 0: the next one starts when the last has ended."""
     spark: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the session."""
+    """Settings of the Spark session."""
 
     @property
     def directory(self) -> Path:
@@ -211,7 +211,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class ModulePipeline:
-    """A Python module whose `build(spark)` gives a DataStreamWriter, or several by name; the runner starts them."""
+    """A Python module whose `build(spark)` returns a DataStreamWriter, or several by name, which the runner starts."""
 
     name: str
     file: Path

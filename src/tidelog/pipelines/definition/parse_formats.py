@@ -1,4 +1,4 @@
-"""How a source or a sink declares the format of its values."""
+"""Parser for the format of a source or a sink."""
 
 import contextlib
 import os
@@ -29,15 +29,15 @@ EXAMPLE_SCHEMA = "'id bigint, name string'"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a part of a pipeline takes from the whole."""
+class PipelineContext:
+    """Defaults that a part of a pipeline takes from the pipeline."""
 
     directory: Path
     bootstrap: str
 
 
-def located(text: str, directory: Path) -> str:
-    """Relative paths begin at the pipeline's file; addresses of stores (s3://...) stay as they are."""
+def resolve_location(text: str, directory: Path) -> str:
+    """Relative paths start at the pipeline file; URLs (s3://...) are unchanged."""
     if _ADDRESS_OF_STORE.match(text):
         return text
     return os.path.normpath(directory / os.path.expanduser(text))
@@ -50,10 +50,10 @@ def is_local(location: str) -> bool:
 def read_bootstrap(fields: Fields, default: str) -> str:
     text = fields.text("bootstrap")
     try:
-        if text and "${" not in text:  # a variable that is not set has been complained about
+        if text and "${" not in text:  # an unset variable is already reported
             parse_bootstrap(text)
     except BadBootstrap as error:
-        fields.complain("bootstrap", str(error))
+        fields.report("bootstrap", str(error))
     return text or default
 
 
@@ -70,39 +70,39 @@ def is_legal_topic(name: str) -> bool:
 def refuse_illegal_topics(fields: Fields, key: str, names: tuple[str, ...]) -> None:
     for name in names:
         if not is_legal_topic(name):
-            fields.complain(key, f"'{name}' cannot be a topic: letters, digits, '.', '_' and '-' make a name")
+            fields.report(key, f"'{name}' is not a valid topic name: use letters, digits, '.', '_' and '-'")
 
 
-def read_format_of_topic(fields: Fields, surroundings: Surroundings) -> Format:
-    format_ = _read(fields, surroundings, FormatKind.RAW, TOPIC_FORMATS)
+def read_format_of_topic(fields: Fields, context: PipelineContext) -> Format:
+    format_ = _read(fields, context, FormatKind.RAW, TOPIC_FORMATS)
     if format_.kind in (FormatKind.JSON, FormatKind.CSV) and not fields.has("schema"):
-        fields.complain(None, f"format = '{format_.kind}' needs the columns: schema = {EXAMPLE_SCHEMA}")
+        fields.report(None, f"format = '{format_.kind}' needs a schema: schema = {EXAMPLE_SCHEMA}")
     _refuse_position_columns(fields, format_)
     return _with_schema_file(fields, format_)
 
 
 def _refuse_position_columns(fields: Fields, format_: Format) -> None:
-    with contextlib.suppress(BadSchema):  # which has been complained about
+    with contextlib.suppress(BadSchema):  # already reported
         columns = read_schema(format_.schema) if format_.schema else ()
         for taken in [column.name for column in columns if column.name in RESERVED_COLUMNS][:1]:
-            fields.complain("schema", f"a column cannot be named {taken}: that says where a record stands")
+            fields.report(
+                "schema", f"a column cannot be named {taken}: the name is reserved for the position of the record"
+            )
 
 
-def read_format_of_files(fields: Fields, surroundings: Surroundings, path: str, *, is_stream: bool) -> Format:
+def read_format_of_files(fields: Fields, context: PipelineContext, path: str, *, is_stream: bool) -> Format:
     guessed = next((kind for kind in FILE_FORMATS if path.endswith(f".{kind}")), None)
     if guessed is None and not fields.has("format"):
-        fields.complain(
-            None, f"the names of these files do not tell their format; add format = {_choices(FILE_FORMATS)}"
-        )
-    format_ = _read(fields, surroundings, guessed or FormatKind.PARQUET, FILE_FORMATS)
+        fields.report(None, f"the file names have no known extension; add format = {_choices(FILE_FORMATS)}")
+    format_ = _read(fields, context, guessed or FormatKind.PARQUET, FILE_FORMATS)
     if is_stream and not fields.has("schema"):
-        fields.complain(None, f"files that are followed need the columns: schema = {EXAMPLE_SCHEMA}")
+        fields.report(None, f"files with stream = true need a schema: schema = {EXAMPLE_SCHEMA}")
     return format_
 
 
-def read_format_of_topic_sink(fields: Fields, surroundings: Surroundings) -> Format:
-    """Without a schema: it writes the columns of its view."""
-    format_ = _read(fields, surroundings, FormatKind.JSON, TOPIC_FORMATS, has_schema=False)
+def read_format_of_topic_sink(fields: Fields, context: PipelineContext) -> Format:
+    """No schema is needed: the sink writes the columns of its view."""
+    format_ = _read(fields, context, FormatKind.JSON, TOPIC_FORMATS, has_schema=False)
     _check_schema_id(fields, format_)
     return _with_schema_file(fields, format_)
 
@@ -112,22 +112,20 @@ def _check_schema_id(fields: Fields, format_: Format) -> None:
         return
     schema_id = format_.options.get(SCHEMA_ID_OPTION)
     if schema_id is None and format_.confluent_prefix:
-        fields.complain(
-            "confluent_prefix", f"the prefix has the schema's id: format_options = {{ {SCHEMA_ID_OPTION} = 1 }}"
+        fields.report(
+            "confluent_prefix", f"the prefix needs a schema id: format_options = {{ {SCHEMA_ID_OPTION} = 1 }}"
         )
     if schema_id is not None and not schema_id.isdecimal():
-        fields.complain(
-            "format_options", f"{SCHEMA_ID_OPTION} is the schema's number in the registry, not '{schema_id}'"
+        fields.report(
+            "format_options", f"{SCHEMA_ID_OPTION} must be the id of the schema in the registry, not '{schema_id}'"
         )
     if schema_id is not None and format_.confluent_prefix is False:
-        fields.complain(
-            "confluent_prefix", f"without the prefix there is no place for {SCHEMA_ID_OPTION}; leave one out"
-        )
+        fields.report("confluent_prefix", f"{SCHEMA_ID_OPTION} needs confluent_prefix = true; remove one of them")
 
 
 def _read(
     fields: Fields,
-    surroundings: Surroundings,
+    context: PipelineContext,
     default: FormatKind,
     among: tuple[FormatKind, ...],
     *,
@@ -139,13 +137,13 @@ def _read(
             continue
         if fields.has(key) and kind not in kinds and _is_clear(fields):
             possible = [str(each) for each in among if each in kinds]
-            remedy = f"it is for {listed(possible)}" if possible else "it is not for files"
-            fields.complain(key, f"format = '{kind}' has no '{key}'; {remedy}")
+            remedy = f"it belongs to {listed(possible)}" if possible else "it does not apply to files"
+            fields.report(key, f"format = '{kind}' has no '{key}'; {remedy}")
     schema_file = fields.text("schema_file")
     return Format(
         kind=kind,
         schema=_schema(fields) if has_schema else None,
-        schema_file=Path(located(schema_file, surroundings.directory)) if schema_file else None,
+        schema_file=Path(resolve_location(schema_file, context.directory)) if schema_file else None,
         message=fields.text("message"),
         confluent_prefix=fields.flag("confluent_prefix"),
         options=_options(fields, kind, is_sink=not has_schema),
@@ -153,21 +151,21 @@ def _read(
 
 
 def _options(fields: Fields, kind: FormatKind, *, is_sink: bool) -> dict[str, str]:
-    """Those of Spark's own readers and writers are Spark's to know."""
+    """Options of Spark's own formats are not checked here."""
     options = fields.settings("format_options")
     if kind in (FormatKind.RAW, *WITH_SCHEMA_FILE) and _is_clear(fields):
         known = [SCHEMA_ID_OPTION] if is_sink and kind in WITH_SCHEMA_FILE else []
         for name in options:
             if name not in known:
                 side = "writing" if is_sink else "reading"
-                fields.complain(
+                fields.report(
                     "format_options", f"format = '{kind}' has no option '{name}' for {side}{nearest(name, known)}"
                 )
     return options
 
 
 def _is_clear(fields: Fields) -> bool:
-    """Whether there is no unknown format, about which enough has been said."""
+    """False if the format is unknown, which is already reported."""
     return fields.anything("format") in (None, *FormatKind)
 
 
@@ -177,16 +175,16 @@ def _schema(fields: Fields) -> str | None:
         if text:
             read_schema(text)
     except BadSchema as error:
-        fields.complain("schema", str(error), newlines=error.newlines)
+        fields.report("schema", str(error), newlines=error.newlines)
     return text
 
 
 def _with_schema_file(fields: Fields, format_: Format) -> Format:
     if format_.kind in WITH_SCHEMA_FILE and not fields.has("schema_file"):
         example = "'order.avsc'" if format_.kind is FormatKind.AVRO else "'order.desc' (of protoc --descriptor_set_out)"
-        fields.complain(None, f"format = '{format_.kind}' needs the schema of the values: schema_file = {example}")
+        fields.report(None, f"format = '{format_.kind}' needs a schema file: schema_file = {example}")
     if format_.kind is FormatKind.PROTOBUF and not fields.has("message"):
-        fields.complain(None, "format = 'protobuf' needs the type of the values: message = 'shop.Order'")
+        fields.report(None, "format = 'protobuf' needs the message type: message = 'shop.Order'")
     return format_
 
 

@@ -1,4 +1,4 @@
-"""The tables [sinks.NAME] of a pipeline's file."""
+"""Parser for the tables [sinks.NAME] of a pipeline file."""
 
 import re
 
@@ -15,12 +15,12 @@ from tidelog.pipelines.definition.model import (
 )
 from tidelog.pipelines.definition.parse_formats import (
     FORMAT_KEYS,
-    Surroundings,
+    PipelineContext,
     is_local,
-    located,
     read_bootstrap,
     read_format_of_topic_sink,
     read_topic,
+    resolve_location,
 )
 from tidelog.pipelines.definition.toml_fields import Fields
 
@@ -31,22 +31,22 @@ OUTPUT_MODES = ("append", "update", "complete")
 _PARTITION = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?:=\s*(?P<expression>[^\s=].*?)\s*)?", re.DOTALL)
 
 
-def read_sink(name: str, fields: Fields, surroundings: Surroundings) -> Sink:
+def read_sink(name: str, fields: Fields, context: PipelineContext) -> Sink:
     of = fields.required("from", "'orders'")
     target = fields.choose(TARGETS)
     if target in (None, "topic"):
-        return _topic_sink(name, of, fields, surroundings)
-    return _table_sink(name, of, TableKind(target), fields, surroundings)
+        return _topic_sink(name, of, fields, context)
+    return _table_sink(name, of, TableKind(target), fields, context)
 
 
-def _topic_sink(name: str, of: str, fields: Fields, surroundings: Surroundings) -> TopicSink:
+def _topic_sink(name: str, of: str, fields: Fields, context: PipelineContext) -> TopicSink:
     fields.kind = "a sink to a topic"
     sink = TopicSink(
         name=name,
         of=of,
-        bootstrap=read_bootstrap(fields, surroundings.bootstrap),
+        bootstrap=read_bootstrap(fields, context.bootstrap),
         topic=read_topic(fields, "topic") or "",
-        format=read_format_of_topic_sink(fields, surroundings),
+        format=read_format_of_topic_sink(fields, context),
         key=fields.text("key"),
         output_mode=_output_mode(fields),
         options=fields.settings("options"),
@@ -58,22 +58,22 @@ def _topic_sink(name: str, of: str, fields: Fields, surroundings: Surroundings) 
 def _output_mode(fields: Fields) -> str:
     mode = fields.text("output_mode")
     if mode is not None and mode not in OUTPUT_MODES:
-        fields.complain("output_mode", f"expected {listed(OUTPUT_MODES)}, found '{mode}'{nearest(mode, OUTPUT_MODES)}")
+        fields.report("output_mode", f"expected {listed(OUTPUT_MODES)}, found '{mode}'{nearest(mode, OUTPUT_MODES)}")
     return mode or OUTPUT_MODES[0]
 
 
-def _table_sink(name: str, of: str, kind: TableKind, fields: Fields, surroundings: Surroundings) -> TableSink:
+def _table_sink(name: str, of: str, kind: TableKind, fields: Fields, context: PipelineContext) -> TableSink:
     fields.kind = f"a sink to {'an' if kind is TableKind.ICEBERG else 'a'} {kind.capitalize()} table"
     changes, dead_letters = _schema_changes(fields)
     sink = TableSink(
         name=name,
         of=of,
         kind=kind,
-        location=_location(kind, fields, surroundings),
+        location=_location(kind, fields, context),
         partition_by=_partition_by(fields),
         schema_changes=changes,
         dead_letter_topic=dead_letters,
-        dead_letter_bootstrap=read_bootstrap(fields, surroundings.bootstrap) if dead_letters else None,
+        dead_letter_bootstrap=read_bootstrap(fields, context.bootstrap) if dead_letters else None,
         compaction=_compaction(fields),
         catalog=fields.settings("catalog") if kind is TableKind.ICEBERG else {},
     )
@@ -81,15 +81,15 @@ def _table_sink(name: str, of: str, kind: TableKind, fields: Fields, surrounding
     return sink
 
 
-def _location(kind: TableKind, fields: Fields, surroundings: Surroundings) -> str:
+def _location(kind: TableKind, fields: Fields, context: PipelineContext) -> str:
     text = fields.text(kind) or ""
     if kind is TableKind.PARQUET and not is_local(text) and not text.startswith("file://"):
-        sentence = "a Parquet table is a directory that this machine sees; a Delta table may be in an object store"
-        fields.complain(kind, sentence)
+        sentence = "a Parquet table must be a local directory; use delta for an object store"
+        fields.report(kind, sentence)
     if kind is not TableKind.ICEBERG:
-        return located(text, surroundings.directory) if text else ""
+        return resolve_location(text, context.directory) if text else ""
     if text and not re.fullmatch(r"\w+(\.\w+)+", text):
-        fields.complain(kind, f"expected NAMESPACE.TABLE such as 'shop.orders', found '{text}'")
+        fields.report(kind, f"expected NAMESPACE.TABLE such as 'shop.orders', found '{text}'")
     return text
 
 
@@ -97,11 +97,9 @@ def _schema_changes(fields: Fields) -> tuple[SchemaChanges, str | None]:
     changes = fields.choice("schema_changes", SchemaChanges, SchemaChanges.FAIL)
     topic = read_topic(fields, "dead_letters")
     if changes is SchemaChanges.DEAD_LETTER and not fields.has("dead_letters"):
-        fields.complain(
-            "schema_changes", "schema_changes = 'dead_letter' needs the topic: dead_letters = 'orders.dead'"
-        )
+        fields.report("schema_changes", "schema_changes = 'dead_letter' needs a topic: dead_letters = 'orders.dead'")
     if topic and changes is not SchemaChanges.DEAD_LETTER:
-        fields.complain("dead_letters", "a table has dead letters only with schema_changes = 'dead_letter'")
+        fields.report("dead_letters", "dead_letters of a table needs schema_changes = 'dead_letter'")
     return changes, topic
 
 
@@ -110,10 +108,10 @@ def _partition_by(fields: Fields) -> tuple[PartitionField, ...]:
     for text in fields.texts("partition_by"):
         match = _PARTITION.fullmatch(text)
         if match is not None and match["name"].lower() in [part.name.lower() for part in parts]:
-            fields.complain("partition_by", f"the table is divided by '{match['name']}' twice; name it once")
+            fields.report("partition_by", f"partition column '{match['name']}' is given twice; remove one")
         elif match is None:
-            fields.complain(
-                "partition_by", f"expected a column or 'NAME = EXPRESSION' as in 'day = date(at)', found '{text}'"
+            fields.report(
+                "partition_by", f"expected a column or 'NAME = EXPRESSION', such as 'day = date(at)', found '{text}'"
             )
         else:
             parts.append(PartitionField(match["name"], match["expression"]))

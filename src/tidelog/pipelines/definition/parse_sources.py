@@ -1,4 +1,4 @@
-"""The tables [sources.NAME] of a pipeline's file."""
+"""Parser for the tables [sources.NAME] of a pipeline file."""
 
 import re
 from datetime import UTC, date, datetime
@@ -8,13 +8,13 @@ from tidelog.pipelines.definition.mistakes import nearest
 from tidelog.pipelines.definition.model import BadRecords, FileSource, Source, TopicSource, Watermark
 from tidelog.pipelines.definition.parse_formats import (
     FORMAT_KEYS,
-    Surroundings,
-    located,
+    PipelineContext,
     read_bootstrap,
     read_format_of_files,
     read_format_of_topic,
     read_topic,
     refuse_illegal_topics,
+    resolve_location,
 )
 from tidelog.pipelines.definition.toml_fields import Fields
 
@@ -24,22 +24,22 @@ FILE_ONLY = ("stream",)
 STARTS = ("earliest", "latest")
 
 
-def read_source(name: str, fields: Fields, surroundings: Surroundings) -> Source:
+def read_source(name: str, fields: Fields, context: PipelineContext) -> Source:
     if fields.choose(ORIGINS) == "files":
-        return _file_source(name, fields, surroundings)
-    return _topic_source(name, fields, surroundings)
+        return _file_source(name, fields, context)
+    return _topic_source(name, fields, context)
 
 
-def _topic_source(name: str, fields: Fields, surroundings: Surroundings) -> TopicSource:
+def _topic_source(name: str, fields: Fields, context: PipelineContext) -> TopicSource:
     fields.kind = "a source of topics"
     topic = read_topic(fields, "topic")
     topics = fields.texts("topics")
     refuse_illegal_topics(fields, "topics", topics)
-    format_ = read_format_of_topic(fields, surroundings)
+    format_ = read_format_of_topic(fields, context)
     dead_letters, bad_records = _bad_records(fields)
     source = TopicSource(
         name=name,
-        bootstrap=read_bootstrap(fields, surroundings.bootstrap),
+        bootstrap=read_bootstrap(fields, context.bootstrap),
         topics=(topic,) if topic else topics,
         pattern=_pattern(fields),
         starting=_starting(fields),
@@ -53,14 +53,14 @@ def _topic_source(name: str, fields: Fields, surroundings: Surroundings) -> Topi
     return source
 
 
-def _file_source(name: str, fields: Fields, surroundings: Surroundings) -> FileSource:
+def _file_source(name: str, fields: Fields, context: PipelineContext) -> FileSource:
     fields.kind = "a source of files"
-    path = located(fields.text("files") or "", surroundings.directory)
+    path = resolve_location(fields.text("files") or "", context.directory)
     is_stream = fields.flag("stream") or False
     source = FileSource(
         name=name,
         path=path,
-        format=read_format_of_files(fields, surroundings, path, is_stream=is_stream),
+        format=read_format_of_files(fields, context, path, is_stream=is_stream),
         is_stream=is_stream,
         watermark=_watermark(fields),
     )
@@ -73,13 +73,13 @@ def _pattern(fields: Fields) -> str | None:
     try:
         re.compile(text or "")
     except re.error as error:
-        fields.complain("pattern", f"'{text}' is not a regular expression: {error}")
+        fields.report("pattern", f"'{text}' is not a valid regular expression: {error}")
         return None
     return text
 
 
 def _starting(fields: Fields) -> str:
-    """A time may be a text or TOML's own; without a zone it is UTC."""
+    """The time may be a string or a TOML time; without a time zone it is UTC."""
     value = fields.anything("starting")
     if value is None:
         return STARTS[0]
@@ -89,12 +89,12 @@ def _starting(fields: Fields) -> str:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            fields.complain("starting", _not_a_start(str(value)))
+            fields.report("starting", _not_a_start(str(value)))
             return STARTS[0]
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
     if not isinstance(value, datetime):
-        fields.complain("starting", _not_a_start(str(value)))
+        fields.report("starting", _not_a_start(str(value)))
         return STARTS[0]
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC).isoformat().replace("+00:00", "Z")
 
@@ -107,11 +107,11 @@ def _bad_records(fields: Fields) -> tuple[str | None, BadRecords]:
     topic = read_topic(fields, "dead_letters")
     chosen = fields.choice("bad_records", BadRecords, BadRecords.DEAD_LETTER if topic else BadRecords.FAIL)
     if topic and chosen is not BadRecords.DEAD_LETTER:
-        fields.complain(
-            "bad_records", f"bad_records = '{chosen}' and dead_letters exclude each other; give one of them"
+        fields.report(
+            "bad_records", f"bad_records = '{chosen}' and dead_letters exclude each other; keep only one of them"
         )
     if chosen is BadRecords.DEAD_LETTER and not fields.has("dead_letters"):
-        fields.complain("bad_records", "bad_records = 'dead_letter' needs the topic: dead_letters = 'orders.dead'")
+        fields.report("bad_records", "bad_records = 'dead_letter' needs a topic: dead_letters = 'orders.dead'")
     return topic, chosen
 
 

@@ -1,8 +1,8 @@
-"""The tables [[steps]] of a pipeline's file."""
+"""Parser for the tables [[steps]] of a pipeline file."""
 
 import re
 
-from tidelog.pipelines.definition.durations import duration_ms, some_time
+from tidelog.pipelines.definition.durations import duration_ms, positive_interval
 from tidelog.pipelines.definition.model import DeduplicateStep, PythonStep, SqlStep, Step, WindowStep
 from tidelog.pipelines.definition.toml_fields import Fields
 
@@ -13,10 +13,10 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def read_step(fields: Fields) -> Step | None:
-    """None if it does not say what it is."""
+    """None if the kind of step is missing."""
     view = fields.required("view", "'enriched'")
     if view and not VIEW_NAME.fullmatch(view):
-        fields.complain("view", f"'{view}' cannot be a view: SQL names have letters, digits and '_'")
+        fields.report("view", f"'{view}' is not a valid view name: use letters, digits and '_'")
     step = _READERS[fields.choose(KINDS) or ""](view, fields)
     fields.finish(KEYS)
     return step
@@ -29,7 +29,7 @@ def _unknown(view: str, fields: Fields) -> None:
 
 def _sql(view: str, fields: Fields) -> SqlStep:
     if fields.has("from"):
-        fields.complain("from", "a step of SQL names what it reads in its text; leave 'from' out")
+        fields.report("from", "an SQL step reads the views in its SQL; remove 'from'")
         fields.anything("from")
     return SqlStep(view, fields.text("sql") or "")
 
@@ -41,10 +41,10 @@ def _of(fields: Fields) -> str:
 def _python(view: str, fields: Fields) -> PythonStep:
     function = fields.text("python") or ""
     if function and not _FUNCTION.fullmatch(function):
-        fields.complain("python", f"expected MODULE:FUNCTION such as 'steps:flag', found '{function}'")
+        fields.report("python", f"expected MODULE:FUNCTION such as 'steps:flag', found '{function}'")
     arguments = fields.anything("arguments")
     if arguments is not None and not isinstance(arguments, dict):
-        fields.complain("arguments", "expected a table { name = value }")
+        fields.report("arguments", "expected a table { name = value }")
     return PythonStep(view, _of(fields), function, arguments if isinstance(arguments, dict) else {})
 
 
@@ -52,17 +52,17 @@ def _window(view: str, fields: Fields) -> WindowStep:
     table = fields.table("window", "a window")
     column, size, slide = _window_of(table) if table else ("", "", None)
     if not fields.has("aggregate"):
-        fields.complain(None, "a window needs what to compute: aggregate = { orders = 'count(*)' }")
+        fields.report(None, "a window needs aggregates: aggregate = { orders = 'count(*)' }")
     return WindowStep(view, _of(fields), column, size, slide, fields.texts("group"), fields.settings("aggregate"))
 
 
 def _window_of(table: Fields) -> tuple[str, str, str | None]:
     column = table.required("column", "'at'")
     table.required("size", "'1 minute'")
-    size = table.quantity("size", some_time) or ""
-    slide = table.quantity("slide", some_time)
+    size = table.quantity("size", positive_interval) or ""
+    slide = table.quantity("slide", positive_interval)
     if size and slide and duration_ms(slide) > duration_ms(size):
-        table.complain("slide", f"windows that begin every {slide} and last {size} leave out what is between them")
+        table.report("slide", f"windows of {size} every {slide} have gaps; slide must not exceed size")
     table.finish()
     return column, size, slide
 

@@ -1,4 +1,4 @@
-"""From a pipeline's file to its definition, or to all the mistakes that are in it."""
+"""Parser for pipeline files: the definition, or all mistakes in the file."""
 
 import os
 import re
@@ -12,12 +12,12 @@ from tidelog.pipelines.definition.durations import duration_ms
 from tidelog.pipelines.definition.environment import with_environment
 from tidelog.pipelines.definition.mistakes import Mistake, Mistakes
 from tidelog.pipelines.definition.model import AnyPipeline, Pipeline, Sink, Source, SqlStep, Step
-from tidelog.pipelines.definition.parse_formats import Surroundings, located, read_bootstrap
+from tidelog.pipelines.definition.parse_formats import PipelineContext, read_bootstrap, resolve_location
 from tidelog.pipelines.definition.parse_sinks import read_sink
 from tidelog.pipelines.definition.parse_sources import read_source
 from tidelog.pipelines.definition.parse_steps import VIEW_NAME, read_step
 from tidelog.pipelines.definition.python_modules import load_module
-from tidelog.pipelines.definition.toml_fields import Fields, Notes
+from tidelog.pipelines.definition.toml_fields import Diagnostics, Fields
 from tidelog.pipelines.definition.toml_lines import KeyPath, Lines
 from tidelog.pipelines.running.pipeline_state import PIPELINE_NAME
 
@@ -29,14 +29,14 @@ _SINK_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A file as far as it could be read. Parts with mistakes are there too, as far as they can be referred to."""
+    """A parsed file, possibly with mistakes. Broken parts are included as far as others may refer to them."""
 
     pipeline: Pipeline
-    notes: Notes
+    diagnostics: Diagnostics
     step_positions: Mapping[str, int]
-    """Where each view stands among the [[steps]]."""
+    """Position of each view among the [[steps]]."""
     broken: frozenset[tuple[str, str]]
-    """The parts with mistakes: ("sources", "orders")."""
+    """Parts with mistakes, as ("sources", "orders")."""
 
 
 def load_any(path: Path) -> AnyPipeline:
@@ -44,17 +44,17 @@ def load_any(path: Path) -> AnyPipeline:
 
 
 def load(path: Path, environment: Mapping[str, str] = os.environ) -> Pipeline:
-    """Raises Mistakes: all that can be found without looking further than the file."""
+    """Raises Mistakes with all mistakes that can be found in the file alone."""
     draft = read_draft(path, environment)
-    check_references(draft.pipeline, draft.notes, draft.step_positions)
-    mistakes = [mistake for mistake in draft.notes.in_order() if not mistake.is_warning]
+    check_references(draft.pipeline, draft.diagnostics, draft.step_positions)
+    mistakes = [mistake for mistake in draft.diagnostics.in_order() if not mistake.is_warning]
     if mistakes:
         raise Mistakes(path, mistakes)
     return finished(draft)
 
 
 def finished(draft: Draft) -> Pipeline:
-    """Of a draft without mistakes: steps behind those they read, and each view by the name it was declared with."""
+    """A draft without mistakes: steps in dependency order, each view under its declared name."""
     pipeline = draft.pipeline
     declared = [source.name for source in pipeline.sources] + [step.view for step in pipeline.steps]
     names = {name.lower(): name for name in declared}
@@ -64,44 +64,44 @@ def finished(draft: Draft) -> Pipeline:
 
 
 def read_draft(path: Path, environment: Mapping[str, str] = os.environ) -> Draft:
-    """Raises Mistakes if the file cannot be read at all."""
+    """Raises Mistakes if the file cannot be read or is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
     except OSError as error:
         raise Mistakes(path, [Mistake(None, "", str(error.strerror))]) from None
     except UnicodeDecodeError:
-        raise Mistakes(path, [Mistake(None, "", "this is not text in UTF-8")]) from None
+        raise Mistakes(path, [Mistake(None, "", "not valid UTF-8")]) from None
     except tomllib.TOMLDecodeError as error:
         raise Mistakes(path, [_syntax_mistake(str(error), text)]) from None
-    return _Reading(path.absolute(), document, Notes(Lines(text)), environment).draft()
+    return _FileParser(path.absolute(), document, Diagnostics(Lines(text)), environment).draft()
 
 
 def _syntax_mistake(message: str, text: str) -> Mistake:
     place = _PLACE_IN_MESSAGE.search(message)
     line = int(place[1]) if place and place[1] else text.count("\n") + 1
-    return Mistake(line, "", f"not TOML: {_PLACE_IN_MESSAGE.sub('', message)}")
+    return Mistake(line, "", f"not valid TOML: {_PLACE_IN_MESSAGE.sub('', message)}")
 
 
-class _Reading:
-    """One file, table by table."""
+class _FileParser:
+    """Parser of one file, table by table."""
 
     def __init__(
-        self, file: Path, document: Mapping[str, object], notes: Notes, environment: Mapping[str, str]
+        self, file: Path, document: Mapping[str, object], diagnostics: Diagnostics, environment: Mapping[str, str]
     ) -> None:
         self._file = file
-        self._notes = notes
+        self._diagnostics = diagnostics
         self._environment = environment
-        replaced = with_environment(dict(document), environment, notes.complain)
+        replaced = with_environment(dict(document), environment, diagnostics.report)
         assert isinstance(replaced, dict)
-        self._top = Fields(replaced, (), notes, "a pipeline")
+        self._top = Fields(replaced, (), diagnostics, "a pipeline")
         self._broken: set[tuple[str, str]] = set()
 
     def draft(self) -> Draft:
-        head = self._top.table("pipeline", "[pipeline]") or Fields({}, ("pipeline",), self._notes, "[pipeline]")
+        head = self._top.table("pipeline", "[pipeline]") or Fields({}, ("pipeline",), self._diagnostics, "[pipeline]")
         default = self._environment.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-        surroundings = Surroundings(self._file.parent, read_bootstrap(head, default))
-        sources = self._sources(surroundings)
+        context = PipelineContext(self._file.parent, read_bootstrap(head, default))
+        sources = self._sources(context)
         steps, positions = self._steps(sources)
         checkpoint = head.text("checkpoint")
         pipeline = Pipeline(
@@ -109,25 +109,23 @@ class _Reading:
             file=self._file,
             sources=tuple(sources),
             steps=tuple(steps),
-            sinks=tuple(self._sinks(surroundings)),
-            checkpoint=located(checkpoint, self._file.parent) if checkpoint else None,
+            sinks=tuple(self._sinks(context)),
+            checkpoint=resolve_location(checkpoint, self._file.parent) if checkpoint else None,
             trigger_ms=head.quantity("trigger", duration_ms) or 0,
             spark=self._spark(),
         )
         head.finish()
         self._top.finish()
-        return Draft(pipeline, self._notes, positions, frozenset(self._broken))
+        return Draft(pipeline, self._diagnostics, positions, frozenset(self._broken))
 
     def _name(self, head: Fields) -> str:
         name = head.text("name") or self._file.stem
         if not PIPELINE_NAME.fullmatch(name):
-            head.complain(
-                "name", f"'{name}' cannot be a pipeline's name: letters, digits, '.', '_' and '-' make a name"
-            )
+            head.report("name", f"'{name}' is not a valid pipeline name: use letters, digits, '.', '_' and '-'")
         return name
 
     def _spark(self) -> dict[str, str]:
-        """All names begin with `spark.`, which may be left out under the heading [spark]."""
+        """All names begin with `spark.`, which is optional under the heading [spark]."""
         settings = self._top.settings("spark")
         return {f"spark.{name.removeprefix('spark.')}": value for name, value in settings.items()}
 
@@ -135,30 +133,30 @@ class _Reading:
         tables = self._top.table(key, key)
         if tables is None or not tables.names():
             if not self._top.has(key) or tables is not None:
-                self._top.complain(key, f"there is no {kind}; a table {example} declares one")
+                self._top.report(key, f"the pipeline has no {kind}; add a table {example}")
             return []
         found = [(name, tables.table(name, f"the {kind} {name}")) for name in tables.names()]
         return [(name, fields) for name, fields in found if fields is not None]
 
-    def _sources(self, surroundings: Surroundings) -> list[Source]:
+    def _sources(self, context: PipelineContext) -> list[Source]:
         sources = []
         taken: dict[str, KeyPath] = {}
         for name, fields in self._named("sources", "source", "[sources.orders]"):
-            before = len(self._notes.mistakes)
-            self._refuse_taken(name, fields, taken, None)
+            before = len(self._diagnostics.mistakes)
+            self._check_unique(name, fields, taken, None)
             if not VIEW_NAME.fullmatch(name):
-                fields.complain(None, f"'{name}' cannot be a view: SQL names have letters, digits and '_'")
-            sources.append(read_source(name, fields, surroundings))
+                fields.report(None, f"'{name}' is not a valid view name: use letters, digits and '_'")
+            sources.append(read_source(name, fields, context))
             self._mark(("sources", name), before)
         return sources
 
-    def _sinks(self, surroundings: Surroundings) -> list[Sink]:
+    def _sinks(self, context: PipelineContext) -> list[Sink]:
         sinks = []
         for name, fields in self._named("sinks", "sink", "[sinks.table]"):
-            before = len(self._notes.mistakes)
+            before = len(self._diagnostics.mistakes)
             if not _SINK_NAME.fullmatch(name):
-                fields.complain(None, f"'{name}' cannot be a sink's name: letters, digits, '_' and '-' make a name")
-            sinks.append(read_sink(name, fields, surroundings))
+                fields.report(None, f"'{name}' is not a valid sink name: use letters, digits, '_' and '-'")
+            sinks.append(read_sink(name, fields, context))
             self._mark(("sinks", name), before)
         return sinks
 
@@ -167,24 +165,24 @@ class _Reading:
         positions: dict[str, int] = {}
         taken: dict[str, KeyPath] = {source.name.lower(): ("sources", source.name) for source in sources}
         for index, fields in enumerate(self._top.tables("steps", "a step")):
-            before = len(self._notes.mistakes)
+            before = len(self._diagnostics.mistakes)
             step = read_step(fields)
             if step is None:
                 continue
             if step.view:
-                self._refuse_taken(step.view, fields, taken, "view")
+                self._check_unique(step.view, fields, taken, "view")
             steps.append(step)
             positions.setdefault(step.view, index)
             self._mark(("steps", step.view), before)
         return steps, positions
 
-    def _refuse_taken(self, view: str, fields: Fields, taken: dict[str, KeyPath], key: str | None) -> None:
-        """Spark makes no difference between capitals and small letters."""
+    def _check_unique(self, view: str, fields: Fields, taken: dict[str, KeyPath], key: str | None) -> None:
+        """Spark's view names are case-insensitive."""
         other = taken.setdefault(view.lower(), fields.path)
         if other != fields.path:
-            line = self._notes.lines.of(other)
-            fields.complain(key, f"there is a view '{view}' already, in line {line}; give each its own name")
+            line = self._diagnostics.lines.of(other)
+            fields.report(key, f"view '{view}' already exists (line {line}); choose another name")
 
     def _mark(self, part: tuple[str, str], mistakes_before: int) -> None:
-        if len(self._notes.mistakes) > mistakes_before:
+        if len(self._diagnostics.mistakes) > mistakes_before:
             self._broken.add(part)

@@ -1,4 +1,4 @@
-"""Reading the fields of a TOML table: what has the wrong type, is missing or unknown is noted, and reading goes on."""
+"""Typed access to the fields of a TOML table. Wrong, missing and unknown fields are reported, and reading goes on."""
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -12,43 +12,43 @@ T = TypeVar("T")
 EnumT = TypeVar("EnumT", bound=StrEnum)
 
 
-class Notes:
-    """The mistakes found so far in one file."""
+class Diagnostics:
+    """Mistakes and warnings found so far in one file."""
 
     def __init__(self, lines: Lines) -> None:
         self.lines = lines
         self.mistakes: list[Mistake] = []
 
-    def complain(self, path: KeyPath, sentence: str, *, line: int | None = None, is_warning: bool = False) -> None:
+    def report(self, path: KeyPath, sentence: str, *, line: int | None = None, is_warning: bool = False) -> None:
         self.mistakes.append(Mistake(line or self.lines.of(path), shown(path), sentence, is_warning))
 
     def in_order(self) -> list[Mistake]:
-        """By line, each once."""
+        """By line, without repetitions."""
         return sorted(dict.fromkeys(self.mistakes), key=lambda mistake: mistake.line or 0)
 
 
 def shown(path: KeyPath) -> str:
-    """As people count: steps.2.sql is the second step."""
+    """With positions counted from 1: steps.2.sql is the second step."""
     return ".".join(str(part + 1) if isinstance(part, int) else part for part in path)
 
 
 class Fields:
-    """One table. Every key that is asked for is known; the others are complained about by `finish`."""
+    """One table. A key is known once it was read; `finish` reports the others."""
 
-    def __init__(self, table: Mapping[str, object], path: KeyPath, notes: Notes, kind: str) -> None:
+    def __init__(self, table: Mapping[str, object], path: KeyPath, diagnostics: Diagnostics, kind: str) -> None:
         self._table = table
         self.path = path
-        self._notes = notes
+        self._diagnostics = diagnostics
         self.kind = kind
-        """What this is, in a sentence: `a topic source`."""
+        """The kind of thing in an error message: `a topic source`."""
         self._known: dict[str, None] = {}
         self._lacking: list[tuple[list[str], str]] = []
 
-    def complain(self, key: str | None, sentence: str, *, newlines: int | None = None) -> None:
-        """`newlines`: the mistake is in a text, after so many of its line ends."""
+    def report(self, key: str | None, sentence: str, *, newlines: int | None = None) -> None:
+        """`newlines`: line breaks before the mistake, if it is inside a string."""
         path = self.path if key is None else (*self.path, key)
-        self._notes.complain(
-            path, sentence, line=None if newlines is None else self._notes.lines.within(path, newlines)
+        self._diagnostics.report(
+            path, sentence, line=None if newlines is None else self._diagnostics.lines.within(path, newlines)
         )
 
     def has(self, key: str) -> bool:
@@ -58,50 +58,48 @@ class Fields:
         return [key for key in keys if key in self._table]
 
     def finish(self, keys_of_others: Iterable[str] = ()) -> None:
-        """Complain about what nobody asked for; `keys_of_others` exist, but not for this kind."""
+        """Reports keys that were never read. `keys_of_others` belong to other kinds of this table."""
         unknown = [key for key in self._table if key not in self._known]
         for keys, sentence in self._lacking:
             if not any(nearest(key, keys) for key in unknown):
-                self.complain(None, sentence)
+                self.report(None, sentence)
         for key in unknown:
             if key in keys_of_others:
-                self.complain(key, f"{self.kind} has no '{key}'")
+                self.report(key, f"{self.kind} has no '{key}'")
             else:
-                known = f"; known are {listed(self._known, 'and')}"
-                self.complain(key, f"unknown key{nearest(key, self._known) or known}")
+                known = f"; keys are {listed(self._known, 'and')}"
+                self.report(key, f"unknown key{nearest(key, self._known) or known}")
 
     def choose(self, keys: tuple[str, ...]) -> str | None:
-        """The one that is given of several that exclude each other."""
+        """The one that is present, of several that exclude each other."""
         given = self.given(keys)
         if not given:
             self._missing(keys, f"{self.kind} needs one of {listed(keys)}")
         elif len(given) > 1:
-            self.complain(given[1], f"{listed(given, 'and')} exclude each other; give one of them")
+            self.report(given[1], f"{listed(given, 'and')} exclude each other; keep only one of them")
         self._known |= dict.fromkeys(keys)
         return given[0] if given else None
 
     def _missing(self, keys: Iterable[str], sentence: str) -> None:
-        """For `finish` to tell, unless the key is there with a slip of the pen."""
+        """Reported by `finish`, unless the key is there with a typo."""
         self._lacking.append((list(keys), sentence))
-
-    # -- values by type
 
     def _get(self, key: str) -> object | None:
         self._known[key] = None
         return self._table.get(key)
 
     def _wrong(self, key: str, expected: str, value: object) -> None:
-        self.complain(key, f"expected {expected}, found {_described(value)}")
+        self.report(key, f"expected {expected}, found {_described(value)}")
 
     def text(self, key: str) -> str | None:
         value = self._get(key)
         if value is None or (isinstance(value, str) and value.strip()):
             return value if value is None else str(value)
-        self._wrong(key, "a text", value)
+        self._wrong(key, "a string", value)
         return None
 
     def required(self, key: str, example: str) -> str:
-        """Empty if it is missing, which has been complained about."""
+        """Empty if missing, which is reported."""
         if key not in self._table:
             self._missing([key], f"{self.kind} needs '{key}', as in {key} = {example}")
         return self.text(key) or ""
@@ -117,18 +115,18 @@ class Fields:
         value = self._get(key)
         if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
             return value
-        self._wrong(key, "a number from 1 on", value)
+        self._wrong(key, "a number of at least 1", value)
         return None
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list, or a single one without brackets."""
+        """A list, or a single string."""
         value = self._get(key)
         found = [value] if isinstance(value, str) else value
         if found is None:
             return ()
         if isinstance(found, list) and found and all(isinstance(part, str) and part.strip() for part in found):
             return tuple(found)
-        self._wrong(key, 'a list of texts such as ["a", "b"]', value)
+        self._wrong(key, 'a list of strings such as ["a", "b"]', value)
         return ()
 
     def choice(self, key: str, kind: type[EnumT], default: EnumT, among: Iterable[EnumT] | None = None) -> EnumT:
@@ -140,18 +138,18 @@ class Fields:
             return kind(value)
         found = f"'{value}'" if isinstance(value, str) else _described(value)
         hint = nearest(value, valid) if isinstance(value, str) else ""
-        self.complain(key, f"expected {listed(valid)}, found {found}{hint}")
+        self.report(key, f"expected {listed(valid)}, found {found}{hint}")
         return default
 
     def quantity(self, key: str, parse: Callable[[str], T]) -> T | None:
-        """A duration or a size in words."""
+        """A duration or a size."""
         text = self.text(key)
         if text is None:
             return None
         try:
             return parse(text)
         except BadQuantity as error:
-            self.complain(key, str(error))
+            self.report(key, str(error))
             return None
 
     def table(self, key: str, kind: str) -> "Fields | None":
@@ -159,7 +157,7 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, dict):
-            return Fields(value, (*self.path, key), self._notes, kind)
+            return Fields(value, (*self.path, key), self._diagnostics, kind)
         self._wrong(key, "a table { ... }", value)
         return None
 
@@ -169,7 +167,7 @@ class Fields:
         if value is None:
             return []
         if isinstance(value, list) and all(isinstance(part, dict) for part in value):
-            return [Fields(part, (*self.path, key, index), self._notes, kind) for index, part in enumerate(value)]
+            return [Fields(part, (*self.path, key, index), self._diagnostics, kind) for index, part in enumerate(value)]
         self._wrong(key, f"tables with the heading [[{key}]]", value)
         return []
 
@@ -177,7 +175,7 @@ class Fields:
         return list(self._table)
 
     def settings(self, key: str) -> dict[str, str]:
-        """Names with dots may be written with or without quotes; values as text, number, true or false."""
+        """Names with dots may be quoted or not; values are strings, numbers or booleans."""
         value = self._get(key)
         if value is None:
             return {}
@@ -196,8 +194,8 @@ class Fields:
             elif isinstance(value, str | int | float):
                 flat[prefix + name] = str(value)
             else:
-                self._notes.complain(
-                    (*path, name), f"expected a text, a number, true or false, found {_described(value)}"
+                self._diagnostics.report(
+                    (*path, name), f"expected a string, a number, true or false, found {_described(value)}"
                 )
         return flat
 
@@ -208,7 +206,7 @@ class Fields:
 def _described(value: object) -> str:
     match value:
         case str():
-            return f"the text '{value}'" if value.strip() else "an empty text"
+            return f"the string '{value}'" if value.strip() else "an empty string"
         case bool():
             return str(value).lower()
         case int() | float():

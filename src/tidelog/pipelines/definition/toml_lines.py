@@ -1,11 +1,11 @@
-"""On which line of a TOML file something stands: tomllib reads values, but does not say where they were."""
+"""Line numbers of the keys of a TOML file, which tomllib does not provide."""
 
 import bisect
 from collections.abc import Sequence
 from typing import TypeAlias
 
 KeyPath: TypeAlias = tuple[str | int, ...]
-"""Keys and, for arrays, positions counted from 0: ("steps", 1, "window", "size")."""
+"""Keys and, in arrays, positions counted from 0: ("steps", 1, "window", "size")."""
 
 _SPACE = " \t\r"
 _BARE_END = ",]}#\n"
@@ -13,7 +13,7 @@ _QUOTES = ('"""', "'''", '"', "'")
 
 
 class Lines:
-    """Of a text that tomllib has accepted."""
+    """Line numbers of a text that tomllib has accepted."""
 
     def __init__(self, text: str) -> None:
         scanner = _Scanner(text)
@@ -22,7 +22,7 @@ class Lines:
         self._texts = scanner.texts
 
     def of(self, path: KeyPath) -> int:
-        """Counted from 1. What is not there (a key that is missing) is where the nearest thing around it is."""
+        """Counted from 1. For a missing key: the line of the nearest enclosing table."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._keys:
                 return self._keys[path[:length]]
@@ -32,7 +32,7 @@ class Lines:
         return path in self._keys
 
     def of_setting(self, table: KeyPath, name: str) -> KeyPath:
-        """Where a name with dots stands, which may be written with or without quotes; the table, if it does not."""
+        """Path of a name with dots, quoted or not; the path of the table if the name is missing."""
         if (*table, name) in self._keys:
             return (*table, name)
         for dot in (index for index, character in enumerate(name) if character == "."):
@@ -44,12 +44,12 @@ class Lines:
         return table
 
     def within(self, path: KeyPath, newlines: int) -> int:
-        """The line inside a string value, after so many line ends of the value."""
+        """The line inside a string value, after this many line breaks."""
         return self._texts[path] + newlines if path in self._texts else self.of(path)
 
 
 class _Scanner:
-    """Finds keys and strings, without a thought for what the values mean."""
+    """Finds keys and strings; does not interpret values."""
 
     def __init__(self, text: str) -> None:
         self._text = text.replace("\r\n", "\n") + "\n"
@@ -66,8 +66,6 @@ class _Scanner:
                 self._header()
             else:
                 self._pair(self._table)
-
-    # -- the parts of a file
 
     def _header(self) -> None:
         is_array = self._text.startswith("[[", self._position)
@@ -88,7 +86,7 @@ class _Scanner:
         self._table = path
 
     def _last_element(self, path: KeyPath) -> KeyPath:
-        """A header below an array of tables means the last of them."""
+        """A header below an array of tables refers to its last element."""
         length = self._array_lengths.get(path)
         return path if length is None else (*path, length - 1)
 
@@ -105,7 +103,7 @@ class _Scanner:
         self._value(path)
 
     def _dotted_key(self) -> Sequence[str]:
-        """Up to the character after it, which is = or ]."""
+        """Up to the next character, which is = or ]."""
         parts = []
         while True:
             self._skip(_SPACE)
@@ -123,8 +121,6 @@ class _Scanner:
         while self._text[self._position] not in " \t.=]":
             self._position += 1
         return self._text[start : self._position]
-
-    # -- values
 
     def _value(self, path: KeyPath) -> None:
         self._skip(_SPACE)
@@ -165,7 +161,7 @@ class _Scanner:
         return next(quote for quote in _QUOTES if self._text.startswith(quote, self._position))
 
     def _string(self) -> str:
-        """With its quotes."""
+        """Including the quotes."""
         start, quote = self._position, self._string_quote()
         self._position += len(quote)
         while not self._text.startswith(quote, self._position):
@@ -173,10 +169,8 @@ class _Scanner:
             self._position += 2 if is_escape else 1
         self._position += len(quote)
         while len(quote) == 3 and self._text[self._position] == quote[0]:
-            self._position += 1  # quotes at the end of the content, before the closing ones
+            self._position += 1  # a quote that belongs to the content, before the closing quotes
         return self._text[start : self._position]
-
-    # -- moving on
 
     def _line(self) -> int:
         return bisect.bisect_left(self._line_ends, self._position) + 1
@@ -186,7 +180,7 @@ class _Scanner:
             self._position += 1
 
     def _skip_blank(self, more: str = "") -> bool:
-        """Over space, line ends and comments; whether anything is left."""
+        """Skips spaces, line breaks and comments; True if anything is left."""
         while True:
             self._skip(_SPACE + "\n" + more)
             if self._position >= len(self._text):

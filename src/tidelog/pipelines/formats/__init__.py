@@ -1,6 +1,6 @@
-"""How the bytes of a record become columns, and columns become bytes again.
+"""Record formats: record values to columns and back.
 
-`parse` adds the declared columns and `_error`, null where the record is fine, to the columns that say where it stands.
+`parse` adds the declared columns and `_error` (null for a valid record) to the columns for the record's position.
 """
 
 from importlib import import_module
@@ -21,7 +21,7 @@ MODULES = {
 
 
 class FormatError(ValueError):
-    """The format cannot be used as it was declared; the message says why and what to do."""
+    """The format cannot be used as declared; the message says why and what to do."""
 
 
 class FormatModule(Protocol):
@@ -36,11 +36,11 @@ def parse(frame: "DataFrame", how: Format) -> "DataFrame":
 
 
 def serialise(frame: "DataFrame", how: Format) -> "Column":
-    """The bytes of each row, made of all its columns but those that say where a record came from."""
+    """The bytes of each row, from all columns except those for the record's position."""
     return _module(how.kind).serialise(frame, how)
 
 
 def _module(kind: FormatKind) -> FormatModule:
     if kind not in MODULES:
-        raise FormatError(f"Records of a topic cannot be {kind}; there are {', '.join(MODULES)}")
+        raise FormatError(f"Records of a topic cannot be {kind}; formats are {', '.join(MODULES)}")
     return cast("FormatModule", import_module(f"{__name__}.{MODULES[kind]}"))

@@ -1,4 +1,4 @@
-"""Types of columns that Python makes: what Arrow holds while they are built, what Spark takes, and their DDL."""
+"""Column types of rows decoded in Python: the Arrow type while they are built, the type for Spark, and its DDL."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ DDL_NAMES = {
 
 
 class ColumnType(NamedTuple):
-    """`convert` makes of a decoded value what Arrow takes; None if it takes the value as it is."""
+    """`convert` turns a decoded value into one that Arrow accepts; None if no conversion is needed."""
 
     arrow: pa.DataType
     convert: Callable[[Any], Any] | None = None
@@ -68,12 +68,14 @@ def list_of(kind: pa.DataType) -> pa.DataType:
 
 def decimal_of(precision: int, scale: int, where: str) -> pa.DataType:
     if precision > LARGEST_DECIMAL_DIGITS:
-        raise FormatError(f"{where} is a decimal of {precision} digits; Spark has at most {LARGEST_DECIMAL_DIGITS}")
+        raise FormatError(
+            f"{where} is a decimal of {precision} digits; Spark supports at most {LARGEST_DECIMAL_DIGITS}"
+        )
     return pa.decimal128(precision, scale)
 
 
 def built(rows: Sequence[Any], errors: list[str | None], kind: pa.StructType) -> pa.StructArray:
-    """The rows as Spark takes them, with their errors; a row that Arrow refuses becomes an error of its own."""
+    """The rows as Spark's types, with their errors. A row that Arrow rejects becomes an error."""
     try:
         array = pa.array(rows, kind)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):

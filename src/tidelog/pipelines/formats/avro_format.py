@@ -1,4 +1,4 @@
-"""Avro values, with or without the prefix of a schema registry. Decoded by fastavro, many records to a call."""
+"""Avro record values, with or without a schema registry prefix. fastavro decodes many records per call."""
 
 import io
 import json
@@ -24,9 +24,6 @@ class NotThisSchema(ValueError):
     pass
 
 
-# -- on the driver
-
-
 def parse(frame: "DataFrame", how: Format) -> "DataFrame":
     text = schema_text(how)
     has_prefix = how.confluent_prefix
@@ -49,7 +46,7 @@ def serialise(frame: "DataFrame", how: Format) -> "Column":
 
 def schema_text(how: Format) -> str:
     if how.schema_file is None:
-        raise FormatError("Format avro needs schema_file, the .avsc file that says how values are written")
+        raise FormatError("Format avro needs schema_file, the .avsc file of the writer's schema")
     try:
         text = how.schema_file.read_text(encoding="utf-8")
         json.loads(text)
@@ -58,9 +55,6 @@ def schema_text(how: Format) -> str:
     except ValueError as error:
         raise FormatError(f"The Avro schema {how.schema_file} is not JSON: {error}") from error
     return text
-
-
-# -- in the workers
 
 
 @lru_cache(maxsize=16)
@@ -110,7 +104,7 @@ def reader_of(schema: AvroSchema, has_prefix: bool | None) -> Callable[[bytes], 
         return read(confluent.after_prefix(value))
 
     def read_either(value: bytes) -> Any:
-        """A record without prefix may begin with a zero too: only one way of reading uses up the value."""
+        """A record without a prefix may also begin with a zero byte: only the right one consumes the whole value."""
         if not confluent.has_prefix(value):
             return read(value)
         try:

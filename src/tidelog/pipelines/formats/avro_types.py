@@ -1,4 +1,4 @@
-"""From an Avro schema to the types of columns. Knows nothing of Spark's session or of where schemas are kept."""
+"""Conversion of Avro schemas to column types. Independent of Spark sessions and schema registries."""
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -52,12 +52,12 @@ PYTHON_TYPES: Mapping[str, type] = {
 def row_type(schema: AvroSchema) -> ColumnType:
     """The columns of a record; raises FormatError."""
     if not isinstance(schema, Mapping) or schema.get("type") not in ("record", "error"):
-        raise FormatError("The Avro schema must be a record: its fields are the columns")
+        raise FormatError("The Avro schema must be a record, whose fields become the columns")
     return _Types().of(schema, "the schema", "")
 
 
 def reading_schema(schema: AvroSchema) -> Any:
-    """Without the meanings of integers: Arrow gives it to them faster than Python would."""
+    """Without logical types of integers: Arrow converts them faster than Python."""
     if isinstance(schema, str):
         return schema
     if not isinstance(schema, Mapping):
@@ -99,9 +99,9 @@ class _Types:
             return ColumnType(PRIMITIVES[name])
         full = _full_name(name, namespace)
         if full in self._open:
-            raise FormatError(f"{where} holds {full} within itself; Spark has no types without end")
+            raise FormatError(f"{where} contains {full} recursively; Spark has no recursive types")
         if full not in self._named:
-            raise FormatError(f"{where} is of type {name}, which the Avro schema does not define")
+            raise FormatError(f"{where} has type {name}, which the Avro schema does not define")
         return self.of(self._named[full], where, namespace)
 
     def _of_scalar(self, schema: Mapping[str, Any], kind: str, where: str, namespace: str) -> ColumnType:
@@ -158,10 +158,12 @@ class _Types:
     def _of_members(
         self, branches: Sequence[Any], columns: Sequence[ColumnType], where: str, namespace: str
     ) -> ColumnType:
-        """As Spark's own Avro reader does it: a struct with a field for each branch, one of them not null."""
+        """Same as Spark's own Avro reader: a struct with a field for each branch, one of them not null."""
         types = [self._python_type(branch, namespace) for branch in branches]
         if len(set(types)) < len(types):
-            raise FormatError(f"{where} is a union whose branches cannot be told apart once they are read")
+            raise FormatError(
+                f"{where} is a union with branches of the same Python type, which cannot be distinguished"
+            )
         fields = [pa.field(f"member{index}", column.arrow) for index, column in enumerate(columns)]
         by_type = {kind: (f"member{index}", columns[index].convert) for index, kind in enumerate(types)}
         return ColumnType(pa.struct(fields), _unless_null(_member_converter(by_type)))
@@ -218,7 +220,7 @@ def _member_converter(by_type: Mapping[type, tuple[str, Convert | None]]) -> Con
 
 
 def schema_of(kind: pa.DataType, name: str = "row") -> Any:
-    """An Avro schema for columns that have none; every value may be null."""
+    """An Avro schema derived from columns; every value is nullable."""
     return ["null", _bare_schema_of(kind, name)]
 
 
@@ -247,4 +249,4 @@ def _bare_schema_of(kind: pa.DataType, name: str) -> Any:
             return primitive
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return "string" if pa.types.is_large_string(kind) else "bytes"
-    raise FormatError(f"Avro has no type for a column of {kind}; cast it before it is written")
+    raise FormatError(f"Avro has no type for a column of {kind}; cast it in a step")

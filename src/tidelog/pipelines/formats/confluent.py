@@ -1,4 +1,4 @@
-"""The prefix of values whose schema stands in a registry: a zero byte, the schema's id, for Protobuf the message."""
+"""Confluent's schema registry prefix: a zero byte, the schema id and, for Protobuf, the message indexes."""
 
 import struct
 
@@ -21,12 +21,12 @@ def prefix(schema_id: int) -> bytes:
 
 def after_prefix(value: bytes) -> bytes:
     if not has_prefix(value):
-        raise BadPrefix("the value does not begin with a schema id")
+        raise BadPrefix("the value has no schema registry prefix")
     return value[PREFIX_BYTES:]
 
 
 def after_message_indexes(value: bytes) -> bytes:
-    """A count and so many indexes, as zigzag varints; a count of 0 is short for the first message of the file."""
+    """A count, then that many indexes, as zigzag varints. A count of 0 means the first message of the file."""
     count, position = _varint(value, PREFIX_BYTES)
     for _ in range(count):
         _, position = _varint(value, position)
@@ -43,4 +43,4 @@ def _varint(value: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << (7 * shift)
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), position
-    raise BadPrefix("the message indexes after the schema id are cut off")
+    raise BadPrefix("the message indexes after the schema id are truncated")

@@ -1,4 +1,4 @@
-"""One line of separated values in each record, in the order of the declared columns."""
+"""CSV record values: one line per record, fields in the order of the declared columns."""
 
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CORRUPT = "_corrupt"
 LINE_END = r"\r?\n\z"
-"""Spark would take the end of the line for a part of the last column."""
+"""Removed first: Spark would make it part of the last column."""
 
 
 def parse(frame: "DataFrame", how: Format) -> "DataFrame":

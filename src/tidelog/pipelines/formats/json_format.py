@@ -1,4 +1,4 @@
-"""JSON objects with declared fields. What Spark's reader would pass over in silence is an error here."""
+"""JSON record values with declared fields. Reports values that Spark's reader would silently accept."""
 
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,8 @@ LATEST_TIMESTAMP = "timestamp'9999-12-31 23:59:59.999999'"
 
 def parse(frame: "DataFrame", how: Format) -> "DataFrame":
     schema = declared_columns(how)
-    # Spark reads one object and does not look at what follows it. As the only element of an array within an object,
-    # whatever else the value holds makes it malformed, or a second element.
+    # Spark reads one object and ignores what follows it. Wrapped as the only element of an array inside an object,
+    # any further content makes the value malformed, or a second element.
     wrapped = F.concat(F.lit('{"v":['), F.col("value").cast("string"), F.lit("]}"))
     options = {
         "allowSingleQuotes": "false",
@@ -61,34 +61,34 @@ def _error(schema: StructType) -> "Column":
 
 
 def _error_of_fields(schema: StructType) -> "Column":
-    """What Spark takes, but a user would not."""
+    """Errors in values that Spark accepts but users would not."""
     problem = F.lit(None).cast("string")
     for field in schema.fields:
         column = _field(field)
         if not field.nullable:
             problem = F.when(column.isNull(), F.lit(f"field '{field.name}' is missing")).otherwise(problem)
         if isinstance(field.dataType, TimestampType):
-            sentence = f"field '{field.name}' is after the year 9999; numbers are read as seconds since 1970"
+            sentence = f"field '{field.name}' is after the year 9999: numbers are seconds since 1970, not milliseconds"
             problem = F.when(column > F.expr(LATEST_TIMESTAMP), F.lit(sentence)).otherwise(problem)
     return problem
 
 
 def _explanation(text: "Column", schema: StructType) -> "Column":
-    """Only computed for records that do not fit."""
+    """Evaluated only for records that do not fit."""
     parts = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
     is_object = F.ltrim(text).startswith("{") & (parts == 1)
     explained = (
         F.when(F.trim(text) == "", F.lit(IS_EMPTY))
         .when(~F.is_valid_utf8(text), F.lit(NOT_UTF8))
         .when(parts.isNull(), F.lit("the value is not JSON"))
-        .when(~is_object, F.lit("the value is JSON, but not one object"))
+        .when(~is_object, F.lit("the value is JSON, but not a single object"))
         .when(_object().isNull(), F.lit("the value is not JSON"))
     )
     for field in schema.fields:
         if not set(field.name) & set("'\"\\"):
             is_lost = _field(field).isNull() & F.get_json_object(text, f"$['{field.name}']").isNotNull()
             explained = explained.when(is_lost, F.lit(f"field '{field.name}' is not {field.dataType.simpleString()}"))
-    return explained.otherwise(F.lit("a field within a field does not have its declared type"))
+    return explained.otherwise(F.lit("a nested field does not have its declared type"))
 
 
 def serialise(frame: "DataFrame", how: Format) -> "Column":

@@ -1,4 +1,4 @@
-"""The rows of a parsed source: where each record stands, its columns, and what is wrong with it."""
+"""Rows of a parsed source: position of the record, declared columns, and the error."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
@@ -32,7 +32,7 @@ NOT_UTF8 = "the value is not text in UTF-8"
 def arranged(
     frame: "DataFrame", row: "Column", columns: "Sequence[tuple[str, Column]]", error: "Column"
 ) -> "DataFrame":
-    """`columns` and `error` may speak of `_row`, which is computed once, and of the other columns of a parsed row."""
+    """`columns` and `error` may refer to `_row`, which is computed once, and to the other columns of a parsed row."""
     positions = [F.col(name).alias(alias) for alias, name in POSITION_COLUMNS.items()]
     with_row = frame.select(*positions, F.col("value").alias(VALUE), row.alias(ROW))
     return with_row.select(
@@ -43,7 +43,7 @@ def arranged(
 def declared_columns(how: Format) -> StructType:
     """Raises FormatError."""
     if how.schema is None:
-        raise FormatError(f"Format {how.kind} needs a schema, as in: id bigint, amount double")
+        raise FormatError(f"Format {how.kind} needs a schema, such as: id bigint, amount double")
     schema = columns_of(how.schema)
     check_names(schema.fieldNames())
     return schema
@@ -56,12 +56,12 @@ def columns_of(ddl: str) -> StructType:
 def check_names(names: Sequence[str]) -> None:
     taken = sorted(RESERVED.intersection(names))
     if taken:
-        raise FormatError(f"A column cannot be named {taken[0]}: that says where a record stands")
+        raise FormatError(f"A column cannot be named {taken[0]}: the name is reserved for the position of the record")
 
 
 def payload(frame: "DataFrame") -> "Column":
-    """All columns that are worth sending, as one struct."""
+    """All columns to write, as one struct."""
     names = [name for name in frame.columns if name not in RESERVED]
     if not names:
-        raise FormatError("There are no columns to write but those that say where a record came from")
+        raise FormatError("There are no columns to write, only those for the record's position")
     return F.struct(*(F.col(f"`{name}`") for name in names))

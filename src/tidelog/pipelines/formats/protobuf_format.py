@@ -1,4 +1,4 @@
-"""Protobuf messages, with or without the prefix of a schema registry; types come from a descriptor set."""
+"""Protobuf record values, with or without a schema registry prefix; message types come from a descriptor set."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 FIRST_MESSAGE = b"\0"
-
-
-# -- on the driver
 
 
 def parse(frame: "DataFrame", how: Format) -> "DataFrame":
@@ -54,9 +51,6 @@ def descriptor_set_of(how: Format) -> bytes:
         raise FormatError(f"The descriptor set {how.schema_file} cannot be read: {error.strerror}") from error
 
 
-# -- in the workers
-
-
 @lru_cache(maxsize=16)
 def decoder(descriptor_set: bytes, name: str | None, has_prefix: bool | None) -> Callable[[pa.Array], pa.Array]:
     make = message_class(descriptor_set, name)
@@ -83,11 +77,11 @@ def _read_one(make: Any, convert: Any, has_prefix: bool | None, value: bytes | N
     except BadPrefix as error:
         return None, str(error)
     except Exception as error:  # noqa: BLE001
-        return None, f"the value is not a message {make.DESCRIPTOR.full_name}: {error}"
+        return None, f"the value is not a valid {make.DESCRIPTOR.full_name}: {error}"
 
 
 def without_prefix(value: bytes, has_prefix: bool | None) -> bytes:
-    """No message begins with a zero byte, so that the prefix can be told."""
+    """No message begins with a zero byte, so the prefix can be detected."""
     if has_prefix is None:
         has_prefix = confluent.has_prefix(value)
     if not has_prefix:

@@ -1,4 +1,4 @@
-"""From a Protobuf message type to the types of columns, and between messages and rows."""
+"""Conversion of Protobuf message types to column types, and of messages to rows and back."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
@@ -64,7 +64,7 @@ def message_class(descriptor_set: bytes, name: str | None) -> Any:
             _add(pool, file)
             del pending[file.name]
         if not ready:
-            raise FormatError(f"The descriptor set's files need each other in a circle: {', '.join(pending)}")
+            raise FormatError(f"The descriptor set's files import each other in a cycle: {', '.join(pending)}")
     return message_factory.GetMessageClass(_find(pool, files, name))
 
 
@@ -91,15 +91,12 @@ def _find(pool: Any, files: Any, name: str | None) -> Any:
     names = [f"{file.package}.{message.name}".lstrip(".") for file in files for message in file.message_type]
     if name is None:
         if len(names) != 1:
-            raise FormatError(f"Say which message the values are: message = one of {', '.join(names)}")
+            raise FormatError(f"Choose a message type: message = one of {', '.join(names)}")
         name = names[0]
     try:
         return pool.FindMessageTypeByName(name)
     except KeyError:
         raise FormatError(f"The descriptor set has no message '{name}'; it has {', '.join(names)}") from None
-
-
-# -- messages to rows
 
 
 def row_type(descriptor: Any) -> ColumnType:
@@ -108,7 +105,7 @@ def row_type(descriptor: Any) -> ColumnType:
 
 def _of_message(descriptor: Any, within: tuple[str, ...]) -> ColumnType:
     if descriptor.full_name in within:
-        raise FormatError(f"Message {descriptor.full_name} holds itself; Spark has no types without end")
+        raise FormatError(f"Message {descriptor.full_name} is recursive; Spark has no recursive types")
     within = (*within, descriptor.full_name)
     fields = [(field, _of_field(field, within)) for field in descriptor.fields]
     kind = pa.struct([pa.field(field.name, column.arrow) for field, column in fields])
@@ -191,11 +188,8 @@ def is_map(field: Any) -> bool:
     return bool(field.type == Field.TYPE_MESSAGE and is_repeated(field) and field.message_type.GetOptions().map_entry)
 
 
-# -- rows to messages
-
-
 def fill(message: Any, row: Mapping[str, Any]) -> None:
-    """Columns go to the fields of their names; a null leaves its field unset. Raises ValueError naming the field."""
+    """Columns go to the fields with their names; a null leaves the field unset. Raises ValueError with the field."""
     fields = message.DESCRIPTOR.fields_by_name
     for name, value in row.items():
         if name not in fields:
@@ -204,7 +198,7 @@ def fill(message: Any, row: Mapping[str, Any]) -> None:
             try:
                 _set(message, fields[name], value)
             except (TypeError, AttributeError, KeyError) as error:
-                raise ValueError(f"field '{name}' of {message.DESCRIPTOR.full_name} does not take {value!r}") from error
+                raise ValueError(f"field '{name}' of {message.DESCRIPTOR.full_name} cannot hold {value!r}") from error
 
 
 def _set(message: Any, field: Any, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Records that Python decodes and encodes, through Arrow: what Avro and Protobuf have in common."""
+"""Formats decoded and encoded in Python through Arrow: common parts of Avro and Protobuf."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def parsed_by(frame: "DataFrame", how: Format, decode: Callable[[pa.Array], pa.Array], ddl: str) -> "DataFrame":
-    """`decode` makes structs of the columns in `ddl` and the error; Spark goes by its type hints."""
+    """`decode` returns structs of the columns in `ddl` and the error. Its type hints select Spark's Arrow UDF type."""
 
     udf = arrow_udf(decode, f"{ddl}, {ERROR_FIELD} string")  # type: ignore[call-overload]
     found = columns_of(ddl)
     check_names(found.fieldNames())
-    # A filter on the error would otherwise be pushed below, and every value decoded twice.
+    # Without this barrier a filter on the error is pushed down, and every value is decoded twice.
     row = udf.asNondeterministic()(F.col("value"))
     error = F.col(f"{ROW}.{ERROR_FIELD}")
     if how.schema is None:
@@ -37,11 +37,11 @@ def _column(name: str) -> "Column":
 
 
 def _declared(how: Format, found: StructType, error: "Column") -> "tuple[list[tuple[str, Column]], Column]":
-    """Only the declared columns, each as the declared type; what does not convert is an error."""
+    """Only the declared columns, cast to the declared types; a value that cannot be cast is an error."""
     columns = []
     for field in declared_columns(how).fields:
         if field.name not in found.fieldNames():
-            raise FormatError(f"The schema has no field '{field.name}'; there are {', '.join(found.fieldNames())}")
+            raise FormatError(f"The schema has no field '{field.name}'; fields are {', '.join(found.fieldNames())}")
         kind = field.dataType.simpleString()
         column = _column(field.name).try_cast(field.dataType)
         is_lost = column.isNull() & _column(field.name).isNotNull()
@@ -56,14 +56,12 @@ def serialised_by(frame: "DataFrame", encode: Callable[[pa.Array], pa.Array]) ->
 
 
 def schema_id_of(how: Format) -> int | None:
-    """The id to write before each value, None for none."""
+    """The schema id to write before each value; None for none."""
     given = how.options.get(SCHEMA_ID_OPTION)
     if given is None:
         if how.confluent_prefix:
-            raise FormatError(
-                f"To write the registry's prefix, say which schema: format_options = {{ {SCHEMA_ID_OPTION} = 1 }}"
-            )
+            raise FormatError(f"The registry prefix needs a schema id: format_options = {{ {SCHEMA_ID_OPTION} = 1 }}")
         return None
     if not given.isdecimal():
-        raise FormatError(f"Option {SCHEMA_ID_OPTION} must be the schema's number in the registry, not '{given}'")
+        raise FormatError(f"Option {SCHEMA_ID_OPTION} must be the id of the schema in the registry, not '{given}'")
     return int(given)

@@ -1,4 +1,4 @@
-"""Bytes as they are: the source's own columns in, the column `value` out."""
+"""Raw record values: the source's own columns in, the column `value` out."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def parse(frame: "DataFrame", _format: Format) -> "DataFrame":
-    """Every record is fine as it is."""
+    """Every record is valid."""
     return frame.withColumn(ERROR, F.lit(None).cast("string"))
 
 
@@ -21,5 +21,5 @@ def serialise(frame: "DataFrame", _format: Format) -> "Column":
     kind = dict(frame.dtypes).get("value")
     if kind not in ("string", "binary"):
         found = f"is of type {kind}" if kind else f"is not among {', '.join(frame.columns)}"
-        raise FormatError(f"Format raw writes the column 'value', as string or binary, but it {found}")
+        raise FormatError(f"Format raw writes the column 'value', which must be string or binary, but it {found}")
     return F.col("value").cast("binary")

@@ -1,4 +1,4 @@
-"""Whether a file of a schema can be used, told without Spark."""
+"""Validation of schema files, without Spark."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from tidelog.pipelines.formats import FormatError
 
 
 def problem_of_schema_file(how: Format, file: Path) -> str | None:
-    """One sentence; None if there is none."""
+    """The problem in one sentence; None if the file is valid."""
     try:
         content = file.read_bytes()
         _refuse_bad_avro(content) if how.kind is FormatKind.AVRO else _refuse_bad_protobuf(content, how.message)
@@ -29,9 +29,9 @@ def _refuse_bad_avro(content: bytes) -> None:
     except ValueError as error:
         raise FormatError(f"the Avro schema is not JSON: {error}") from error
     except KeyError as error:
-        raise FormatError(f"the Avro schema has no {error} where it needs one") from error
+        raise FormatError(f"the Avro schema lacks {error}") from error
     except (TypeError, AttributeError) as error:
-        raise FormatError(f"the Avro schema is not one: {error}") from error
+        raise FormatError(f"the Avro schema is not valid: {error}") from error
 
 
 def _refuse_bad_protobuf(content: bytes, message: str | None) -> None:

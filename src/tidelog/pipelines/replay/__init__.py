@@ -1,1 +1,1 @@
-"""Replay: the tables of a pipeline built again from its topics while it runs."""
+"""Replay: a pipeline's tables rebuilt from its topics while it runs."""

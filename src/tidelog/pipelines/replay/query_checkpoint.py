@@ -1,6 +1,6 @@
-"""How far a query has come, read from its checkpoint: files of Spark's that only its query writes.
+"""Reader for the checkpoint of a streaming query: the offsets of its batches. Only Spark writes these files.
 
-`offsets/7` says where batch 7 ends in each source, and is written before the batch; `commits/7` after it.
+`offsets/7` has the end offsets of batch 7 for each source and is written before the batch; `commits/7` after it.
 """
 
 import json
@@ -14,11 +14,11 @@ from tidelog.spark.offsets import BadOffsets, Offsets, Positions, TopicIds, from
 VERSION = "v1"
 NO_OFFSET_YET = "-"
 LINES_BEFORE_SOURCES = 2
-"""The version, and what Spark writes down about the batch."""
+"""The version and the batch metadata."""
 
 
 class BadCheckpoint(Exception):
-    """The checkpoint does not say how far its query has come; the sentence says why."""
+    """The checkpoint has no usable offsets; the message says why."""
 
 
 class QueryCheckpoint:
@@ -30,16 +30,16 @@ class QueryCheckpoint:
         try:
             return str(json.loads(self._read("metadata"))["id"])
         except FileNotFoundError:
-            raise BadCheckpoint(f"there is no checkpoint in {self._location}: run the pipeline first") from None
+            raise BadCheckpoint(f"no checkpoint in {self._location}: run the pipeline first") from None
         except (ValueError, KeyError, TypeError):
             raise BadCheckpoint(f"the checkpoint in {self._location} is damaged: its query has no id") from None
 
     def last_committed(self) -> int | None:
-        """The last batch that was carried out."""
+        """The last completed batch."""
         return self._last("commits")
 
     def last_planned(self) -> int | None:
-        """The last batch whose end is written down; after a crash it is carried out again, to the same end."""
+        """The last batch whose end offsets are stored. After a crash it runs again, with the same end offsets."""
         return self._last("offsets")
 
     def end_of(self, batch_id: int) -> Positions:
@@ -47,8 +47,8 @@ class QueryCheckpoint:
             return ends_in(self._read(f"offsets/{batch_id}").decode())
         except FileNotFoundError:
             raise BadCheckpoint(
-                f"the checkpoint in {self._location} does not know batch {batch_id}, which the table holds: it is an "
-                "older copy, or another one; restore the latest"
+                f"the checkpoint in {self._location} does not have batch {batch_id}, which the table holds: it is an "
+                "older copy, or the checkpoint of another query; restore the latest"
             ) from None
 
     def _last(self, kind: str) -> int | None:
@@ -61,10 +61,10 @@ class QueryCheckpoint:
 
 
 def ends_in(text: str) -> Positions:
-    """The ends of a batch in all its sources, from what Spark wrote down of it."""
+    """End offsets of a batch in all sources, from a file of `offsets/`."""
     lines = text.splitlines()
     if not lines or lines[0] != VERSION:
-        raise BadCheckpoint(f"the checkpoint is of a kind that is not known here: {lines[0] if lines else 'empty'}")
+        raise BadCheckpoint(f"unknown checkpoint format: {lines[0] if lines else 'empty'}")
     return together(map(_ends_of_source, (line for line in lines[LINES_BEFORE_SOURCES:] if line != NO_OFFSET_YET)))
 
 
@@ -73,17 +73,17 @@ def _ends_of_source(line: str) -> Positions:
         return from_dict(json.loads(line))
     except (BadOffsets, ValueError, AttributeError, TypeError):
         raise BadCheckpoint(
-            "a source that is no topic is followed as a stream; only what was read from topics can be read again"
+            "the query has a streaming source that is not a topic; only topics can be replayed"
         ) from None
 
 
 def together(sources: Iterable[Positions]) -> Positions:
-    """Those of several sources as one. A topic that two of them read must have been read equally far by both."""
+    """Positions of several sources merged. A topic that two sources read must have the same offsets in both."""
     offsets: Offsets = {}
     topic_ids: TopicIds = {}
     for found in sources:
         for key, end in found.offsets.items():
             if offsets.setdefault(key, end) != end:
-                raise BadCheckpoint(f"{key} is read twice, up to {offsets[key]} and up to {end}")
+                raise BadCheckpoint(f"{key} is read by two sources, up to offset {offsets[key]} and up to {end}")
         topic_ids |= found.topic_ids
     return Positions(offsets, topic_ids)

@@ -1,4 +1,4 @@
-"""`tidelog pipeline replay`: builds the tables of a pipeline anew from its topics, and puts them in place when done."""
+"""`tidelog pipeline replay`: rebuild of a pipeline's tables from its topics."""
 
 import logging
 import sys
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Pipeline, PythonStep, TableSink
 from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint, QueryCheckpoint
-from tidelog.pipelines.replay.replay_progress import watching
+from tidelog.pipelines.replay.replay_progress import progress_shown
 from tidelog.pipelines.replay.replay_start import ReplayRefused, Start, parse_start
-from tidelog.pipelines.replay.table_rebuild import Checkpoint, Standing, rebuild, standing
+from tidelog.pipelines.replay.table_rebuild import Checkpoint, TableState, rebuild, table_state
 from tidelog.pipelines.replay.topic_ranges import Ranges, plan, plan_further, refuse_state, rows_of
 from tidelog.pipelines.running.failures import PipelineFailed, failure_of
 from tidelog.pipelines.running.pipeline_run import INTERRUPTED, logging_to, start_session
@@ -45,7 +45,7 @@ def replay_pipeline(
     sink_name: str | None = None,
     may_leave_out: bool = False,
 ) -> int:
-    """The exit code. Raises StateRefused if the pipeline never ran here, or is being replayed already."""
+    """Returns the exit code. Raises StateRefused if the pipeline has never run here, or is already being replayed."""
     state = PipelineState(options.state_directory, pipeline.name)
     with state.replaying(pipeline.file), logging_to(state.log_file), ExitStack() as stack:
         try:
@@ -62,12 +62,12 @@ def replay_pipeline(
             logger.exception("replay failed")
             return _fail(pipeline.name, str(failed))
         except KeyboardInterrupt:
-            _fail(pipeline.name, "interrupted; tables that are not told to be built anew are as they were")
+            _fail(pipeline.name, "interrupted; tables that were not reported as rebuilt are unchanged")
             return INTERRUPTED
         except Exception as error:
             logger.exception("replay failed")
             sentence = failure_of(f"{type(error).__module__}.{type(error).__name__}: {error}").sentence
-            return _fail(pipeline.name, f"{sentence}\n(more in {state.log_file})")
+            return _fail(pipeline.name, f"{sentence}\n(see {state.log_file})")
     return 0
 
 
@@ -91,7 +91,7 @@ def planned(
     may_leave_out: bool = False,
     say: Callable[[str], None] = _say,
 ) -> "list[Replay]":
-    """Everything that can be refused without Spark is, for all sinks, before any of them is replayed."""
+    """Validates the replay of all sinks, as far as possible without Spark, before the first one is replayed."""
     start = parse_start(start_text)
     refuse_older_definition(state, definition_files(pipeline))
     replays = [
@@ -104,22 +104,20 @@ def planned(
 
 def table_sinks(pipeline: AnyPipeline, wanted: str | None) -> Sequence[tuple[Pipeline, TableSink]]:
     if isinstance(pipeline, ModulePipeline):
-        raise ReplayRefused(
-            f"{pipeline.file} is built by Python, which alone knows its tables: replay needs a TOML file"
-        )
+        raise ReplayRefused(f"{pipeline.file} is a Python pipeline, whose tables are unknown: replay needs a TOML file")
     tables = {sink.name: sink for sink in pipeline.sinks if isinstance(sink, TableSink)}
     if not tables:
-        raise ReplayRefused("it has no tables: what was written to a topic stays there, and is not replayed")
+        raise ReplayRefused("it has no tables; topics are never replayed")
     if wanted is None:
         return [(pipeline, sink) for sink in tables.values()]
     if wanted not in tables:
-        hint = nearest(wanted, tables) or f"; there are {listed(tables, 'and')}"
+        hint = nearest(wanted, tables) or f"; table sinks are {listed(tables, 'and')}"
         raise ReplayRefused(f"it has no table sink '{wanted}'{hint}")
     return [(pipeline, tables[wanted])]
 
 
 def definition_files(pipeline: AnyPipeline) -> list[Path]:
-    """The pipeline's file, and the modules beside it that its steps call."""
+    """The pipeline file, and the modules beside it that its steps call."""
     steps = pipeline.steps if isinstance(pipeline, Pipeline) else ()
     names = {step.function.partition(":")[0].replace(".", "/") for step in steps if isinstance(step, PythonStep)}
     beside = [pipeline.directory / f"{name}.py" for name in sorted(names)]
@@ -127,20 +125,20 @@ def definition_files(pipeline: AnyPipeline) -> list[Path]:
 
 
 def refuse_older_definition(state: PipelineState, files: Iterable[Path]) -> None:
-    """A pipeline that runs goes on with what its file said at its start, and would mix that with the new rows."""
+    """A running pipeline uses the definition as of its start; mixing its rows with new ones would be wrong."""
     status = state.status()
     if status is None or state.holder() is None:
         return
     started_s = datetime.fromisoformat(status.started_at).timestamp()
     for file in (file for file in files if file.stat().st_mtime > started_s):
         raise ReplayRefused(
-            f"the pipeline runs, but {file} was changed after it was started: stop it (`tidelog pipeline stop "
+            f"the pipeline is running, but {file} was changed after its start: stop it (`tidelog pipeline stop "
             f"{state.name}`), replay, and run it again"
         )
 
 
 class Replay:
-    """One table."""
+    """Replay of one table."""
 
     def __init__(
         self,
@@ -170,20 +168,20 @@ class Replay:
             raise ReplayRefused(f"sink {self._sink.name}: {bad}") from bad
 
     def check(self, *, may_leave_out: bool) -> None:
-        """Refuses what can be known to be wrong without Spark."""
+        """Raises ReplayRefused for everything that can be checked without Spark."""
         others = self._table.other_owners() if self._table.schema() is not None else []
         if others:
             raise ReplayRefused(
-                f"table '{self._sink.location}' also holds rows of {listed(others, 'and')}, which would be gone: only "
-                "a table that one sink writes to can be replayed"
+                f"table '{self._sink.location}' also holds rows of {listed(others, 'and')}, which would be lost: only "
+                "a table with a single sink can be replayed"
             )
-        now = self._standing()
+        now = self._table_state()
         left_out = plan(self._pipeline, self._start, now.end).left_out
         if left_out and now.contents.files and not may_leave_out:
             where = ", ".join(f"{key} from offset {offset}" for key, offset in sorted(left_out.items()))
             raise ReplayRefused(
-                f"table '{self._sink.location}' may have rows of older records than would be read again ({where}); "
-                "they would be gone: repeat with --yes if that is meant"
+                f"table '{self._sink.location}' may have rows of records before the start of the replay ({where}); "
+                "these rows would be lost: repeat with --yes to accept that"
             )
 
     def run(self, spark: "SparkSession") -> None:
@@ -192,16 +190,16 @@ class Replay:
         self._refuse_new_columns_of_a_running_pipeline(columns)
         if self._table.schema() is None:
             self._table.create(columns)
-        begun = self._standing()
+        begun = self._table_state()
         layout = self._table.replacement_layout(columns, begun.batch_id)
         logger.info(
-            "replay starts table=%s batch=%d files=%d", self._sink.location, begun.batch_id, len(begun.contents.files)
+            "replay started table=%s batch=%d files=%d", self._sink.location, begun.batch_id, len(begun.contents.files)
         )
-        files = rebuild(self._table, layout, self._checkpoint, begun, partial(self._write, spark, layout), self._tell)
+        files = rebuild(self._table, layout, self._checkpoint, begun, partial(self._write, spark, layout), self._print)
         rows = sum(file.rows for file in files)
-        logger.info("replay is done table=%s rows=%d files=%d", self._sink.location, rows, len(files))
-        told = f"{plural(rows, 'row')} in {plural(len(files), 'file')}"
-        self._tell(f"table '{self._sink.location}' is built anew, {told}")
+        logger.info("replay finished table=%s rows=%d files=%d", self._sink.location, rows, len(files))
+        counts = f"{plural(rows, 'row')} in {plural(len(files), 'file')}"
+        self._print(f"table '{self._sink.location}' was rebuilt, {counts}")
 
     def _write(
         self, spark: "SparkSession", layout: FileLayout, after: Positions | None, until: Positions
@@ -211,21 +209,21 @@ class Replay:
         else:
             ranges = plan_further(self._pipeline, after, until)
         records = sum(found.records for found in ranges.values())
-        self._tell(f"reading {plural(records, 'record')} again")
+        self._print(f"reading {plural(records, 'record')}")
         if not records:
             return []
-        with watching(spark, self._sink.name, records):
+        with progress_shown(spark, self._sink.name, records):
             return write_by_tasks(self._rows(spark, ranges), layout)
 
-    def _tell(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self._say(f"{self._sink.name}: {line}")
 
     def _rows(self, spark: "SparkSession", ranges: Ranges) -> "DataFrame":
         return with_columns_of(self._sink, rows_of(spark, self._pipeline, self._sink.of, ranges))
 
-    def _standing(self) -> Standing:
+    def _table_state(self) -> TableState:
         try:
-            return standing(self._table, self._checkpoint)
+            return table_state(self._table, self._checkpoint)
         except BadCheckpoint as bad:
             raise ReplayRefused(f"sink {self._sink.name}: {bad}") from bad
 
@@ -235,6 +233,6 @@ class Replay:
             return
         if found := difference(table, columns):
             raise ReplayRefused(
-                f"the rows have other columns than table '{self._sink.location}' ({found}), which the running pipeline "
-                f"does not know: stop it (`tidelog pipeline stop {self._state.name}`), replay, and run it again"
+                f"the rows have other columns than table '{self._sink.location}' ({found}), and the running pipeline "
+                f"does not have them: stop it (`tidelog pipeline stop {self._state.name}`), replay, and run it again"
             )

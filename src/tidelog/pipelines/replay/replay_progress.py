@@ -1,4 +1,4 @@
-"""Tells how far a replay is while Spark works: a line drawn anew in a terminal, now and then a line elsewhere."""
+"""Progress output of a replay: a redrawn line in a terminal, a line every few seconds elsewhere."""
 
 import sys
 import time
@@ -31,22 +31,22 @@ def line_of(name: str, records: int, parts: Parts, elapsed_s: float) -> str:
     return f"{name}: {done}, of {records:,} record{'' if records == 1 else 's'}, {minutes}:{seconds:02} so far"
 
 
-class Teller:
-    """Says a line whenever there is something new, as often as the output bears it."""
+class ProgressPrinter:
+    """Prints the progress line: redrawn in a terminal, every ten seconds elsewhere."""
 
     def __init__(self, name: str, records: int, output: TextIO) -> None:
         self._name = name
         self._records = records
         self._output = output
         self._is_terminal = output.isatty()
-        self._told_s = 0.0
+        self._printed_s = 0.0
 
-    def tell(self, parts: Parts, elapsed_s: float) -> None:
+    def update(self, parts: Parts, elapsed_s: float) -> None:
         line = line_of(self._name, self._records, parts, elapsed_s)
         if self._is_terminal:
             self._write(f"\r{line}{CLEAR_LINE}")
-        elif elapsed_s - self._told_s >= PLAIN_LINE_EVERY_S:
-            self._told_s = elapsed_s
+        elif elapsed_s - self._printed_s >= PLAIN_LINE_EVERY_S:
+            self._printed_s = elapsed_s
             self._write(f"{line}\n")
 
     def end(self) -> None:
@@ -59,21 +59,21 @@ class Teller:
 
 
 @contextmanager
-def watching(spark: "SparkSession", name: str, records: int) -> Generator[None]:
-    """The jobs that this thread starts within the block are followed from another."""
+def progress_shown(spark: "SparkSession", name: str, records: int) -> Generator[None]:
+    """Shows the progress of the Spark jobs that this thread starts within the block."""
     group = f"{JOB_GROUP}-{time.monotonic_ns()}"
     spark.sparkContext.setJobGroup(group, f"replay of {name}")
-    teller, tracker = Teller(name, records, sys.stdout), spark.sparkContext.statusTracker()
+    printer, tracker = ProgressPrinter(name, records, sys.stdout), spark.sparkContext.statusTracker()
     started_s = time.monotonic()
     try:
-        with periodically(POLL_S, lambda: teller.tell(_parts(tracker, group), time.monotonic() - started_s)):
+        with periodically(POLL_S, lambda: printer.update(_parts(tracker, group), time.monotonic() - started_s)):
             yield
     finally:
-        teller.end()
+        printer.end()
 
 
 def _parts(tracker: "StatusTracker", group: str) -> Parts:
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-    known = [stage for stage in stages if stage is not None]
-    return Parts(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
+    running = [stage for stage in stages if stage is not None]
+    return Parts(sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running))

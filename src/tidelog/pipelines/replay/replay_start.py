@@ -1,4 +1,4 @@
-"""Where a replay starts: what `--from` says, and what that means in the topics as they are."""
+"""Start of a replay: parsing of `--from`, and the offsets that it means in each partition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ FORMS = 'earliest, an offset such as 0, a time such as 2026-01-31T12:00:00Z, or 
 
 
 class ReplayRefused(PipelineFailed):
-    """Nothing was changed; the message says why, and what to do instead."""
+    """Nothing was changed; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsDeclared:
-    """Where the pipeline itself would start without a checkpoint."""
+    """Where the pipeline would start without a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class AtBeginning:
 @dataclass(frozen=True, slots=True)
 class AtOffset:
     offset: int
-    """In all partitions."""
+    """The same in all partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
     offsets: Mapping[TopicPartition, int]
-    """Partitions that are not named start at their beginning."""
+    """Partitions that are not listed start at their log start offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ Start: TypeAlias = AsDeclared | AtBeginning | AtOffset | AtOffsets | AtMoment
 
 
 class LogFacts(NamedTuple):
-    """What the brokers say of the partitions that are to be read."""
+    """Offsets of the partitions to read, from the brokers."""
 
     begin: Offsets
     at_moment: Offsets
-    """The first record not older than the moment asked for; -1 where there is none."""
+    """The first record at or after the requested time; -1 if there is none."""
 
 
 def parse_start(text: str | None) -> Start:
@@ -72,12 +72,12 @@ def _offsets(text: str) -> AtOffsets:
     except BadOffsets as error:
         raise ReplayRefused(f"--from: {error}") from None
     if bad := [f"{offset} for {key}" for key, offset in offsets.items() if offset < 0 and offset != EARLIEST]:
-        raise ReplayRefused(f"--from: {bad[0]} is no offset; {EARLIEST} stands for the beginning")
+        raise ReplayRefused(f"--from: {bad[0]} is not a valid offset; {EARLIEST} means the beginning")
     return AtOffsets(offsets)
 
 
 def _moment(text: str) -> AtMoment:
-    """A time without a zone is one in UTC, as everywhere in pipelines."""
+    """A time without a time zone is UTC, as everywhere in pipelines."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -86,16 +86,16 @@ def _moment(text: str) -> AtMoment:
 
 
 def declared(start: Start, starting: str, source: str) -> Start:
-    """With what the source declares in the place of AsDeclared."""
+    """Replaces AsDeclared by the start that the source declares."""
     if not isinstance(start, AsDeclared):
         return start
     if starting == "latest":
-        raise ReplayRefused(f"source {source} starts at the latest record, of some time ago: say where with --from")
+        raise ReplayRefused(f"source {source} starts at 'latest', which cannot be replayed: choose a start with --from")
     return parse_start(starting)
 
 
 def starting_offsets(start: Start, end: Mapping[TopicPartition, int], log: LogFacts) -> Offsets:
-    """Where to start in each partition of `end`: never before the log begins, and never after the end."""
+    """Start offset of each partition of `end`, bounded by the log start offset and the end."""
     return {key: min(max(_wanted(start, key, end[key], log), log.begin[key]), end[key]) for key in end}
 
 
@@ -112,9 +112,9 @@ def _wanted(start: Start, key: TopicPartition, end: int, log: LogFacts) -> int:
 
 
 def may_leave_out(start: Mapping[TopicPartition, int], log: LogFacts, *, is_declared: bool) -> Offsets:
-    """Partitions with older records of which the table may have rows now: still there, or deleted since.
+    """Partitions with older records that the table may have rows of: records still there, or deleted since.
 
-    A table that was begun where its source declares has no rows of records before that.
+    A table whose first run started where the source declares has no rows of records before that.
     """
     return {
         key: offset
@@ -125,14 +125,14 @@ def may_leave_out(start: Mapping[TopicPartition, int], log: LogFacts, *, is_decl
 
 def refuse_unknown_partitions(start: Start, ends: Mapping[TopicPartition, int]) -> None:
     if isinstance(start, AtOffsets) and (unknown := sorted(set(start.offsets) - set(ends))):
-        raise ReplayRefused(f"--from names {unknown[0]}, which the sink has not read")
+        raise ReplayRefused(f"--from has {unknown[0]}, which the sink has not read")
 
 
 def refuse_gap(after: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], log: LogFacts) -> None:
-    """While a replay goes on from where it was, nothing may be missing in between."""
+    """No record may be missing between the part already replayed and the continuation."""
     for key, offset in after.items():
         if offset < min(end[key], log.begin[key]):
             raise PipelineFailed(
-                f"records of {key} from offset {offset} on were deleted by retention before the replay could read "
-                "them; the table is as it was: keep the topic's records for longer, and replay again"
+                f"retention deleted records of {key} from offset {offset} on before the replay could read "
+                "them; the table is unchanged: increase the topic's retention, and replay again"
             )

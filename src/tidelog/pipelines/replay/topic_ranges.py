@@ -1,4 +1,4 @@
-"""Reads topics again for a replay: ranges of offsets, through the pipeline's own steps, as a batch."""
+"""Topic ranges of a replay: offset ranges read as a batch, through the pipeline's own steps."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RECORDS_PER_TASK = 1_000_000
-"""Tasks end often enough to see how it goes, and make files of a good size."""
+"""Small enough for progress output and good file sizes."""
 STATEFUL_STEPS = {
     "Aggregate": "aggregates",
     "Deduplicate": "removes duplicates",
@@ -49,7 +49,7 @@ STATEFUL_STEPS = {
 
 
 class Range(NamedTuple):
-    """What is read of one source, in which partitions."""
+    """Range of offsets of one source, by partition."""
 
     start: Offsets
     end: Offsets
@@ -60,13 +60,13 @@ class Range(NamedTuple):
 
 
 Ranges = dict[str, Range]
-"""By the names of sources; those that the sink does not read have none."""
+"""By source name; sources that the sink does not read are absent."""
 
 
 class Planned(NamedTuple):
     ranges: Ranges
     left_out: Offsets
-    """Where records before the start are left out of which the table may have rows now."""
+    """Partitions where records before the start are left out that the table may have rows of now."""
 
 
 def plan(pipeline: Pipeline, start: Start, until: Positions) -> Planned:
@@ -82,7 +82,7 @@ def plan(pipeline: Pipeline, start: Start, until: Positions) -> Planned:
 
 
 def plan_further(pipeline: Pipeline, after: Positions, until: Positions) -> Ranges:
-    """From where a replay was to where it must go; partitions that are new since are read from their beginning."""
+    """Ranges from the end of the replay so far to its new end; new partitions are read from their beginning."""
     ranges: Ranges = {}
     for source, end in ends_by_source(pipeline, until.offsets):
         log = _ask(source, end, until, AtOffsets(after.offsets))
@@ -93,7 +93,7 @@ def plan_further(pipeline: Pipeline, after: Positions, until: Positions) -> Rang
 
 
 def ends_by_source(pipeline: Pipeline, ends: Mapping[TopicPartition, int]) -> list[tuple[TopicSource, Offsets]]:
-    """Each source of which something was read, with its ends."""
+    """End offsets of each source of which something was read."""
     sources = [source for source in pipeline.sources if isinstance(source, TopicSource)]
     found = [(source, {key: end for key, end in ends.items() if source.reads(key.topic)}) for source in sources]
     return [(source, own) for source, own in found if own]
@@ -111,7 +111,7 @@ async def _log_facts(source: TopicSource, end: Offsets, until: Positions, start:
     topics = await resolve(cluster, options)
     if recreated := recreated_topics(until.topic_ids, topics.topic_ids):
         raise ReplayRefused(
-            f"topic {recreated[0]!r} was deleted and made again since the pipeline read it: what it read then "
+            f"topic {recreated[0]!r} was deleted and created again since the pipeline read it: the old records "
             "cannot be read again"
         )
     begin = await earliest(cluster, topics, options)
@@ -120,11 +120,8 @@ async def _log_facts(source: TopicSource, end: Offsets, until: Positions, start:
     return LogFacts(begin, at_moment)
 
 
-# -- frames
-
-
 def rows_of(spark: "SparkSession", pipeline: Pipeline, view: str, ranges: Ranges) -> "DataFrame":
-    """The view over what the ranges hold, and nothing of sources that have none."""
+    """The view computed from the ranges; sources without a range are empty."""
     return Views(spark, pipeline, lambda source: read_range(spark, source, ranges.get(source.name))).frame(view)
 
 
@@ -137,7 +134,7 @@ def read_range(spark: "SparkSession", source: TopicSource, wanted: Range | None)
 
 
 def range_options(source: TopicSource, wanted: Range | None) -> dict[str, str]:
-    """The source's own options, but those that say what is read, or belong to streams only."""
+    """The source's own options, except for those that set the range or apply only to streams."""
     options = {name: text for name, text in topic_options(source).items() if _is_kept(name)}
     if not any(name.lower() == "maxrecordsperpartition" for name in options):
         options["maxRecordsPerPartition"] = str(RECORDS_PER_TASK)
@@ -166,24 +163,21 @@ def _assignment(partitions: Iterable[TopicPartition]) -> str:
     return json.dumps(by_topic)
 
 
-# -- what can be replayed
-
-
 def refuse_state(frame: "DataFrame", sink: str) -> None:
-    """What a stream remembers between batches is in its checkpoint, and cannot be had from reading a range again."""
+    """Refuses stateful queries: their state is in the checkpoint and cannot be rebuilt from a range of offsets."""
     if not frame.isStreaming:
-        raise ReplayRefused(f"sink {sink} reads no topic, so that there is nothing to replay")
+        raise ReplayRefused(f"sink {sink} reads no topic: there is nothing to replay")
     java_frame: Any = frame._jdf
     found = state_in(java_frame.queryExecution().analyzed())
     if found is not None:
         raise ReplayRefused(
-            f"sink {sink} cannot be replayed: a step before it {found}, and what it remembers of earlier rows is only "
-            "in the checkpoint; give the sink another name and another table to have both built anew"
+            f"sink {sink} cannot be replayed: a step before it {found}, and its state is only in the checkpoint; "
+            "rename the sink and its table to build both from the start"
         )
 
 
 def state_in(plan: Any) -> str | None:
-    """What the first stateful step of a streaming plan (Java's) does."""
+    """What the first stateful operator of a streaming plan (a Java object) does; None if there is none."""
     if not plan.isStreaming():
         return None
     children = [plan.children().apply(index) for index in range(plan.children().size())]

@@ -1,1 +1,1 @@
-"""Running a pipeline: its queries, their progress and what is seen of them."""
+"""Pipeline runs: streaming queries, their progress, state files and output."""

@@ -1,4 +1,4 @@
-"""Records that did not parse, on their way to a topic of their own: as they were, with the reason and their place."""
+"""Dead letters: records that did not parse, written unchanged to a topic, with error and position as headers."""
 
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ def query_name(source: str) -> str:
 
 
 def sources_with_dead_letters(pipeline: Pipeline) -> list[TopicSource]:
-    """Raw records are never bad."""
+    """Raw records never fail to parse."""
     return [
         source
         for source in pipeline.sources

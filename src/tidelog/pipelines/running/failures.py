@@ -1,4 +1,4 @@
-"""Why a query failed, in one sentence, and whether the reason passes. Texts of Spark, Java and Python go in."""
+"""Classification of query failures: one sentence for the user, and whether the cause is transient."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ PASSING_CLASSES: tuple[type[BaseException], ...] = (
     TimeoutError,
 )
 LASTING_CLASSES: tuple[type[BaseException], ...] = (CorruptMessage,)
-"""Kafka's clients try again on it; a batch on disk does not heal."""
+"""Kafka's clients retry on it, but a corrupt batch on disk stays corrupt."""
 
 LONGEST_SENTENCE = 1000
 
@@ -27,7 +27,7 @@ QUERY_DESCRIPTION = "=== Streaming Query ==="
 JAVA_FRAME = re.compile(r"\s+(?:at |\.\.\. \d+ more)")
 
 BAD_RECORD = "bad record: "
-"""Before the sentence of a record that must not be left out, so that it is found in what Spark makes of it."""
+"""Marks our sentence about a bad record, so that it can be found in Spark's error text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Failure:
 
 
 class PipelineFailed(Exception):
-    """The message is the sentence for the user."""
+    """The pipeline cannot run; the message is the sentence for the user."""
 
 
 class StepFailed(PipelineFailed):
@@ -49,24 +49,24 @@ class StepFailed(PipelineFailed):
 
 
 def failure_of(text: str) -> Failure:
-    """`text` is all that is known: the message of an exception, its causes, tracebacks of Python and Java."""
-    told = text.partition(QUERY_DESCRIPTION)[0]
+    """`text` is the whole error text: exception messages, causes, tracebacks of Python and Java."""
+    message = text.partition(QUERY_DESCRIPTION)[0]
     for explain in EXPLANATIONS:
-        failure = explain(told)
+        failure = explain(message)
         if failure is not None:
             return Failure(_shortened(failure.sentence), failure.passes)
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     return Failure(_shortened(_without_class(lines[0]) if lines else "Spark gave no reason"))
 
 
 def failure_of_exception(error: BaseException) -> Failure:
-    """With those that it came from: where Java is gone, whatever is done afterwards fails too, for other reasons."""
-    told = []
+    """Includes the causes: once the Java process is gone, later calls fail for other reasons."""
+    messages = []
     earlier: BaseException | None = error
     while earlier is not None:
-        told.append(f"{type(earlier).__name__}: {earlier}")
+        messages.append(f"{type(earlier).__name__}: {earlier}")
         earlier = earlier.__context__
-    return failure_of("\n".join(told))
+    return failure_of("\n".join(messages))
 
 
 def step_failure(step: str, text: str) -> StepFailed:
@@ -75,9 +75,9 @@ def step_failure(step: str, text: str) -> StepFailed:
 
 
 def with_causes(message: str, trace: str) -> str:
-    """What Spark tells of a failed query, with the causes from Java's trace.
+    """Spark's message of a failed query, with the causes from the Java stack trace.
 
-    The message alone has the text of the cause, which may be as little as "null", and not what kind of error it is.
+    The message alone has the text of the cause, which may be just "null", and not its exception class.
     """
     causes = [line for line in trace.splitlines() if not JAVA_FRAME.match(line)]
     return "\n".join([message.partition(QUERY_DESCRIPTION)[0], *causes])
@@ -89,11 +89,11 @@ def _bad_record(text: str) -> Failure | None:
 
 
 OURS = re.compile(r"(?:^|: )(tidelog(?:\.\w+)+)\.([A-Z]\w*): (.+)$", re.MULTILINE)
-"""At the end of a stack, or behind what Spark says before an error without one."""
+"""At the end of a stack trace, or after Spark's own text."""
 
 
 def _own_error(text: str) -> Failure | None:
-    """The last is the one that was raised; those before it are its causes."""
+    """The last one is the error that was raised; those before are its causes."""
     found = OURS.findall(text)
     if not found:
         return None
@@ -125,11 +125,11 @@ def _java_gone(text: str) -> Failure | None:
 EXECUTOR_TROUBLE = (
     (
         re.compile(r"ExecutorLostFailure|ExecutorDeadException|executor .{0,80}(?:lost|exited)", re.IGNORECASE),
-        "an executor was lost",
+        "a Spark executor was lost",
     ),
-    (re.compile(r"Python worker exited unexpectedly"), "a Python worker of Spark ended"),
+    (re.compile(r"Python worker exited unexpectedly"), "a Python worker of Spark exited"),
     (re.compile(r"Python worker failed to connect back"), "a Python worker of Spark did not start in time"),
-    (re.compile(r"FetchFailed|MetadataFetchFailed"), "data between executors was lost with one of them"),
+    (re.compile(r"FetchFailed|MetadataFetchFailed"), "shuffle data was lost with an executor"),
 )
 
 
@@ -156,7 +156,7 @@ def _connection(text: str) -> Failure | None:
     if found:
         return Failure(f"a connection was lost: {found[-1][1] or found[-1][0]}", passes=True)
     java = JAVA_CONNECTION.search(text)
-    return Failure(f"a connection was lost: {java[1] or 'a process of Spark ended'}", passes=True) if java else None
+    return Failure(f"a connection was lost: {java[1] or 'a Spark process exited'}", passes=True) if java else None
 
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -166,7 +166,7 @@ NOT_OF_THE_USER = re.compile(r"pyspark|py4j|/lib/python3|^<|[/\\]tidelog[/\\]")
 
 
 def _python_error(text: str) -> Failure | None:
-    """An error in a user's function: what and where, as the traceback has it."""
+    """An error in user code: the exception and its place in the traceback."""
     if TRACEBACK not in text:
         return None
     traceback = text.rpartition(TRACEBACK)[2]
@@ -183,7 +183,7 @@ SPARK_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
 END_OF_MESSAGE = re.compile(r"\.? SQLSTATE|; line \d|\n\n")
 PLACE_IN_SQL = re.compile(r"[(;] ?line (\d+),? pos \d+")
 WRAPPERS = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF"})
-"""Classes of errors that only say where another one came from."""
+"""Error classes that only wrap another error."""
 
 
 def _spark_error(text: str) -> Failure | None:
@@ -195,7 +195,7 @@ def _spark_error(text: str) -> Failure | None:
 
 
 def _line_of_sql(text: str) -> str:
-    """Worth telling where there are several; the place stands in the line that ends the message."""
+    """Only for SQL of several lines; Spark puts the position at the end of the message."""
     place = PLACE_IN_SQL.search(text.partition("SQLSTATE")[2].partition("\n")[0])
     return f" (line {place[1]} of the SQL)" if place and place[1] != "1" else ""
 
@@ -204,7 +204,7 @@ JAVA_ERROR = re.compile(r"^: (?:[\w$]+\.)+[\w$]+: (.+)$", re.MULTILINE)
 
 
 def _java_error(text: str) -> Failure | None:
-    """What Java raised, as py4j tells it in the line after the one of its own."""
+    """The Java exception, which py4j prints on the line after its own."""
     found = JAVA_ERROR.search(text)
     return None if found is None else Failure(found[1].strip())
 
@@ -230,12 +230,12 @@ def _shortened(sentence: str) -> str:
 
 
 class Restarts:
-    """How long to wait before a query that failed for a passing reason is started again; None: no more."""
+    """Restart backoff of a query after transient failures; None: give up."""
 
     FIRST_PAUSE_S = 1.0
     LONGEST_PAUSE_S = 60.0
     TRIES_BEFORE_THE_FIRST_BATCH = 5
-    """A query that never did anything may be waiting for a cluster that was never there."""
+    """A query without a single batch may be waiting for a cluster that does not exist."""
 
     def __init__(self) -> None:
         self._failures = 0

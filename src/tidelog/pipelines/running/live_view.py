@@ -1,4 +1,4 @@
-"""What `tidelog pipeline run` shows: a picture drawn anew in a terminal, a line now and then elsewhere."""
+"""Output of `tidelog pipeline run`: a live display in a terminal, a line every few seconds elsewhere."""
 
 import shutil
 import sys
@@ -18,12 +18,12 @@ class Screen(Protocol):
     def show(self, progress: PipelineProgress) -> None: ...
 
     def say(self, line: str) -> None:
-        """Something that stays."""
+        """Prints a line that stays above the live display."""
         ...
 
 
 class QuietScreen:
-    """Only what must be said."""
+    """Events only, no progress."""
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
@@ -36,7 +36,7 @@ class QuietScreen:
 
 
 class PlainScreen(QuietScreen):
-    """For a file or a pipe: a line every ten seconds in which something happened."""
+    """Output to a file or a pipe: one line every ten seconds, if there was progress."""
 
     def __init__(self, output: TextIO) -> None:
         super().__init__(output)
@@ -69,9 +69,6 @@ def make_screen(footer: str, *, is_wanted: bool) -> Screen:
     return PlainScreen(sys.stdout)
 
 
-# -- text
-
-
 def is_due(shown: PipelineProgress | None, progress: PipelineProgress) -> bool:
     if shown is None:
         return any(query.batches for query in progress.queries)
@@ -85,7 +82,7 @@ def _work(progress: PipelineProgress) -> list[tuple[int, int, str]]:
 
 
 def summary_line(progress: PipelineProgress) -> str:
-    """All queries in one line: they often read the same topics, so that each tells for itself."""
+    """All queries in one line. Each has its own numbers, because queries often read the same topics."""
     parts = [_query_text(query) for query in progress.queries]
     return f"{duration(progress.uptime_s)}  {' | '.join(parts)}{_losses(progress)}"
 
@@ -97,7 +94,7 @@ def _query_text(query: QueryProgress) -> str:
 
 
 def picture(progress: PipelineProgress, rows: int, columns: int) -> list[str]:
-    """As much as fits: queries always; of the partitions first those that are furthest behind."""
+    """As much as fits: all queries, then partitions, those with the most lag first."""
     head = [f"{progress.name}  running for {duration(progress.uptime_s)}{_losses(progress)}", ""]
     head += _queries(progress, columns)
     lags = worst_lags(progress)
@@ -113,7 +110,7 @@ def picture(progress: PipelineProgress, rows: int, columns: int) -> list[str]:
 QUERY_TITLES = ("QUERY", "STATE", "IN/S", "OUT/S", "READ", "WRITTEN", "BATCHES", "LAST BATCH", "LAG", "STATE ROWS", "")
 
 LESS_IMPORTANT = ("READ", "BATCHES", "WRITTEN")
-"""What is left out first where a terminal is too narrow."""
+"""Columns dropped first in a narrow terminal."""
 
 
 def _queries(progress: PipelineProgress, columns: int) -> list[str]:
@@ -152,7 +149,7 @@ def _losses(progress: PipelineProgress) -> str:
 
 
 def worst_lags(progress: PipelineProgress) -> list[PartitionLag]:
-    """Each partition as the query that is furthest behind has it."""
+    """The largest lag of each partition among all queries."""
     found: dict[tuple[str, int], PartitionLag] = {}
     for query in progress.queries:
         for lag in query.lags if query.state is not QueryState.FAILED else ():

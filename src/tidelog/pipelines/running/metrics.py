@@ -1,4 +1,4 @@
-"""The progress of a pipeline as Prometheus reads it, on a page of its own."""
+"""Prometheus metrics of a pipeline run, and the HTTP endpoint that serves them."""
 
 import asyncio
 import threading
@@ -42,28 +42,36 @@ def _is_running(query: QueryProgress) -> int:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("uptime_seconds", "gauge", "How long the pipeline runs.", lambda progress: [({}, progress.uptime_s)]),
+    Metric("uptime_seconds", "gauge", "Time since the pipeline started.", lambda progress: [({}, progress.uptime_s)]),
     Metric(
-        "query_running", "gauge", "1 while the query runs, 0 while it waits or after its end.", _each_query(_is_running)
+        "query_running",
+        "gauge",
+        "1 while the query runs, 0 while it waits for a restart and after its end.",
+        _each_query(_is_running),
     ),
     Metric("rows_read_total", "counter", "Rows read since the start.", _each_query(lambda query: query.rows_in)),
     Metric("rows_written_total", "counter", "Rows written since the start.", _each_query(lambda query: query.rows_out)),
     Metric(
-        "rows_read_per_second", "gauge", "In the last ten seconds.", _each_query(lambda query: query.rows_in_per_second)
+        "rows_read_per_second",
+        "gauge",
+        "Rows read per second, over the last ten seconds.",
+        _each_query(lambda query: query.rows_in_per_second),
     ),
     Metric(
         "rows_written_per_second",
         "gauge",
-        "In the last ten seconds.",
+        "Rows written per second, over the last ten seconds.",
         _each_query(lambda query: query.rows_out_per_second),
     ),
     Metric("batches_total", "counter", "Micro-batches since the start.", _each_query(lambda query: query.batches)),
-    Metric("batch_duration_seconds", "gauge", "Of the last micro-batch.", _each_query(_seconds)),
-    Metric("lag", "gauge", "Records of the partition that are yet to be read.", _each_partition),
-    Metric("state_rows", "gauge", "Rows that stateful steps remember.", _each_query(lambda query: query.state_rows)),
-    Metric("state_bytes", "gauge", "Memory of what they remember.", _each_query(lambda query: query.state_bytes)),
+    Metric("batch_duration_seconds", "gauge", "Duration of the last micro-batch.", _each_query(_seconds)),
+    Metric("lag", "gauge", "Records of the partition that have not been read yet.", _each_partition),
+    Metric("state_rows", "gauge", "Rows in the state of stateful steps.", _each_query(lambda query: query.state_rows)),
     Metric(
-        "restarts_total", "counter", "Starts after a failure that passed.", _each_query(lambda query: query.restarts)
+        "state_bytes", "gauge", "Memory of the state of stateful steps.", _each_query(lambda query: query.state_bytes)
+    ),
+    Metric(
+        "restarts_total", "counter", "Restarts after a transient failure.", _each_query(lambda query: query.restarts)
     ),
     Metric(
         "dead_letters_total",
@@ -74,7 +82,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "skipped_records_total",
         "counter",
-        "Records left out as they did not parse.",
+        "Records skipped because they did not parse.",
         lambda progress: [({}, progress.skipped_records)],
     ),
 )
@@ -107,10 +115,10 @@ class MetricsPage:
 
 
 class MetricsEndpoint:
-    """Serves the page from a thread of its own: Spark has the main one."""
+    """Serves the page from its own thread: the main thread runs the pipeline."""
 
     def __init__(self, port: int, read: Callable[[], PipelineProgress], host: str = "127.0.0.1") -> None:
-        """Raises OSError if the port is taken."""
+        """Raises OSError if the port is in use."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pipeline-metrics", daemon=True)
         self._thread.start()

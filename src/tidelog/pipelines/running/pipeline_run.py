@@ -1,4 +1,4 @@
-"""`tidelog pipeline run`: a session, the queries, what is seen of them, and an end in order."""
+"""`tidelog pipeline run`: Spark session, queries, output, signals and shutdown of one run."""
 
 import logging
 import os
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FOOTER = "Ctrl-C stops after the running micro-batch; twice: at once"
+FOOTER = "Ctrl-C stops after the current micro-batch; press it twice to stop at once"
 REPORT_EVERY_S = 1.0
 LOG_BYTES_MAX = 16 * 1024 * 1024
-"""A log that is longer is put aside when the next run begins, in place of the one before it."""
+"""A longer log is renamed when the next run starts, and replaces the previous old log."""
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 NOISY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""PySpark writes every failed query to the terminal, with the stack of Java, before it raises it."""
+"""PySpark logs every failed query with the Java stack to the terminal before it raises the error."""
 STOP_SETTINGS = {"spark.sql.streaming.stopTimeout": "30s", "spark.ui.showConsoleProgress": "false"}
 
 
 def run_pipeline(pipeline: AnyPipeline, options: RunOptions) -> int:
-    """The exit code. Raises StateRefused if it runs already."""
+    """Returns the exit code. Raises StateRefused if the pipeline is already running."""
     state = PipelineState(options.state_directory, pipeline.name)
     with state.running(pipeline.file):
         return Run(pipeline, options, state).run()
@@ -93,17 +93,17 @@ class Run:
         self._state.report(RunState.RUNNING)
         self._screen.say(f"{self._pipeline.name}: running")
         try:
-            runner.run(self._on_look, self._on_stopping)
+            runner.run(self._on_progress, self._on_stopping)
         finally:
             self._report(runner.progress())
         self._screen.say(self._end(runner))
 
     def _end(self, runner: Runner) -> str:
         queries = runner.progress().queries
-        told = ", ".join(f"{plural(query.rows_out, 'row')} to {query.name}" for query in queries)
-        return f"{self._pipeline.name}: {'stopped' if self._is_asked_to_stop else 'done'}, {told}"
+        counts = ", ".join(f"{plural(query.rows_out, 'row')} to {query.name}" for query in queries)
+        return f"{self._pipeline.name}: {'stopped' if self._is_asked_to_stop else 'done'}, {counts}"
 
-    def _on_look(self, progress: PipelineProgress) -> None:
+    def _on_progress(self, progress: PipelineProgress) -> None:
         self._screen.show(progress)
         if progress.uptime_s - self._reported_s >= REPORT_EVERY_S:
             self._reported_s = progress.uptime_s
@@ -118,7 +118,7 @@ class Run:
 
     def _on_stopping(self) -> None:
         self._state.report(RunState.STOPPING)
-        self._say_and_log(f"{self._pipeline.name}: stopping after the running micro-batches")
+        self._say_and_log(f"{self._pipeline.name}: stopping after the current micro-batches")
 
     @contextmanager
     def _signals(self) -> Generator[None]:
@@ -131,12 +131,12 @@ class Run:
                 signal.signal(number, handler)
 
     def _listen(self) -> None:
-        """Spark's session takes SIGINT for itself, so that this is done again after its start."""
+        """Called again after Spark's start, which installs its own SIGINT handler."""
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """The first asks for an end in order, if anything runs yet; the second ends at once."""
+        """The first signal stops after the current micro-batches, if queries run; the second stops at once."""
         if self._runner is None or self._is_asked_to_stop:
             raise KeyboardInterrupt
         self._is_asked_to_stop = True
@@ -144,11 +144,11 @@ class Run:
 
     def _fail(self, sentence: str) -> int:
         self._state.report(RunState.FAILED, error=sentence)
-        sys.stderr.write(f"{self._pipeline.name}: {sentence}\n(more in {self._state.log_file})\n")
+        sys.stderr.write(f"{self._pipeline.name}: {sentence}\n(see {self._state.log_file})\n")
         return 1
 
     def _interrupted(self) -> NoReturn:
-        """Without waiting for Spark: Java ends when this process does."""
+        """Does not wait for Spark: the Java process ends with this one."""
         self._state.report(RunState.STOPPED)
         os._exit(INTERRUPTED)
 
@@ -157,12 +157,12 @@ def _endpoint(port: int, runner: Runner) -> MetricsEndpoint:
     try:
         return MetricsEndpoint(port, runner.progress)
     except OSError as error:
-        raise PipelineFailed(f"metrics cannot be shown on port {port}: {error.strerror}") from error
+        raise PipelineFailed(f"cannot serve metrics on port {port}: {error.strerror}") from error
 
 
 @contextmanager
 def logging_to(file: Path) -> Generator[None]:
-    """All that is logged, and nothing of it on the terminal."""
+    """Sends all log output to the file, none to the terminal."""
     if file.exists() and file.stat().st_size > LOG_BYTES_MAX:
         file.replace(file.with_name(f"{file.stem}.old{file.suffix}"))
     handler = logging.FileHandler(file, encoding="utf-8")
@@ -183,7 +183,7 @@ def logging_to(file: Path) -> Generator[None]:
 
 
 def start_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineState) -> "SparkSession":
-    """Java and the Python workers write to the log, and do not get the terminal's Ctrl-C: that is for us to handle."""
+    """Java and the Python workers log to the file, and do not receive the terminal's Ctrl-C: we handle it."""
     from tidelog.spark import session
     from tidelog.spark.spark_session import make_source_known
 
@@ -191,26 +191,26 @@ def start_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineSta
     start_java(options.master, settings, state.log_file)
     spark = session(f"tidelog pipeline {pipeline.name}", options.master, settings)
     spark.sparkContext.setLogLevel("WARN")
-    keep_off_the_terminal(spark.sparkContext)
+    silence_accumulator_server(spark.sparkContext)
     make_source_known(spark)
     return spark
 
 
 def session_settings(pipeline: AnyPipeline, state: PipelineState) -> dict[str, str]:
-    """Spark would make its warehouse in the current directory as soon as it looks for a name that it does not know."""
+    """Without a warehouse directory Spark would create one in the current directory."""
     warehouse = {"spark.sql.warehouse.dir": (state.directory / "warehouse").absolute().as_uri()}
     return {**STOP_SETTINGS, **warehouse, **without_pandas(), **pipeline.spark}
 
 
-def keep_off_the_terminal(context: "SparkContext") -> None:
-    """The server for accumulators prints a traceback when Java goes away."""
+def silence_accumulator_server(context: "SparkContext") -> None:
+    """The accumulator server prints a traceback when Java goes away; log it instead."""
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
-        server.handle_error = lambda *_: logger.info("Spark's accumulators lost their connection", exc_info=True)
+        server.handle_error = lambda *_: logger.info("accumulator server lost its connection to Java", exc_info=True)
 
 
 def without_pandas() -> dict[str, str]:
-    """Plain functions of users go through Arrow by default, which warns where Pandas is not there to do it."""
+    """Plain UDFs use Arrow by default, which warns if pandas is not installed."""
     return {} if find_spec("pandas") else {"spark.sql.execution.pythonUDF.arrow.enabled": "false"}
 
 

@@ -1,4 +1,4 @@
-"""What is kept of each pipeline between and during its runs: who runs it, how it goes, and its checkpoint."""
+"""State directory of a pipeline: run lock, status of the last run, log and checkpoint."""
 
 import fcntl
 import json
@@ -19,17 +19,17 @@ from tidelog.runtime.user_directories import data_home
 STATE_VARIABLE = "TIDELOG_PIPELINES"
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOCK_WAIT_S = 1.0
-"""Somebody who only looks whether the lock is held has it for a moment."""
+"""Another process may hold the lock for a moment to test it."""
 POLL_S = 0.005
 
 
 def default_state_directory() -> str:
-    """One place for all of a user: a pipeline run from elsewhere must find its checkpoint, or it would begin anew."""
+    """One place per user: a pipeline started from another directory must find its checkpoint."""
     return os.environ.get(STATE_VARIABLE) or os.path.join(data_home(), "tidelog-pipelines")
 
 
 class StateRefused(Exception):
-    """Nothing was changed; the message says why, and what to do instead."""
+    """Nothing was changed; the message says why and what to do."""
 
 
 class RunState(StrEnum):
@@ -45,7 +45,7 @@ ACTIVE = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The last run as it told about itself."""
+    """Status of the last run, as reported by itself."""
 
     pid: int
     file: str
@@ -57,7 +57,7 @@ class Status:
 
 
 class PipelineState:
-    """The directory of one pipeline. The lock says whether it runs, status.json what its last run said."""
+    """State of one pipeline. The lock says whether it runs, status.json has what its last run reported."""
 
     def __init__(self, root: Path | str, name: str) -> None:
         self.name = name
@@ -67,16 +67,14 @@ class PipelineState:
         self._lock_file = self.directory / "lock"
         self._status_file = self.directory / "status.json"
 
-    # -- by the process that runs it
-
     @contextmanager
     def running(self, file: Path) -> Generator[None]:
-        """Hold the pipeline: nobody else may run it until the block is left, or this process ends in any way."""
+        """Holds the run lock until the block is left or the process ends."""
         self._create()
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             self._lock(descriptor)
-            self._refuse_other_file(file)
+            self._check_same_file(file)
             own = identity_of(os.getpid())
             assert own is not None
             os.ftruncate(descriptor, 0)
@@ -89,16 +87,16 @@ class PipelineState:
 
     @contextmanager
     def replaying(self, file: Path) -> Generator[None]:
-        """Hold what only one replay may do at a time; the pipeline may run meanwhile."""
+        """Lock for one replay at a time; the pipeline may run meanwhile."""
         if self.status() is None:
             raise StateRefused(
-                f"pipeline {self.name} has not run in {self.directory.parent}: there is nothing to replay"
+                f"pipeline {self.name} has not run in {self.directory.parent}; there is nothing to replay"
             )
-        self._refuse_other_file(file)
+        self._check_same_file(file)
         descriptor = os.open(self.directory / "replay.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not _try_lock(descriptor):
-                raise StateRefused(f"pipeline {self.name} is being replayed already; wait until that has ended")
+                raise StateRefused(f"pipeline {self.name} is already being replayed; wait for that replay to end")
             yield
         finally:
             os.close(descriptor)
@@ -110,9 +108,9 @@ class PipelineState:
         error: str | None = None,
         progress: Mapping[str, object] | None = None,
     ) -> None:
-        """Tell how it goes; what is not given stays as it was."""
+        """Updates the status; arguments that are not given keep their value."""
         status = self.status()
-        assert status is not None, "a run reports only while it holds the pipeline"
+        assert status is not None, "a run reports only while it holds the lock"
         self._write(
             replace(
                 status,
@@ -128,7 +126,7 @@ class PipelineState:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StateRefused(
-                f"cannot make {self.directory}: {error.strerror}; name another place with --state"
+                f"cannot create {self.directory}: {error.strerror}; choose another directory with --state"
             ) from error
 
     def _lock(self, descriptor: int) -> None:
@@ -138,39 +136,37 @@ class PipelineState:
                 holder = self.holder()
                 by = f" (pid {holder.pid})" if holder else ""
                 raise StateRefused(
-                    f"pipeline {self.name} runs already{by}; `tidelog pipeline stop {self.name}` stops it"
+                    f"pipeline {self.name} is already running{by}; stop it with `tidelog pipeline stop {self.name}`"
                 )
             time.sleep(POLL_S)
 
-    def _refuse_other_file(self, file: Path) -> None:
-        """Two files with one name would go on from each other's checkpoint."""
+    def _check_same_file(self, file: Path) -> None:
+        """Two pipeline files with the same name would continue from each other's checkpoint."""
         status = self.status()
         if status is not None and Path(status.file) != file and Path(status.file).exists():
             raise StateRefused(
-                f"the name {self.name} belongs to {status.file} in {self.directory.parent};"
-                " give this pipeline another name in [pipeline], or another place with --state"
+                f"pipeline name {self.name} belongs to {status.file} in {self.directory.parent};"
+                " choose another name in [pipeline], or another directory with --state"
             )
 
     def _write(self, status: Status) -> None:
-        """Whole or not at all, for readers at any moment."""
+        """Atomic: a reader sees the old or the new content."""
         temporary = self._status_file.with_name(".status.json.tmp")
         temporary.write_text(json.dumps(asdict(status), indent=2, default=str) + "\n", encoding="utf-8")
         temporary.replace(self._status_file)
 
-    # -- by everybody
-
     def status(self) -> Status | None:
-        """None if it never ran."""
+        """None if the pipeline has never run."""
         try:
             found = json.loads(self._status_file.read_text(encoding="utf-8"))
             return Status(**(found | {"state": RunState(found["state"])}))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise StateRefused(f"{self._status_file} is damaged: {error}") from error
+            raise StateRefused(f"{self._status_file} is not valid: {error}") from error
 
     def holder(self) -> ProcessIdentity | None:
-        """The process that runs the pipeline now: it holds the lock, and wrote itself down there."""
+        """The process that runs the pipeline: it holds the lock, and its identity is in the lock file."""
         try:
             descriptor = os.open(self._lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -187,19 +183,19 @@ class PipelineState:
         return identity if is_running(identity) else None
 
     def present(self) -> Status | None:
-        """The status with the truth about a process that ended without a word."""
+        """The status, corrected if the process ended without reporting."""
         holder = self.holder()
         status = self.status()
         if status is None or status.state not in ACTIVE or holder is not None:
             return status
-        lost = f"process {status.pid} ended without a word, while {status.state}; see {self.log_file}"
+        lost = f"process {status.pid} ended unexpectedly while {status.state}; see {self.log_file}"
         return replace(status, state=RunState.FAILED, error=lost)
 
     def stop(self, timeout_s: float) -> bool:
-        """Ask the process that runs it to end in order; whether it did. Refused if nobody runs it."""
+        """Asks the running process to stop; True if it did in time. Raises StateRefused if it is not running."""
         holder = self.holder()
         if holder is None or not send(holder, signal.SIGTERM):
-            raise StateRefused(f"pipeline {self.name} does not run")
+            raise StateRefused(f"pipeline {self.name} is not running")
         deadline = time.monotonic() + timeout_s
         while self.holder() == holder:
             if time.monotonic() > deadline:
@@ -208,8 +204,8 @@ class PipelineState:
         return True
 
 
-def known_pipelines(root: Path | str) -> list[PipelineState]:
-    """Every pipeline that was run with this state directory, by name."""
+def list_pipelines(root: Path | str) -> list[PipelineState]:
+    """All pipelines of this state directory, by name."""
     directory = Path(root).expanduser().absolute()
     try:
         names = sorted(entry.name for entry in directory.iterdir() if (entry / "status.json").exists())

@@ -1,4 +1,4 @@
-"""How a pipeline goes, from what Spark tells after each micro-batch. No clock and no Spark: JSON and times go in."""
+"""Progress of a pipeline, computed from Spark's progress events. No clock, no Spark: JSON and times in."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Any
 
 WINDOW_S = 10.0
-"""Rows per second are those of the last ten seconds."""
+"""Rates are averages over the last ten seconds."""
 
 WRITTEN = "tidelog written"
-"""What a query counts of its output, under the name that Spark gives it back by."""
+"""Name of the observed metric that counts written rows."""
 SOURCE_PREFIX = "tidelog source "
 
 
@@ -22,8 +22,8 @@ class QueryKind(StrEnum):
 class QueryState(StrEnum):
     STARTING = "starting"  # no micro-batch yet
     RUNNING = "running"
-    WAITING = "waiting"  # failed for a reason that passes, and starts again after a pause
-    DONE = "done"  # has read all there was, or was stopped
+    WAITING = "waiting"  # failed for a transient reason, restarts after a pause
+    DONE = "done"  # all input processed, or stopped
     FAILED = "failed"
 
 
@@ -34,7 +34,7 @@ class PartitionLag:
     position: int
     """The offset after the last record of the last micro-batch."""
     lag: int | None
-    """None if the end of the partition is not known."""
+    """None if the end offset of the partition is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class QueryProgress:
     state_rows: int = 0
     state_bytes: int = 0
     bad_records: Mapping[str, int] = field(default_factory=dict)
-    """By source: records that did not parse, among those this query read."""
+    """By source: records that this query read and that did not parse."""
     lags: tuple[PartitionLag, ...] = ()
     watermark: str | None = None
     restarts: int = 0
 
     @property
     def lag(self) -> int | None:
-        """None if it is not known of any partition."""
-        known = [partition.lag for partition in self.lags if partition.lag is not None]
-        return sum(known) if known else None
+        """None if no partition has a known lag."""
+        partition_lags = [partition.lag for partition in self.lags if partition.lag is not None]
+        return sum(partition_lags) if partition_lags else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class PipelineProgress:
 
     @property
     def skipped_records(self) -> int:
-        """Bad records that are neither dead letters nor failures; every query leaves out the same ones."""
+        """Bad records that were neither sent to dead letters nor failed the query; every query skips the same ones."""
         set_aside = {query.name for query in self.queries if query.kind is QueryKind.DEAD_LETTERS}
         worst: dict[str, int] = {}
         for query in self.queries:
@@ -97,7 +97,7 @@ class PipelineProgress:
 
 
 class QueryMeter:
-    """Follows one query through its micro-batches and its restarts."""
+    """Progress of one query across micro-batches and restarts."""
 
     def __init__(self, name: str, kind: QueryKind, started_s: float) -> None:
         self.name = name
@@ -115,21 +115,21 @@ class QueryMeter:
         self._lags: tuple[PartitionLag, ...] = ()
         self._watermark: str | None = None
 
-    def on_progress(self, told: Mapping[str, Any], now_s: float) -> None:
-        """One of Spark's progress events; such without a micro-batch come from queries that wait for data."""
-        self._lags = lags_of(told.get("sources", ())) or self._lags
-        self._watermark = told.get("eventTime", {}).get("watermark", self._watermark)
-        if not is_batch(told):
+    def on_progress(self, event: Mapping[str, Any], now_s: float) -> None:
+        """A progress event of Spark. Events without a micro-batch come from queries that wait for data."""
+        self._lags = lags_of(event.get("sources", ())) or self._lags
+        self._watermark = event.get("eventTime", {}).get("watermark", self._watermark)
+        if not is_batch(event):
             return
         self.state = QueryState.RUNNING
         self._batches += 1
-        self._batch_id = told.get("batchId")
-        self._duration_ms = told.get("durationMs", {}).get("triggerExecution")
-        operators = told.get("stateOperators", ())
+        self._batch_id = event.get("batchId")
+        self._duration_ms = event.get("durationMs", {}).get("triggerExecution")
+        operators = event.get("stateOperators", ())
         self._state_rows = sum(operator.get("numRowsTotal", 0) for operator in operators)
         self._state_bytes = sum(operator.get("memoryUsedBytes", 0) for operator in operators)
-        observed = told.get("observedMetrics", {})
-        self._read.add(told.get("numInputRows", 0), now_s)
+        observed = event.get("observedMetrics", {})
+        self._read.add(event.get("numInputRows", 0), now_s)
         self._written.add(observed.get(WRITTEN, {}).get("rows") or 0, now_s)
         for source, count in bad_records_of(observed).items():
             self._bad_records[source] = self._bad_records.get(source, 0) + count
@@ -160,7 +160,7 @@ class QueryMeter:
 
 
 class _Rate:
-    """A count, and how fast it grew within the window."""
+    """A counter with its rate of growth within the window."""
 
     def __init__(self, started_s: float) -> None:
         self.total = 0
@@ -183,8 +183,8 @@ class _Rate:
             self._recent.popleft()
 
 
-def is_batch(told: Mapping[str, Any]) -> bool:
-    return "addBatch" in told.get("durationMs", {})
+def is_batch(event: Mapping[str, Any]) -> bool:
+    return "addBatch" in event.get("durationMs", {})
 
 
 def bad_records_of(observed: Mapping[str, Any]) -> dict[str, int]:
@@ -196,7 +196,7 @@ def bad_records_of(observed: Mapping[str, Any]) -> dict[str, int]:
 
 
 def lags_of(sources: Iterable[Mapping[str, Any]]) -> tuple[PartitionLag, ...]:
-    """A topic that is read twice, as by a join with itself, counts once, where it is furthest behind."""
+    """A topic that is read twice, as in a self-join, counts once, with its largest lag."""
     found: dict[tuple[str, int], PartitionLag] = {}
     for source in sources:
         latest = _positions(source.get("latestOffset"))
@@ -210,7 +210,7 @@ def lags_of(sources: Iterable[Mapping[str, Any]]) -> tuple[PartitionLag, ...]:
 
 
 def _positions(offsets: object) -> dict[tuple[str, int], int]:
-    """Of `{"orders": {"0": 23}}`; whatever else sources call an offset has no partitions."""
+    """Parses `{"orders": {"0": 23}}`; offsets of other sources have no partitions."""
     if not isinstance(offsets, Mapping):
         return {}
     return {
@@ -222,8 +222,8 @@ def _positions(offsets: object) -> dict[tuple[str, int], int]:
     }
 
 
-def unseen(newest_first: Iterable[tuple[str, str]], last: tuple[str, str] | None) -> int:
-    """How many came after `last`, all of them if it is no longer there; looks no further than that."""
+def count_new_events(newest_first: Iterable[tuple[str, str]], last: tuple[str, str] | None) -> int:
+    """Number of events after `last`, or of all events if `last` is gone. Stops reading at `last`."""
     count = 0
     for event in newest_first:
         if event == last:

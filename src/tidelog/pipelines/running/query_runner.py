@@ -1,4 +1,4 @@
-"""Runs the queries of a pipeline: starts and follows them, starts them again after what passes, stops them in order."""
+"""Runner of a pipeline's streaming queries: starts them, follows them, restarts after transient failures, stops."""
 
 import json
 import logging
@@ -15,10 +15,17 @@ from tidelog.pipelines.definition.python_modules import import_pipeline_module
 from tidelog.pipelines.running.dead_letters import dead_letter_writer, query_name, sources_with_dead_letters
 from tidelog.pipelines.running.failures import Failure, PipelineFailed, Restarts, StepFailed, failure_of, with_causes
 from tidelog.pipelines.running.pipeline_state import PIPELINE_NAME, PipelineState
-from tidelog.pipelines.running.progress import PipelineProgress, QueryKind, QueryMeter, QueryState, is_batch, unseen
+from tidelog.pipelines.running.progress import (
+    PipelineProgress,
+    QueryKind,
+    QueryMeter,
+    QueryState,
+    count_new_events,
+    is_batch,
+)
 from tidelog.pipelines.running.table_batches import TableBatches
 from tidelog.pipelines.running.topic_sink import topic_writer
-from tidelog.pipelines.running.views import Views, carry_along, with_step_named
+from tidelog.pipelines.running.views import Views, pickle_modules_by_value, with_step_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,19 +36,19 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
 STOPPING_POLL_S = 0.02
-"""A micro-batch that begins while we stop is cut off as early as can be."""
+"""Short, to cut off a micro-batch that starts while we stop."""
 STOP_LIMIT_S = 60.0
 INITIALISING_LIMIT_S = 15.0
 INITIALISING = "Initializing"
 ASKING = "Getting offsets"
 SILENT_AFTER_S = 15.0
-"""Brokers may be away for longer before a query fails: whoever looks should know what it waits for."""
+"""Brokers may be away longer than this before a query fails: tell the user what the query waits for."""
 
 Clock: TypeAlias = Callable[[], float]
 Say: TypeAlias = Callable[[str], None]
-Look: TypeAlias = Callable[[PipelineProgress], None]
+ProgressListener: TypeAlias = Callable[[PipelineProgress], None]
 Written: TypeAlias = "SimpleQueue[int]"
-"""Rows that a sink counts itself, in the thread in which Spark calls it."""
+"""Rows that a sink counts itself, in the thread that Spark calls it from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,7 @@ class PlannedQuery:
     name: str
     kind: QueryKind
     make: "Callable[[Written], DataStreamWriter]"
-    """Called for each start: what a writer keeps in Python must not outlive a failure."""
+    """Called for each start: the Python state of a writer must not survive a failure."""
 
 
 class Runner:
@@ -76,8 +83,8 @@ class Runner:
         self._latest = PipelineProgress(pipeline.name, ())
 
     def start(self) -> None:
-        """Raises PipelineFailed if a source, step or sink cannot be set up."""
-        for planned in self._planned_patiently():
+        """Raises PipelineFailed if a source, step or sink cannot be created."""
+        for planned in self._plan_with_retries():
             run = QueryRun(planned, self._start_query, self._clock)
             self._runs.append(run)
         for run in self._runs:
@@ -85,32 +92,34 @@ class Runner:
             self._wait_until_initialised(run)
 
     def _wait_until_initialised(self, run: "QueryRun") -> None:
-        """Spark gives a source's Python process ten seconds to start: too few if all start at once."""
+        """Starts queries one after the other: Spark gives the Python process of a source only ten seconds to start."""
         deadline_s = self._clock() + INITIALISING_LIMIT_S
         while run.is_initialising() and not self._is_stopping and self._clock() < deadline_s:
             time.sleep(STOPPING_POLL_S)
 
-    def run(self, on_look: Look = lambda progress: None, on_stopping: Callable[[], None] = lambda: None) -> None:
-        """Until everything is read (once), or the pipeline is asked to stop; raises PipelineFailed.
+    def run(
+        self, on_progress: ProgressListener = lambda progress: None, on_stopping: Callable[[], None] = lambda: None
+    ) -> None:
+        """Until all input is processed (`once`) or a stop is requested; raises PipelineFailed.
 
-        `on_look` is called several times a second, `on_stopping` when an end in order begins.
+        `on_progress` is called several times a second, `on_stopping` when the shutdown begins.
         """
         try:
-            while not self._is_stopping and self._look():
-                on_look(self._measured())
+            while not self._is_stopping and self._poll():
+                on_progress(self._measured())
                 time.sleep(POLL_S)
             if self._is_stopping:
                 on_stopping()
         finally:
-            self._stop_in_order(on_look)
-            on_look(self._measured())
+            self._stop_gracefully(on_progress)
+            on_progress(self._measured())
 
     def request_stop(self) -> None:
-        """May be called from a signal's handler: `run` ends after the running micro-batches."""
+        """Safe to call from a signal handler: `run` returns after the current micro-batches."""
         self._is_stopping = True
 
     def progress(self) -> PipelineProgress:
-        """As of the last look, for any thread."""
+        """As of the last poll; callable from any thread."""
         return self._latest
 
     def _measured(self) -> PipelineProgress:
@@ -119,10 +128,8 @@ class Runner:
         self._latest = PipelineProgress(self._pipeline.name, queries, now_s - self._started_s)
         return self._latest
 
-    # -- what is to be run
-
-    def _planned_patiently(self) -> list[PlannedQuery]:
-        """Spark plans sources in Python processes, which may die like all others."""
+    def _plan_with_retries(self) -> list[PlannedQuery]:
+        """With retries: Spark plans sources in Python processes, which may crash."""
         restarts = Restarts()
         while True:
             try:
@@ -131,8 +138,8 @@ class Runner:
                 pause_s = restarts.on_failure() if failed.passes else None
                 if pause_s is None:
                     raise
-                logger.exception("pipeline does not start")
-                self._say(f"{failed}; trying again in {pause_s:g} s")
+                logger.exception("pipeline did not start")
+                self._say(f"{failed}; retrying in {pause_s:g} s")
                 time.sleep(pause_s)
 
     def _planned(self) -> list[PlannedQuery]:
@@ -155,16 +162,18 @@ class Runner:
     def _sink_writer(self, views: Views, sink: Sink, written: Written) -> "DataStreamWriter":
         frame = views.frame(sink.of)
         if not frame.isStreaming:
-            raise StepFailed(f"sink {sink.name}: view {sink.of} is made of files only, and has no stream to follow")
+            raise StepFailed(
+                f"sink {sink.name}: view {sink.of} is computed from files only; a sink needs a streaming source"
+            )
         if isinstance(sink, TableSink):
             batches = TableBatches(self._pipeline.name, sink, self._state.directory, written.put)
             return frame.writeStream.foreachBatch(batches.write)
         return topic_writer(frame, sink, written.put)
 
     def _planned_by_module(self, pipeline: ModulePipeline) -> list[PlannedQuery]:
-        """The writers are made once: `build` may do more than that."""
+        """Called once: `build` may have side effects."""
         module = import_pipeline_module(pipeline.file)
-        carry_along(pipeline.directory)
+        pickle_modules_by_value(pipeline.directory)
         built: list[PlannedQuery] = []
         with_step_named("build(spark)", lambda: built.extend(_planned_writers(module.build(self._spark), pipeline)))
         return built
@@ -178,32 +187,31 @@ class Runner:
             writer = writer.trigger(processingTime=f"{self._pipeline.trigger_ms} milliseconds")
         return writer.start()
 
-    # -- how it goes
-
-    def _look(self) -> bool:
-        """Whether there is still something to wait for."""
+    def _poll(self) -> bool:
+        """False when all queries have ended."""
         for run in self._runs:
             run.read_progress()
             if run.is_newly_silent():
                 self._say(
-                    f"{run.name}: no answer from its source for {SILENT_AFTER_S:g} s, still trying; are the brokers up?"
+                    f"{run.name}: no answer from its source for {SILENT_AFTER_S:g} s, retrying; check that the"
+                    " brokers are running"
                 )
             failure = run.failure()
             if failure is not None:
                 self._on_failure(run, failure)
             elif run.is_due():
-                logger.info("query starts again query=%s restarts=%d", run.name, run.meter.restarts)
+                logger.info("query restarted query=%s restarts=%d", run.name, run.meter.restarts)
                 self._start(run)
         return any(run.meter.state is not QueryState.DONE for run in self._runs)
 
     def _start(self, run: "QueryRun") -> None:
-        """A start that fails for a passing reason is tried again like a query that fails later."""
+        """A start that fails for a transient reason is retried, like a query that fails later."""
         try:
             with_step_named(f"{run.meter.kind} {run.name}", run.start)
         except StepFailed as failed:
             if not failed.passes:
                 raise
-            logger.exception("query does not start query=%s", run.name)
+            logger.exception("query did not start query=%s", run.name)
             self._on_failure(run, Failure(str(failed).partition(": ")[2], passes=True))
 
     def _on_failure(self, run: "QueryRun", failure: Failure) -> None:
@@ -212,12 +220,10 @@ class Runner:
             run.meter.state = QueryState.FAILED
             raise PipelineFailed(f"{run.name}: {failure.sentence}")
         run.wait(pause_s)
-        self._say(f"{run.name}: {failure.sentence}; starting again in {pause_s:g} s")
+        self._say(f"{run.name}: {failure.sentence}; restarting in {pause_s:g} s")
 
-    # -- the end
-
-    def _stop_in_order(self, on_look: Look) -> None:
-        """The running micro-batches are finished, for as long as that takes within limits."""
+    def _stop_gracefully(self, on_progress: ProgressListener) -> None:
+        """Lets the current micro-batches finish, within a time limit."""
         deadline_s = self._clock() + STOP_LIMIT_S
         batches = {run.name: run.batches for run in self._runs}
         active = [run for run in self._runs if run.is_active()]
@@ -228,7 +234,7 @@ class Runner:
                 if is_late or run.batches > batches[run.name] or not run.is_in_batch():
                     run.stop()
             active = [run for run in active if run.is_active() and not run.is_stuck]
-            on_look(self._measured())
+            on_progress(self._measured())
             time.sleep(STOPPING_POLL_S)
         for run in self._runs:
             run.finish()
@@ -240,15 +246,13 @@ def _planned_writers(built: object, pipeline: ModulePipeline) -> list[PlannedQue
     writers: Mapping[str, Any] = built if isinstance(built, Mapping) else {pipeline.name: built}
     for name, writer in writers.items():
         if not isinstance(name, str) or not PIPELINE_NAME.fullmatch(name):
-            raise StepFailed(
-                f"build(spark) gives a query the name {name!r}; letters, digits, '.', '_' and '-' make a name"
-            )
+            raise StepFailed(f"build(spark) returned the query name {name!r}; use letters, digits, '.', '_' and '-'")
         if not isinstance(writer, DataStreamWriter):
-            raise StepFailed(f"build(spark) must give DataStreamWriters, but {name} is {type(writer).__name__}")
-    return [PlannedQuery(name, QueryKind.SINK, partial(_made_already, writer)) for name, writer in writers.items()]
+            raise StepFailed(f"build(spark) must return DataStreamWriters, but {name} is a {type(writer).__name__}")
+    return [PlannedQuery(name, QueryKind.SINK, partial(_ready_writer, writer)) for name, writer in writers.items()]
 
 
-def _made_already(writer: "DataStreamWriter", _written: Written) -> "DataStreamWriter":
+def _ready_writer(writer: "DataStreamWriter", _written: Written) -> "DataStreamWriter":
     return writer
 
 
@@ -257,7 +261,7 @@ def _dead_letter_writer(views: Views, source: TopicSource, _written: Written) ->
 
 
 class QueryRun:
-    """One query through all its starts."""
+    """One query across all its starts."""
 
     def __init__(
         self, planned: PlannedQuery, start: "Callable[[PlannedQuery, Written], StreamingQuery]", clock: Clock
@@ -275,7 +279,7 @@ class QueryRun:
         self._start_again_s: float | None = None
         self._asking_since_s: float | None = None
         self.is_stuck = False
-        """Spark did not stop it within its own limit: it ends with the process."""
+        """Spark did not stop the query within its own limit: it ends with the process."""
 
     def start(self) -> None:
         self._start_again_s = None
@@ -299,7 +303,7 @@ class QueryRun:
         return self._query is not None and self._message().startswith(INITIALISING)
 
     def is_newly_silent(self) -> bool:
-        """Whether its source has had no answer for too long; told once each time."""
+        """True once each time its source has not answered for too long."""
         is_asking = self.is_active() and self._message().startswith(ASKING)
         if not is_asking:
             self._asking_since_s = None
@@ -320,19 +324,19 @@ class QueryRun:
         return str(self._query.status["message"])
 
     def read_progress(self) -> None:
-        """Every event since the last look; Spark keeps the last hundred."""
+        """Reads all events since the last poll; Spark keeps the last hundred."""
         while not self._written.empty():
             self.meter.on_written(self._written.get(), self._clock())
         if self._query is None:
             return
-        told = self._query._jsq.recentProgress()
-        count = len(told)
-        # Backwards and only as far as needed: every question is a way to Java and back.
-        new = unseen((_event_key(told[index]) for index in reversed(range(count))), self._seen)
+        events = self._query._jsq.recentProgress()
+        count = len(events)
+        # Backwards and only as far as needed: every access is a round trip to Java.
+        new = count_new_events((_event_key(events[index]) for index in reversed(range(count))), self._seen)
         for index in range(count - new, count):
-            self._on_event(json.loads(told[index].json()))
+            self._on_event(json.loads(events[index].json()))
         if new:
-            self._seen = _event_key(told[count - 1])
+            self._seen = _event_key(events[count - 1])
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         self.meter.on_progress(event, self._clock())
@@ -341,7 +345,7 @@ class QueryRun:
             self.restarts.on_batch()
 
     def failure(self) -> Failure | None:
-        """Why the query ended, once; None while it runs and when it ended well."""
+        """Why the query failed, once; None while it runs and after a normal end."""
         if self._query is None or self._query.isActive:
             return None
         error = self._query.exception()
@@ -361,7 +365,7 @@ class QueryRun:
             self._query.stop()
         except Exception:
             self.is_stuck = True
-            logger.exception("query does not stop query=%s", self.name)
+            logger.exception("query did not stop query=%s", self.name)
 
     def finish(self) -> None:
         self.read_progress()

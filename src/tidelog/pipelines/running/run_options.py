@@ -1,4 +1,4 @@
-"""How a pipeline is to be run, apart from what its file says."""
+"""Options of a pipeline run that are not in the pipeline file."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     state_directory: str
-    """Where the state of all pipelines is: `PipelineState(state_directory, pipeline.name)`."""
+    """State of all pipelines: `PipelineState(state_directory, pipeline.name)`."""
     is_once: bool = False
-    """Work off what is there now, then end."""
+    """Process the records that exist now, then end."""
     master: str | None = None
-    """Spark's master; None: all cores of this machine."""
+    """Spark master; None: all cores of this machine."""
     metrics_port: int | None = None
-    """Where to show metrics for Prometheus; None: nowhere."""
+    """Port for Prometheus metrics; None: no metrics."""
     has_view: bool = True
-    """Show how it goes, redrawn on a terminal; else only what happens, line by line."""
+    """Live display in a terminal; otherwise only lines."""

@@ -1,4 +1,4 @@
-"""Micro-batches on their way into a table, under the identity of their query."""
+"""Micro-batches written to a table, identified by their query."""
 
 import logging
 from collections.abc import Callable
@@ -18,7 +18,7 @@ QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 
 class TableBatches:
-    """The table is opened with the first batch: only then the query's id is known, which lives in its checkpoint."""
+    """The table is opened with the first batch: the query id, which is in the checkpoint, is known only then."""
 
     def __init__(self, pipeline: str, sink: TableSink, directory: Path, on_written: Callable[[int], None]) -> None:
         self._pipeline = pipeline

@@ -1,4 +1,4 @@
-"""Rows as records of a topic."""
+"""Topic sink: rows written as records of a topic."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 APPEND = "append"
 RAW_COLUMNS = ("key", "headers", "timestamp")
-"""What records keep that are copied as they are; not the partition: another topic may have fewer."""
+"""Columns kept when raw records are copied; not the partition, because the other topic may have fewer."""
 
 
 def topic_writer(frame: "DataFrame", sink: TopicSink, on_written: Callable[[int], None]) -> "DataStreamWriter":
-    """Spark's streaming sinks in Python only append; rows that change go through batches."""
+    """Python streaming sinks of Spark only append; updates are written by foreachBatch."""
     if sink.output_mode == APPEND:
         writer = written_to(with_rows_counted(records(frame, sink)), sink.bootstrap, sink.topic)
         return writer.options(**sink.options).outputMode(APPEND)
@@ -29,7 +29,7 @@ def topic_writer(frame: "DataFrame", sink: TopicSink, on_written: Callable[[int]
 
 
 class TopicBatches:
-    """Micro-batches written one by one; `on_written` is called with the rows of each."""
+    """Writes micro-batches; calls `on_written` with the number of rows of each."""
 
     def __init__(self, sink: TopicSink, on_written: Callable[[int], None]) -> None:
         self._sink = sink

@@ -1,4 +1,4 @@
-"""Sources and steps as Spark's views: each step sees those before it by name."""
+"""Sources and steps as Spark views: each step reads earlier views by name."""
 
 import sys
 import traceback
@@ -34,7 +34,7 @@ ReadTopic: TypeAlias = "Callable[[TopicSource], DataFrame]"
 
 SOURCE_FORMAT = "tidelog"
 READ_COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
-"""Headers and the type of timestamps are not worth reading if the value is to be parsed."""
+"""Headers and timestamp type are not needed if the value is parsed."""
 WATERMARK_METADATA = "spark.watermarkDelayMs"
 FILE_FORMATS = {
     FormatKind.RAW: "text",
@@ -49,10 +49,10 @@ FILE_OPTIONS: Mapping[FormatKind, Mapping[str, str]] = {
 
 
 class Views:
-    """The frames of a pipeline by the names of their views."""
+    """DataFrames of a pipeline by view name."""
 
     def __init__(self, spark: "SparkSession", pipeline: Pipeline, read: "ReadTopic | None" = None) -> None:
-        """`read`: other than as a stream."""
+        """`read` overrides how topics are read, as replays need it."""
         self._spark = spark
         self._pipeline = pipeline
         self._read_topic = read or partial(read_topic, spark)
@@ -67,7 +67,7 @@ class Views:
         return self._frames[view]
 
     def parsed(self, source: str) -> "DataFrame":
-        """With the records that did not parse, and their errors; counted."""
+        """Including records that did not parse, with their errors; both are counted."""
         return self._parsed[source]
 
     def _add(self, view: str, where: str, make: "Callable[[], DataFrame]") -> None:
@@ -104,7 +104,7 @@ class Views:
 
 
 def with_step_named(where: str, work: Callable[[], None]) -> None:
-    """Whatever goes wrong becomes one sentence that begins with where."""
+    """Turns any error into a StepFailed whose message begins with `where`."""
     try:
         work()
     except PipelineFailed:
@@ -112,17 +112,14 @@ def with_step_named(where: str, work: Callable[[], None]) -> None:
     except (FormatError, BadFunction) as error:
         raise StepFailed(f"{where}: {error}") from error
     except Exception as error:
-        raise step_failure(where, _told(error)) from error
+        raise step_failure(where, _error_text(error)) from error
 
 
-def _told(error: Exception) -> str:
-    """Errors of a user's own code with the place; those of Spark say all in their message."""
+def _error_text(error: Exception) -> str:
+    """Errors of user code with their traceback; Spark's errors have everything in their message."""
     if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
         return f"{type(error).__name__}: {error}"
     return "".join(traceback.format_exception(error))
-
-
-# -- sources
 
 
 def read_topic(spark: "SparkSession", source: TopicSource) -> "DataFrame":
@@ -148,7 +145,7 @@ def topic_options(source: TopicSource) -> dict[str, str]:
 
 
 def counted(parsed: "DataFrame", source: str) -> "DataFrame":
-    """Counting also keeps Spark from parsing twice: filters on the error are not moved below it."""
+    """Counting also prevents double parsing: Spark does not push filters on the error below it."""
     from pyspark.sql import functions as F  # noqa: N812
 
     rows, bad = F.count(F.lit(1)).alias("rows"), F.count("_error").alias("bad")
@@ -169,7 +166,7 @@ def good_rows(parsed: "DataFrame", bad_records: BadRecords) -> "DataFrame":
 def read_files(spark: "SparkSession", source: FileSource) -> "DataFrame":
     kind = source.format.kind
     if kind not in FILE_FORMATS:
-        raise FormatError(f"files cannot be {kind}; there are {', '.join(FILE_FORMATS)}")
+        raise FormatError(f"files cannot be {kind}; formats are {', '.join(FILE_FORMATS)}")
     options = {**FILE_OPTIONS.get(kind, {}), **source.format.options}
     schema = source.format.schema
     if not source.is_stream:
@@ -183,22 +180,19 @@ def _with_watermark(frame: "DataFrame", watermark: Watermark | None) -> "DataFra
     return frame if watermark is None else frame.withWatermark(watermark.column, watermark.delay)
 
 
-# -- steps
-
-
 def call_step(frame: "DataFrame", step: PythonStep, directory: Path) -> "DataFrame":
     from pyspark.sql import DataFrame
 
     function = load_function(step.function, directory)
-    carry_along(directory)
+    pickle_modules_by_value(directory)
     made = function(frame, **step.arguments)
     if not isinstance(made, DataFrame):
-        raise BadFunction(f"{step.function} gave {type(made).__name__}, not a DataFrame")
+        raise BadFunction(f"{step.function} returned {type(made).__name__}, not a DataFrame")
     return made
 
 
-def carry_along(directory: Path) -> None:
-    """Modules beside the pipeline's file are not installed where tasks run: they travel with the functions."""
+def pickle_modules_by_value(directory: Path) -> None:
+    """Modules beside the pipeline file are not installed on executors: they are pickled with the functions."""
     from pyspark import cloudpickle
 
     for module in list(sys.modules.values()):
@@ -218,7 +212,7 @@ def windowed(frame: "DataFrame", step: WindowStep) -> "DataFrame":
 
 
 def deduplicated(frame: "DataFrame", step: DeduplicateStep) -> "DataFrame":
-    """Without a watermark every value is remembered for good."""
+    """Without a watermark, every value is kept in the state for ever."""
     if any(WATERMARK_METADATA in field.metadata for field in frame.schema.fields):
         return frame.dropDuplicatesWithinWatermark(list(step.columns))
     return frame.dropDuplicates(list(step.columns))

@@ -1,4 +1,4 @@
-"""Commits that are tried again when another writer was first."""
+"""Retries of table commits that conflict with another writer."""
 
 import logging
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 COMMITS_MAX = 10
-"""How often a commit is tried when other writers change the table at the same time."""
+"""Attempts of a commit while other writers change the table."""
 REPLACEMENTS_MAX = 100
-"""One of them comes between two batches of a pipeline that is running, however fast."""
+"""More attempts: a replacement has to fit between two batches of a running pipeline."""
 
 
-def repeated(attempt: Callable[[], bool], conflict: type[Exception], attempts_max: int, what: str) -> bool:
-    """`attempt` looks at the table anew each time."""
+def retry_on_conflict(attempt: Callable[[], bool], conflict: type[Exception], attempts_max: int, what: str) -> bool:
+    """`attempt` reads the table again each time."""
     for _ in range(attempts_max - 1):
         try:
             return attempt()
         except conflict as error:
-            logger.info("tried again %s reason=%s", what, error)
+            logger.info("commit conflict, retrying %s reason=%s", what, error)
     return attempt()

@@ -1,4 +1,4 @@
-"""Decides which small files of a table are put together."""
+"""Compaction plan of a table: groups of small files to merge. No I/O."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -7,11 +7,11 @@ from tidelog.pipelines.definition.model import Compaction
 from tidelog.pipelines.tables.facts import Partition, TableFile
 
 SMALL_SHARE = 0.75
-"""A file below this share of the target is small; a rewritten file, about as large as the target, is not one again."""
+"""A file below this share of the target size is small. A rewritten file is about the target size, so it is not."""
 
 
 def groups_to_compact(files: Iterable[TableFile], compaction: Compaction) -> list[list[TableFile]]:
-    """Each group becomes one file of about the target's size at most; its files are of one partition."""
+    """Each group becomes one file of at most about the target size; its files belong to one partition."""
     groups: list[list[TableFile]] = []
     for small in _small_files(files, compaction.target_bytes).values():
         if len(small) >= compaction.files:

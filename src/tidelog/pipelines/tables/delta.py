@@ -1,7 +1,7 @@
-"""Delta tables through `deltalake`: each batch is one commit that carries the application's batch number.
+"""Delta tables through `deltalake`: each batch is one commit with the batch id as the application's transaction.
 
-Two writers of the same batch: the second commit of one application at the same table version is refused by the
-log's conflict rules, and a later one is found by the number.
+If two writers commit the same batch, Delta's conflict rules reject the second commit at the same table version, and
+a later one finds the batch id in the table.
 """
 
 import json
@@ -19,7 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
 from tidelog.pipelines.definition.model import Compaction, TableSink
-from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, repeated
+from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, retry_on_conflict
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.delta_log import applications_of
@@ -32,12 +32,12 @@ from tidelog.pipelines.tables.table import Before, Contents, TableError, can_rep
 logger = logging.getLogger(__name__)
 
 CLEAN_UP_EVERY = 64
-"""So many batches go by between two looks for old files of the log: a look costs more than the commit itself."""
+"""Batches between two clean-ups of old log files: a clean-up costs more than a commit."""
 
 DELTA_RETENTION_HOURS = 7 * 24
 CONFIGURATION = {
-    # Every look at the table lists its log, which gets a file with each batch: old ones go after an hour, not after
-    # thirty days. Those of a day, one batch a second, cost a third of a second in each of them.
+    # Every read of the table lists its log, which grows by a file per batch: delete old files after an hour, not
+    # after thirty days. A day of files, one batch per second, would cost a third of a second per batch.
     "delta.logRetentionDuration": "interval 1 hours",
 }
 
@@ -56,14 +56,14 @@ class DeltaLakeTable:
         return None if table is None else table.transaction_version(self._application_id)
 
     def has_another_checkpoint(self) -> bool:
-        """`deltalake` finds transactions by name only, so that every batch is also numbered under its owner's."""
+        """`deltalake` finds transactions by exact id only, so every batch also has a transaction of its owner."""
         table = self._current()
         if table is None or not self._owner or table.transaction_version(self._owner) is None:
             return False
         return table.transaction_version(self._application_id) is None
 
     def schema(self) -> pa.Schema | None:
-        return None if self._current() is None else self._known_schema()
+        return None if self._current() is None else self._cached_schema()
 
     def create(self, schema: pa.Schema) -> None:
         self._before("create the table")
@@ -77,17 +77,17 @@ class DeltaLakeTable:
         self._check_partitions(self._existing())
 
     def evolve(self, change: Evolve) -> None:
-        """Columns are added by metadata alone. Delta cannot widen a column in place: the files are written anew."""
+        """Adds columns by metadata only. Delta cannot widen a column in place: its files are rewritten."""
         if change.widened:
-            self._rewrite(evolved(self._known_schema(), change))
+            self._rewrite(evolved(self._cached_schema(), change))
         elif change.added:
             self._before("add columns")
             self._existing().alter.add_columns(DeltaSchema.from_arrow(pa.schema(change.added)).fields)
         self._current()
 
     def layout(self, batch_id: int) -> FileLayout:
-        self._check_partitions(self._known())
-        return self._layout_of(self._known_schema(), f"part-{batch_id}")
+        self._check_partitions(self._cached())
+        return self._layout_of(self._cached_schema(), f"part-{batch_id}")
 
     def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
         def attempt() -> bool:
@@ -97,31 +97,33 @@ class DeltaLakeTable:
             self._commit(files, batch_id)
             return True
 
-        return repeated(attempt, CommitFailedError, COMMITS_MAX, f"commit table={self._location} batch={batch_id}")
+        return retry_on_conflict(
+            attempt, CommitFailedError, COMMITS_MAX, f"commit table={self._location} batch={batch_id}"
+        )
 
     def other_owners(self) -> list[str]:
         return other_owners(applications_of(self._existing()), self._application_id)
 
     def contents(self) -> Contents:
         files = frozenset(file.path for file in self.files())
-        return Contents(files, self._known().transaction_version(self._application_id))
+        return Contents(files, self._cached().transaction_version(self._application_id))
 
     def replacement_layout(self, schema: pa.Schema, batch_id: int) -> FileLayout:
         self._check_partitions(self._existing())
-        return self._layout_of(replacing(self._known_schema(), schema), f"part-{batch_id}")
+        return self._layout_of(replacing(self._cached_schema(), schema), f"part-{batch_id}")
 
     def replace(
         self, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int, *, keeps_later: bool
     ) -> bool:
         def attempt() -> bool:
             now = self.contents()
-            has_same_columns = self._known_schema() == layout.schema
+            has_same_columns = self._cached_schema() == layout.schema
             if not can_replace(old, now, keeps_later=keeps_later and has_same_columns):
                 return False
             self._replace(old, now, files, layout.schema, batch_id)
             return True
 
-        return repeated(attempt, CommitFailedError, REPLACEMENTS_MAX, f"replacement table={self._location}")
+        return retry_on_conflict(attempt, CommitFailedError, REPLACEMENTS_MAX, f"replacement table={self._location}")
 
     def files(self) -> list[TableFile]:
         actions = pa.table(self._existing().get_add_actions(flatten=False)).to_pylist()
@@ -141,7 +143,7 @@ class DeltaLakeTable:
         return replaced
 
     def sweep(self, older_than_s: float) -> int:
-        """Delta's own retention has the last word: a week, unless the table says otherwise."""
+        """Limited by the retention of the table: a week by default."""
         hours = int(older_than_s // 3600)
         retention_hours = hours if hours > DELTA_RETENTION_HOURS else None
         return len(self._existing().vacuum(retention_hours, dry_run=False, full=True))
@@ -153,10 +155,10 @@ class DeltaLakeTable:
         return sum(file.rows for file in self.files())
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No resources to release."""
 
     def _commit(self, files: Sequence[FileFacts], batch_id: int) -> None:
-        table = self._known()
+        table = self._cached()
         now_ms = time.time_ns() // 1_000_000
         self._before("commit")
         table.create_write_transaction(
@@ -172,7 +174,7 @@ class DeltaLakeTable:
     def _replace(
         self, old: Contents, now: Contents, files: Sequence[FileFacts], schema: pa.Schema, batch_id: int
     ) -> None:
-        """Never on top of a commit that was not looked at. Overwriting removes all files, and changes the columns."""
+        """Fails if another commit was made since the table was read. An overwrite removes all files and columns."""
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [self._add_action(file, now_ms) for file in files]
         is_whole = now.files == old.files
@@ -180,7 +182,7 @@ class DeltaLakeTable:
             actions += [RemoveAction(unquote(path), True, now_ms) for path in old.files]
         is_new_batch = now.last_batch is None or now.last_batch < batch_id
         self._before("replace the files")
-        self._known().create_write_transaction(
+        self._cached().create_write_transaction(
             actions,
             "overwrite" if is_whole else "append",
             DeltaSchema.from_arrow(schema),
@@ -225,7 +227,7 @@ class DeltaLakeTable:
         return tuple(None if value is None else str(value) for value in values.values())
 
     def _filter(self, partition: Partition) -> list[tuple[str, str, Any]] | None:
-        """`deltalake` spells null as an empty text."""
+        """`deltalake` writes null as an empty string."""
         names = self._partition_names()
         return [(name, "=", str(value or "")) for name, value in zip(names, partition, strict=True)] or None
 
@@ -233,12 +235,12 @@ class DeltaLakeTable:
         there = table.metadata().partition_columns
         if there != self._partition_names():
             raise TableError(
-                f"Table {self._location} is partitioned by {there or 'nothing'}, the sink by "
-                f"{self._partition_names() or 'nothing'}: make them equal, or write to another table"
+                f"Table {self._location} is partitioned by {there or 'nothing'}, but the sink by "
+                f"{self._partition_names() or 'nothing'}: change partition_by, or write to another table"
             )
 
     def _current(self) -> DeltaTable | None:
-        """The table as it is now; what was read of its log before is not read again."""
+        """The current table; only new log entries are read."""
         if self._table is not None:
             try:
                 self._table.update_incremental()
@@ -250,22 +252,22 @@ class DeltaLakeTable:
         return self._table
 
     def _is_gone(self, table: DeltaTable) -> bool:
-        """An update finds nothing new where nothing is left; of object stores it is not asked."""
+        """An update of a deleted table finds nothing new, so ask the file system. Not supported for object stores."""
         log = Path(self._location, "_delta_log")
         return "://" not in self._location and not (log / f"{table.version():020}.json").exists()
 
     def _existing(self) -> DeltaTable:
         table = self._current()
         if table is None:
-            raise TableError(f"There is no Delta table at {self._location}: nothing has been written to it yet")
+            raise TableError(f"No Delta table at {self._location}: nothing has been written yet")
         return table
 
-    def _known(self) -> DeltaTable:
-        """The table as it was when it was last looked at: a look costs a listing of its log."""
+    def _cached(self) -> DeltaTable:
+        """The table as last read: reading it again lists its log."""
         return self._table or self._existing()
 
-    def _known_schema(self) -> pa.Schema:
-        return plain_schema(pa.schema(self._known().schema().to_arrow()))
+    def _cached_schema(self) -> pa.Schema:
+        return plain_schema(pa.schema(self._cached().schema().to_arrow()))
 
 
 def _after_commit(batch_id: int) -> PostCommitHookProperties:

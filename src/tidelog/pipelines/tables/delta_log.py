@@ -1,4 +1,4 @@
-"""Reads from the log of a Delta table what `deltalake` does not tell: which applications have written to it."""
+"""Reader for the log of a Delta table: application ids, which `deltalake` does not list."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from tidelog.pipelines.tables.files import filesystem_of
 
 
 def applications_of(table: DeltaTable) -> set[str]:
-    """From the last checkpoint, which names all of them, and the commits since."""
+    """From the last checkpoint, which has all of them, and later commits."""
     filesystem, directory = filesystem_of(f"{table.table_uri.rstrip('/')}/_delta_log")
     names = {file.base_name: file.path for file in filesystem.get_file_info(FileSelector(directory))}
     checkpoints = sorted(name for name in names if name.endswith(".checkpoint.parquet"))

@@ -1,7 +1,7 @@
-"""Writes micro-batches to tables, each exactly once, from within `foreachBatch`.
+"""Exactly-once writer of micro-batches to tables, for `foreachBatch`.
 
-Tasks write files that nobody sees; one commit of the driver makes them part of the table together with the batch's
-number. A batch that Spark runs again, after a crash at whatever point, is found by its number and written no more.
+Tasks write files that are not visible; one commit of the driver adds them to the table together with the batch id.
+A batch that Spark runs again after a crash is found by its id and not written again.
 """
 
 import logging
@@ -17,14 +17,14 @@ from tidelog.pipelines.tables.facts import FileFacts, TableFacts
 from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files
 from tidelog.pipelines.tables.partitions import iceberg_column
 from tidelog.pipelines.tables.row_preparation import (
+    evaluate,
     fitting,
     map_in_arrow,
     refuse_missing,
-    run_through,
     split_by_fit,
     with_partition_columns,
 )
-from tidelog.pipelines.tables.schema_changes import Evolve, SetAside, decide, difference, refuse_what_no_table_holds
+from tidelog.pipelines.tables.schema_changes import Evolve, SetAside, check_column_types, decide, difference
 from tidelog.pipelines.tables.table import Before, Table, nothing
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 
 SMALL_BATCH_ROWS = 10_000
 SMALL_BATCH_BYTES = 16 * 1024 * 1024
-"""After a batch no larger than this the next is expected to be small too, and is written by the driver alone."""
+"""After a batch of at most this size the next is expected to be small as well, and the driver writes it."""
 SWEEPS_EVERY = 16
-"""So many compactions go by between two looks for files that nobody refers to."""
+"""Compactions between two sweeps for unreferenced files."""
 SWEPT_AFTER_S = 7 * 24 * 3600.0
-"""No task that may still win runs for so long, and Delta keeps removed files for its readers as long by default."""
+"""Longer than any task that may still commit; also Delta's default retention of removed files."""
 
 SendDeadLetters = Callable[["DataFrame", str], None]
 
@@ -61,15 +61,15 @@ class ExactlyOnceWriter:
         self._table = table
         self._send_dead_letters = send_dead_letters
         self._driver_rows = 0
-        """So many rows the driver writes itself, without tasks; 0 before the first batch."""
+        """Rows that the driver writes itself, without tasks; 0 before the first batch."""
 
     def write(self, rows: "DataFrame", batch_id: int) -> Written:
         last = self._table.last_batch()
         is_there = last is not None or self._table.schema() is not None
         refuse_break(self._sink.location, batch_id, last, is_there=is_there)
         if last == batch_id:
-            logger.info("batch is already there table=%s batch=%d last=%d", self._sink.location, batch_id, last)
-            run_through(rows)
+            logger.info("batch already written table=%s batch=%d last=%d", self._sink.location, batch_id, last)
+            evaluate(rows)
             return Written(0, 0, was_already_there=True)
         rows = self._fitted(with_columns_of(self._sink, rows))
         files = self._write_files(rows, self._table.layout(batch_id))
@@ -88,7 +88,7 @@ class ExactlyOnceWriter:
             return rows
         match decide(difference(table, columns), self._sink.schema_changes, self._sink.location):
             case Evolve() as change:
-                logger.info("table changes table=%s change=%s", self._sink.location, difference(table, columns))
+                logger.info("table schema changed table=%s change=%s", self._sink.location, difference(table, columns))
                 self._table.evolve(change)
             case SetAside() as change:
                 rows, misfits = split_by_fit(rows, change)
@@ -97,7 +97,7 @@ class ExactlyOnceWriter:
         return rows
 
     def _write_files(self, rows: "DataFrame", layout: FileLayout) -> list[FileFacts]:
-        """A small batch costs no Python worker and makes one file for each partition, not one for each task."""
+        """A small batch needs no Python worker and makes one file per partition, not one per task."""
         if self._driver_rows:
             few = _few_rows(rows, self._driver_rows)
             if few is not None:
@@ -111,20 +111,20 @@ class ExactlyOnceWriter:
         try:
             replaced = self._table.compact(compaction)
             swept = self._table.sweep(SWEPT_AFTER_S) if is_due(batch_id, compaction.files * SWEEPS_EVERY) else 0
-            logger.info("table is compacted table=%s replaced=%d swept=%d", self._sink.location, replaced, swept)
+            logger.info("table compacted table=%s replaced=%d swept=%d", self._sink.location, replaced, swept)
         except Exception:
-            logger.warning("table could not be compacted table=%s", self._sink.location, exc_info=True)
+            logger.warning("table compaction failed table=%s", self._sink.location, exc_info=True)
 
 
 def with_columns_of(sink: TableSink, rows: "DataFrame") -> "DataFrame":
-    """The rows with what the table is partitioned by."""
+    """The rows with the partition columns of the table."""
     rows = with_partition_columns(rows, _computed_columns(sink))
     refuse_missing(rows, _partition_sources(sink))
     return rows
 
 
 def _computed_columns(sink: TableSink) -> dict[str, str]:
-    """Iceberg computes its own transforms from the columns they are made of."""
+    """Without Iceberg's own transforms, which it computes from their source columns."""
     fields = sink.partition_by
     if sink.kind is TableKind.ICEBERG:
         fields = tuple(field for field in fields if iceberg_column(field) is None)
@@ -139,11 +139,11 @@ def _partition_sources(sink: TableSink) -> list[str]:
 
 
 def columns_of(rows: "DataFrame") -> "pa.Schema":
-    """Raises SchemaMismatch if no table holds them."""
+    """Raises SchemaMismatch if a table cannot hold a column."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     columns = to_arrow_schema(rows.schema, timezone="UTC")
-    refuse_what_no_table_holds(columns)
+    check_column_types(columns)
     return columns
 
 
@@ -152,19 +152,19 @@ def write_by_tasks(rows: "DataFrame", layout: FileLayout) -> list[FileFacts]:
 
 
 def driver_rows(written_rows: int, written_bytes: int) -> int:
-    """How many rows the driver may take of the next batch, by those of the last one; 0: leave them to tasks."""
+    """Rows that the driver may write of the next batch, judged by the last one; 0: leave them to tasks."""
     row_bytes = written_bytes // max(1, written_rows)
     most = min(SMALL_BATCH_ROWS, SMALL_BATCH_BYTES // max(1, row_bytes))
     return most if written_rows <= most else 0
 
 
 def is_due(batch_id: int, every: int) -> bool:
-    """By the number of the batch, not of those of this process: a pipeline may be run for one batch at a time."""
+    """Decided by the batch id, not by a counter of this process: a pipeline may run one batch per process."""
     return (batch_id + 1) % every == 0
 
 
 def _few_rows(rows: "DataFrame", most: int) -> "pa.Table | None":
-    """All rows if they are few; None if they are too many for one task and the driver's memory."""
+    """All rows if they are few; None if they are too many for the driver's memory."""
     few = rows.limit(most + 1).toArrow()
     return few if few.num_rows <= most else None
 
@@ -172,7 +172,7 @@ def _few_rows(rows: "DataFrame", most: int) -> "pa.Table | None":
 def open_table(
     sink: TableSink, application_id: str, directory: Path, send_dead_letters: SendDeadLetters | None = None
 ) -> TableWriter:
-    """`directory` is the pipeline's: the catalog of Iceberg tables is there when the sink names none."""
+    """`directory` is the pipeline's: the default Iceberg catalog is there."""
     from tidelog.pipelines.tables.table_dead_letters import dead_letter_sender
 
     table = table_of(sink, application_id, directory)
@@ -180,7 +180,7 @@ def open_table(
         table.close()
         refuse_another_checkpoint(sink.location, application_id)
     if table.last_batch() is None and table.schema() is not None and (others := table.other_owners()):
-        logger.warning("table holds rows of others too table=%s others=%s", sink.location, ", ".join(others))
+        logger.warning("table has rows of other writers table=%s others=%s", sink.location, ", ".join(others))
     return ExactlyOnceWriter(sink, table, send_dead_letters or dead_letter_sender(sink))
 
 
@@ -201,7 +201,7 @@ def table_of(sink: TableSink, application_id: str, directory: Path, before: Befo
 
 
 def read_table(sink: TableSink, directory: Path) -> "pa.Table":
-    """The whole table, for looking at small ones."""
+    """The whole table in memory; for small tables."""
     with closing(table_of(sink, "", directory)) as table:
         return table.read()
 

@@ -1,4 +1,4 @@
-"""Plain facts about the files of a table, as tasks, driver and maintenance hand them on."""
+"""Facts about the data files of a table, passed between tasks, driver and maintenance."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -8,10 +8,10 @@ Partition: TypeAlias = tuple[PartitionValue, ...]
 
 
 class FileFacts(NamedTuple):
-    """A data file that a task wrote; it belongs to the table only once a commit names it."""
+    """A data file written by a task; it becomes part of the table with a commit."""
 
     path: str
-    """Below the directory of the layout."""
+    """Relative to the directory of the layout."""
     rows: int
     bytes: int
     partition: Partition
@@ -20,7 +20,7 @@ class FileFacts(NamedTuple):
 
 
 class TableFile(NamedTuple):
-    """A file of the table as it stands."""
+    """A file that is part of the table."""
 
     path: str
     partition: Partition

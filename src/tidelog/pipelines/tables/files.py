@@ -1,4 +1,4 @@
-"""Tasks write Parquet files and tell the driver about them: nothing they write counts until the driver commits it."""
+"""Parquet files written by tasks. They become part of the table only with the driver's commit."""
 
 import json
 import os
@@ -14,15 +14,20 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 
 from tidelog.pipelines.tables.facts import FileFacts, Partition
-from tidelog.pipelines.tables.partitions import PartitionColumn, harmless, partition_directory, rows_by_partition
+from tidelog.pipelines.tables.partitions import (
+    PartitionColumn,
+    partition_directory,
+    rows_by_partition,
+    safe_directory_name,
+)
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 1
-"""Half the size of snappy for a third more time; higher levels cost much and win nothing on event data."""
+"""Half the size of snappy for a third more time; higher levels cost much and gain nothing on event data."""
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
 OPEN_FILES_MAX = 64
-"""A task that meets more partitions closes the file it has not used for longest."""
+"""A task with more partitions closes the least recently used file."""
 STATISTICS_TEXT_LENGTH_MAX = 64
 FACTS_SCHEMA = "path string, rows bigint, bytes bigint, partition string, statistics string"
 FACTS_ARROW_SCHEMA = pa.schema(
@@ -38,18 +43,18 @@ FACTS_ARROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """Where the files of one batch go and what is in them; travels to the tasks."""
+    """Directory, schema and naming of the files of one batch; sent to the tasks."""
 
     directory: str
-    """A path, or an address that Arrow's file systems know."""
+    """A path, or a URL of one of Arrow's file systems."""
     schema: pa.Schema
     """The table's columns, partition columns included, in order."""
     name_prefix: str
     partition_by: tuple[PartitionColumn, ...] = ()
     has_text_values: bool = True
-    """Partition values as text; else as Iceberg stores them."""
+    """Partition values as text; otherwise as Iceberg stores them."""
     has_exact_directories: bool = False
-    """Readers take partition values from the names of directories; the files leave those columns out."""
+    """Readers take partition values from directory names; the files do not contain these columns."""
     leaves_out_partition_columns: bool = True
     is_synced: bool = False
     file_bytes_max: int = 512 * 1024 * 1024
@@ -61,7 +66,9 @@ class FileLayout:
     def new_path(self, partition: Partition) -> str:
         directory = partition_directory(self.partition_by, partition)
         name = f"{self.name_prefix}-{uuid.uuid4().hex}.parquet"
-        return "/".join(filter(None, (directory if self.has_exact_directories else harmless(directory), name)))
+        return "/".join(
+            filter(None, (directory if self.has_exact_directories else safe_directory_name(directory), name))
+        )
 
 
 def task_writer(layout: FileLayout) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -90,7 +97,7 @@ def facts_from_rows(rows: Iterable[Any]) -> list[FileFacts]:
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with the table's columns, types and order; what they lack is null."""
+    """The rows with the table's columns, types and order; missing columns are null."""
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
         for field in schema
@@ -99,7 +106,7 @@ def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class OpenFiles:
-    """The files a task is writing, one for each partition it met."""
+    """Files that a task is writing, one per partition."""
 
     def __init__(self, layout: FileLayout) -> None:
         self._layout = layout
@@ -138,7 +145,7 @@ class OpenFiles:
 
 
 class OpenFile:
-    """Gathers rows into row groups worth reading: Spark hands them over ten thousand at a time."""
+    """Collects rows into large row groups: Spark passes ten thousand rows at a time."""
 
     def __init__(self, layout: FileLayout, filesystem: FileSystem, directory: str, partition: Partition) -> None:
         self._layout = layout
@@ -190,7 +197,7 @@ def filesystem_of(directory: str) -> tuple[FileSystem, str]:
 
 
 def sync_path(path: str) -> None:
-    """Bring a file, or the names in a directory, to the disk."""
+    """Syncs a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -199,7 +206,7 @@ def sync_path(path: str) -> None:
 
 
 def statistics_of(metadata: pq.FileMetaData) -> dict[str, dict[str, Any]]:
-    """What readers need to skip the file; columns that are nested, or whose bounds would mislead, are left out."""
+    """Statistics for data skipping; nested columns, and bounds that would mislead, are left out."""
     found: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     for index in range(metadata.num_columns):
         name = metadata.schema.column(index).path
@@ -210,14 +217,14 @@ def statistics_of(metadata: pq.FileMetaData) -> dict[str, dict[str, Any]]:
         with_bounds = [part for part in parts if part.has_min_max]
         if with_bounds and len(with_bounds) == sum(part.num_values > 0 for part in parts):
             low, high = min(part.min for part in with_bounds), max(part.max for part in with_bounds)
-            if _is_telling(low) and _is_telling(high):
+            if _is_useful_bound(low) and _is_useful_bound(high):
                 found["minValues"][name], found["maxValues"][name] = _spelled(low), _spelled(high)
     return found
 
 
-def _is_telling(bound: Any) -> bool:
-    """Parquet's bounds of floats leave NaN out, which Spark holds to be the greatest; long texts cost more than they
-    save."""
+def _is_useful_bound(bound: Any) -> bool:
+    """False for floats with NaN, which Parquet's bounds ignore but Spark sorts last, and for long strings, which
+    cost more than they save."""
     if isinstance(bound, str):
         return len(bound) <= STATISTICS_TEXT_LENGTH_MAX
     return isinstance(bound, int | date) and not isinstance(bound, bool)

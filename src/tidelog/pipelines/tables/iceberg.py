@@ -1,6 +1,6 @@
-"""Iceberg tables through `pyiceberg`: each batch is one snapshot, and the batch's number a property set with it.
+"""Iceberg tables through `pyiceberg`: each batch is one snapshot, with the batch id as a table property.
 
-pyiceberg has no compaction of its own (0.12): small files are rewritten here and exchanged in one overwrite.
+pyiceberg 0.12 has no compaction: small files are rewritten here and replaced in one overwrite.
 """
 
 import logging
@@ -37,7 +37,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 
 from tidelog.pipelines.definition.model import Compaction, TableSink
-from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, repeated
+from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, retry_on_conflict
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 BATCH_PROPERTY = "tidelog.batch."
 SNAPSHOTS_KEPT = 20
-"""At least so many. pyiceberg copies the whole list several times in a commit: it must not grow with every batch."""
+"""Minimum. pyiceberg copies the whole list several times per commit, so it must not grow with every batch."""
 PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
@@ -109,7 +109,7 @@ class IcebergTable:
             update.union_by_name(pa.schema([*widened, *change.added]))
 
     def layout(self, batch_id: int) -> FileLayout:
-        table = self._known()
+        table = self._cached()
         self._check_partitions(table)
         return self._layout_of(table.metadata, f"part-{batch_id}")
 
@@ -123,7 +123,7 @@ class IcebergTable:
             return True
 
         what = f"commit table={self._identifier} batch={batch_id}"
-        return repeated(attempt, CommitFailedException, COMMITS_MAX, what)
+        return retry_on_conflict(attempt, CommitFailedException, COMMITS_MAX, what)
 
     def other_owners(self) -> list[str]:
         names = [name for name in self._existing().properties if name.startswith(BATCH_PROPERTY)]
@@ -133,11 +133,11 @@ class IcebergTable:
         return self._contents_of(self._existing())
 
     def replacement_layout(self, schema: pa.Schema, batch_id: int) -> FileLayout:
-        """The new columns have the numbers that the replacement will give them."""
+        """The new columns already have the field ids that the replacement will assign."""
         table = self._existing()
         self._check_partitions(table)
         change = table.transaction()
-        _give_columns(change, schema)
+        _replace_columns(change, schema)
         return self._layout_of(change.table_metadata, f"part-{batch_id}")
 
     def replace(
@@ -152,7 +152,9 @@ class IcebergTable:
             self._expire_snapshots()
             return True
 
-        return repeated(attempt, CommitFailedException, REPLACEMENTS_MAX, f"replacement table={self._identifier}")
+        return retry_on_conflict(
+            attempt, CommitFailedException, REPLACEMENTS_MAX, f"replacement table={self._identifier}"
+        )
 
     def files(self) -> list[TableFile]:
         return [_table_file(task.file) for task in self._existing().scan().plan_files()]
@@ -164,7 +166,7 @@ class IcebergTable:
                 replaced += self._compact(compaction)
                 break
             except CommitFailedException as error:
-                logger.info("compaction repeated table=%s reason=%s", self._identifier, error)
+                logger.info("commit conflict, retrying compaction table=%s reason=%s", self._identifier, error)
         return replaced
 
     def sweep(self, older_than_s: float) -> int:
@@ -188,12 +190,12 @@ class IcebergTable:
         self._catalog.close()
 
     def _commit(self, files: Sequence[FileFacts], batch_id: int) -> None:
-        table = self._known()
+        table = self._cached()
         data_files = [_data_file(table.metadata, file, _data_directory(table.metadata)) for file in files]
-        told = {"tidelog.application": self._application_id, "tidelog.batch": str(batch_id)}
+        properties = {"tidelog.application": self._application_id, "tidelog.batch": str(batch_id)}
         with table.transaction() as transaction:
             transaction.set_properties({self._batch_property: str(batch_id)})
-            with transaction.update_snapshot(snapshot_properties=told).merge_append() as append:
+            with transaction.update_snapshot(snapshot_properties=properties).merge_append() as append:
                 for data_file in data_files:
                     append.append_data_file(data_file)
             self._before("commit")
@@ -210,12 +212,13 @@ class IcebergTable:
         replaced = [task.file for task in table.scan().plan_files() if task.file.file_path in old.files]
         last = int(table.properties.get(self._batch_property, -1))
         with table.transaction() as transaction:
-            _give_columns(transaction, layout.schema)
+            _replace_columns(transaction, layout.schema)
             changed = transaction.table_metadata
             if not schema_to_pyarrow(changed.schema()).equals(layout.schema, check_metadata=True):
                 raise TableError(
-                    f"The columns of table {self._identifier} were changed by another writer while new files were "
-                    "written for it: begin again"
+                    f"Another writer changed the columns of table {self._identifier} while new files were written for"
+                    " it: "
+                    "start the replay again"
                 )
             transaction.set_properties({self._batch_property: str(max(last, batch_id))})
             with transaction.update_snapshot().overwrite() as overwrite:
@@ -249,15 +252,15 @@ class IcebergTable:
         return [_data_file(table.metadata, fact, layout.directory) for fact in facts]
 
     def _expire_snapshots(self) -> None:
-        """Files that only an expired snapshot names are left to `sweep`."""
-        times_ms = sorted(snapshot.timestamp_ms for snapshot in self._known().snapshots())
+        """Files of expired snapshots are removed by `sweep`."""
+        times_ms = sorted(snapshot.timestamp_ms for snapshot in self._cached().snapshots())
         if len(times_ms) < 2 * SNAPSHOTS_KEPT:
             return
         limit = datetime.fromtimestamp(times_ms[-SNAPSHOTS_KEPT] / 1000, UTC)
         try:
-            self._known().maintenance.expire_snapshots().older_than(limit).commit()
+            self._cached().maintenance.expire_snapshots().older_than(limit).commit()
         except CommitFailedException as error:
-            logger.info("snapshots stay until the next batch table=%s reason=%s", self._identifier, error)
+            logger.info("snapshots not expired, retrying after next batch table=%s reason=%s", self._identifier, error)
 
     def _layout_of(self, metadata: TableMetadata, name_prefix: str) -> FileLayout:
         return FileLayout(
@@ -270,7 +273,7 @@ class IcebergTable:
         )
 
     def _field_name(self, column: PartitionColumn, schema: pa.Schema) -> str:
-        """A transform's field may not be called like a column."""
+        """A partition field must not have the name of a column."""
         is_taken = column.transform is not Transform.IDENTITY and column.name in schema.names
         return f"{column.name}_{column.transform}" if is_taken else column.name
 
@@ -281,12 +284,12 @@ class IcebergTable:
         ]
         if wanted != there:
             raise TableError(
-                f"Table {self._identifier} is partitioned by {_named(there)}, the sink by {_named(wanted)}: "
-                "make them equal, or write to another table"
+                f"Table {self._identifier} is partitioned by {_named(there)}, but the sink by {_named(wanted)}: "
+                "change partition_by, or write to another table"
             )
 
-    def _known(self) -> Table:
-        """The table as it was when it was last looked at: a look reads its whole metadata."""
+    def _cached(self) -> Table:
+        """The table as last read: reading it again loads its whole metadata."""
         return self._table or self._existing()
 
     def _current(self) -> Table | None:
@@ -295,8 +298,8 @@ class IcebergTable:
         except NoSuchTableError:
             self._table = None
             return None
-        # Here only, not in the catalog: pyiceberg would repeat a commit on top of another writer's by itself, but
-        # the other may have written the same batch.
+        # Only here, not in the catalog: pyiceberg would retry a commit by itself on top of another writer's commit,
+        # which may be the same batch.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         self._table = table
         return table
@@ -304,7 +307,7 @@ class IcebergTable:
     def _existing(self) -> Table:
         table = self._current()
         if table is None:
-            raise TableError(f"There is no Iceberg table {self._identifier}: nothing has been written to it yet")
+            raise TableError(f"No Iceberg table {self._identifier}: nothing has been written yet")
         return table
 
 
@@ -335,8 +338,8 @@ def _named(fields: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{transform}({source})" for source, transform in fields) or "nothing"
 
 
-def _give_columns(transaction: Transaction, schema: pa.Schema) -> None:
-    """Columns that are there and have the type, or can take it, stay; the table's others go."""
+def _replace_columns(transaction: Transaction, schema: pa.Schema) -> None:
+    """Keeps columns whose type is the same or can be promoted; drops the table's other columns."""
     found = difference(plain_schema(schema_to_pyarrow(transaction.table_metadata.schema())), plain_schema(schema))
     gone = [*found.missing, *(change.name for change in found.changed)]
     if gone:

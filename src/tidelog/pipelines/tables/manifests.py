@@ -1,4 +1,4 @@
-"""The manifests of a Parquet directory: each says which staged files take their place, and which files leave."""
+"""Manifests of a Parquet directory: each lists the staged files to move into place and the files to remove."""
 
 import fcntl
 import json
@@ -14,17 +14,17 @@ from tidelog.pipelines.tables.files import sync_path
 from tidelog.pipelines.tables.table import Before, TableError, nothing
 
 MANIFESTS_MAX = 16
-"""So many finished manifests are kept before a summary takes their place: looking for a batch never costs more."""
+"""Finished manifests kept before they are summarised, so that finding a batch stays cheap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     name: str
-    """The batch's number, or what is done and something unique."""
+    """The batch id, or an operation with a unique suffix."""
     staged: str
-    """The staging directory, below the table's, so that the table may be moved as a whole."""
+    """Staging directory, relative to the table, so that the table can be moved."""
     files: tuple[str, ...]
-    """Paths below the staging directory, and then below the table's."""
+    """Paths relative to the staging directory and, later, to the table."""
     replaced: tuple[str, ...] = ()
 
     @property
@@ -33,7 +33,7 @@ class Manifest:
 
 
 class Manifests:
-    """Those of one application, in a directory of its own. What is published is done, now or after a restart."""
+    """Manifests of one application. A published manifest is always carried out, if necessary after a restart."""
 
     def __init__(self, location: Path, application: str, before: Before = nothing) -> None:
         self._location = location
@@ -46,8 +46,8 @@ class Manifests:
         self._finished: set[str] = set()
 
     @contextmanager
-    def alone(self) -> Generator[None]:
-        """Nobody else moves or removes files of the table meanwhile; may be entered again from within."""
+    def exclusive(self) -> Generator[None]:
+        """Lock for moving or removing files of the table; reentrant."""
         if self._is_locked:
             yield
             return
@@ -69,7 +69,7 @@ class Manifests:
         return Manifest(name, str(staged), tuple(files), tuple(replaced))
 
     def publish(self, manifest: Manifest) -> bool:
-        """False if there is one of that name: another writer was first, and what it published stands."""
+        """False if the name exists: another writer was first, and its manifest counts."""
         for directory in {(self._location / manifest.staged / file).parent for file in manifest.files}:
             sync_path(str(directory))
         self._before("publish the manifest")
@@ -85,29 +85,29 @@ class Manifests:
         return True
 
     def last_batch(self) -> int | None:
-        """Finishes what a crash left unfinished, then says which batch is the last one in the table."""
-        with self.alone():
-            for manifest in self._waiting():
+        """Carries out manifests that a crash left behind, then returns the last batch in the table."""
+        with self.exclusive():
+            for manifest in self._pending():
                 self.finish(manifest)
             batches = [batch for batch in (self._summarised_batch(), *self._batches()) if batch is not None]
             return max(batches, default=None)
 
     @staticmethod
     def applications(location: Path) -> list[str]:
-        """All that have published anything, as their directories are called."""
+        """All applications that have published anything, by directory name."""
         directory = location / "_tidelog" / "batches"
         published = (path for path in directory.rglob("*") if path.suffix == ".json" or path.name == "summary")
         return sorted({str(path.parent.relative_to(directory)) for path in published})
 
     def siblings_with_batches(self) -> bool:
-        """Whether applications beside this one, in the directory of the same owner, have published anything."""
+        """True if other applications of the same owner have published anything."""
         if not self._directory.parent.exists():
             return False
         others = (path for path in self._directory.parent.iterdir() if path != self._directory)
         return any(file.suffix == ".json" or file.name == "summary" for other in others for file in other.glob("*"))
 
     def finish(self, manifest: Manifest) -> None:
-        """May be begun again after a crash at any point."""
+        """Idempotent: may be repeated after a crash at any point."""
         for path in manifest.replaced:
             self._before(f"remove {path}")
             (self._location / path).unlink(missing_ok=True)
@@ -128,8 +128,8 @@ class Manifests:
             self.summarise()
 
     def summarise(self) -> None:
-        """From here on no manifest names the files in place, so that they may be replaced."""
-        with self.alone():
+        """Afterwards no manifest lists the files in place, so that they may be replaced."""
+        with self.exclusive():
             last = self.last_batch()
             if last is not None:
                 self._summarise(last)
@@ -141,8 +141,8 @@ class Manifests:
         self._drop_summarised(last)
 
     def unfinished_staging(self) -> Iterator[Path]:
-        """Staging directories that no manifest needs."""
-        needed = {self._location / manifest.staged for manifest in self._waiting()}
+        """Staging directories without a manifest."""
+        needed = {self._location / manifest.staged for manifest in self._pending()}
         if self._staging.exists():
             yield from (path for path in self._staging.iterdir() if path not in needed)
 
@@ -153,11 +153,11 @@ class Manifests:
         except FileNotFoundError:
             if not final.exists():
                 raise TableError(
-                    f"File {final} of the table is gone and {staged}, from which it is made, too: "
-                    "restore one of them, or write the table anew"
+                    f"File {final} of the table is missing, and so is its staged copy {staged}: "
+                    "restore one of them, or rebuild the table"
                 ) from None
 
-    def _waiting(self) -> list[Manifest]:
+    def _pending(self) -> list[Manifest]:
         """In the order of batches; compactions last."""
         last = self._summarised_batch()
         self._drop_summarised(-1 if last is None else last)
@@ -196,7 +196,7 @@ def _written(path: Path, content: bytes) -> Path:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """After a crash the old content or the new one, whole."""
+    """Atomic: after a crash the file has the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.replace(_written(path.parent / f".{uuid.uuid4().hex}", content), path)
     sync_path(str(path.parent))

@@ -1,8 +1,8 @@
-"""A directory of Parquet files as a table: files are staged, named in a manifest, then moved into place.
+"""A directory of Parquet files as a table: files are staged, listed in a manifest, then moved into place.
 
-Readers that do not know the manifests (names that begin with `_` are hidden from Spark, Arrow and DuckDB) may meet
-a batch or a compaction while its files are being moved; once the writer is done, or has been restarted after a
-crash, they find every batch exactly once.
+Readers do not see manifests (names that begin with `_` are hidden from Spark, Arrow and DuckDB). They may read a
+batch or a compaction while its files are being moved; once the writer has finished, or was restarted after a crash,
+they see every batch exactly once.
 """
 
 import logging
@@ -62,15 +62,15 @@ class ParquetTable:
         _write_schema(self._schema_path, schema)
 
     def evolve(self, change: Evolve) -> None:
-        """Added columns are null in older files. Readers trip over files of different types, so widening rewrites."""
-        schema = evolved(self._known_schema(), change)
-        with self._manifests.alone():
+        """Added columns are null in older files. Readers fail on files of different types, so widening rewrites."""
+        schema = evolved(self._cached_schema(), change)
+        with self._manifests.exclusive():
             if change.widened:
                 self._widen(schema)
             self.create(schema)
 
     def layout(self, batch_id: int) -> FileLayout:
-        return self._layout_of(str(batch_id), self._known_schema(), batch_id)
+        return self._layout_of(str(batch_id), self._cached_schema(), batch_id)
 
     def _layout_of(self, staged: str, schema: pa.Schema, batch_id: int) -> FileLayout:
         return FileLayout(
@@ -96,26 +96,26 @@ class ParquetTable:
         return other_owners(map(unquote, Manifests.applications(self._location)), self._application_id)
 
     def contents(self) -> Contents:
-        """All manifests are summarised, so that none names the files."""
+        """Summarises all manifests first, so that none lists the files."""
         for application in set(Manifests.applications(self._location)) - {quote(self._application_id)}:
             Manifests(self._location, application).summarise()
         return self._contents()
 
     def _contents(self) -> Contents:
-        with self._manifests.alone():
+        with self._manifests.exclusive():
             self._manifests.summarise()
             return Contents(frozenset(map(str, self._data_paths())), self._manifests.last_batch())
 
     def replacement_layout(self, schema: pa.Schema, batch_id: int) -> FileLayout:
-        return self._layout_of(f"replay-{uuid.uuid4().hex}", replacing(self._known_schema(), schema), batch_id)
+        return self._layout_of(f"replay-{uuid.uuid4().hex}", replacing(self._cached_schema(), schema), batch_id)
 
     def replace(
         self, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int, *, keeps_later: bool
     ) -> bool:
         self._before("replace the files")
-        with self._manifests.alone():
+        with self._manifests.exclusive():
             now = self._contents()
-            has_same_columns = self._known_schema() == layout.schema
+            has_same_columns = self._cached_schema() == layout.schema
             if not can_replace(old, now, keeps_later=keeps_later and has_same_columns):
                 return False
             paths = [file.path for file in files]
@@ -139,12 +139,12 @@ class ParquetTable:
         ]
 
     def compact(self, compaction: Compaction) -> int:
-        """Of this application's files only: others' manifests may still name theirs."""
-        with self._manifests.alone():
+        """Only files of this application: manifests of others may still list theirs."""
+        with self._manifests.exclusive():
             self._manifests.summarise()
             groups = groups_to_compact(filter(self._is_ours, self.files()), compaction)
             if groups:
-                self._exchange(groups, self._known_schema())
+                self._exchange(groups, self._cached_schema())
         return sum(len(group) for group in groups)
 
     def sweep(self, older_than_s: float) -> int:
@@ -157,7 +157,7 @@ class ParquetTable:
     def read(self) -> pa.Table:
         import pyarrow.dataset as ds
 
-        schema = self._known_schema()
+        schema = self._cached_schema()
         fields = pa.schema([schema.field(column.name) for column in self._partition_by])
         dataset = ds.dataset(
             [str(self._location / path) for path in self._data_paths()],
@@ -172,12 +172,12 @@ class ParquetTable:
         return sum(pq.read_metadata(self._location / path).num_rows for path in self._data_paths())
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No resources to release."""
 
-    def _known_schema(self) -> pa.Schema:
+    def _cached_schema(self) -> pa.Schema:
         schema = self.schema()
         if schema is None:
-            raise TableError(f"There is no table at {self._location}: nothing has been written to it yet")
+            raise TableError(f"No table at {self._location}: nothing has been written yet")
         return schema
 
     def _data_paths(self) -> list[Path]:
@@ -193,13 +193,13 @@ class ParquetTable:
         files = self.files()
         if not all(map(self._is_ours, files)):
             raise TableError(
-                f"Table {self._location} has files of other writers, so its columns cannot be widened here: "
+                f"Table {self._location} has files of other writers, so its columns cannot be widened: "
                 "cast the columns in a step"
             )
         self._exchange([[file] for file in files], schema)
 
     def _exchange(self, groups: Sequence[Sequence[TableFile]], schema: pa.Schema) -> None:
-        """One new file for each group; the manifest makes it all or nothing."""
+        """One new file per group; the manifest makes the exchange atomic."""
         name = f"compaction-{uuid.uuid4().hex}"
         staged = self._manifests.staging_directory(name)
         facts = [fact for group in groups for fact in self._rewritten(group, schema, staged)]
@@ -224,7 +224,7 @@ class ParquetTable:
 
 
 def _is_hidden(name: str) -> bool:
-    """As Spark has it: `_topic=orders` is a partition."""
+    """Spark's rule: `_topic=orders` is a partition, not hidden."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
@@ -236,7 +236,6 @@ def local_path(location: str) -> Path:
     address = urlparse(location)
     if address.scheme not in ("", "file"):
         raise TableError(
-            f"A Parquet table needs a directory of a file system, not '{location}': "
-            "use delta or iceberg for object stores"
+            f"A Parquet table must be a local directory, not '{location}': use delta or iceberg for object stores"
         )
     return Path(unquote(address.path) if address.scheme else location).absolute()

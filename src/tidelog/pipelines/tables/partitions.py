@@ -1,4 +1,4 @@
-"""Divides rows by their partition: the values of each row, the rows of each value, and the directory of each."""
+"""Partitioning of rows: partition values, rows by partition, and directory names."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ from tidelog.pipelines.definition.model import PartitionField
 from tidelog.pipelines.tables.facts import Partition, PartitionValue
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""The directory of rows whose value is null; every reader of such directories knows the name."""
+"""Hive's directory name for null; all readers of partitioned directories know it."""
 LONGEST_NAME = 200
-"""File systems take 255 bytes."""
+"""File systems allow 255 bytes."""
 MICROSECONDS_PER_HOUR = 3_600_000_000
 HOURS_PER_DAY = 24
 
@@ -40,7 +40,7 @@ class PartitionColumn:
     source: str
     transform: Transform = Transform.IDENTITY
     width: int = 0
-    """The number of buckets, or the length that is kept."""
+    """Number of buckets, or length of the truncated value."""
 
 
 TIME_CALL = re.compile(r"\s*(year|month|day|hour)s?\s*\(\s*`?(\w+)`?\s*\)\s*", re.IGNORECASE)
@@ -49,7 +49,7 @@ WIDTH_LAST = re.compile(r"\s*(bucket|truncate)\s*\(\s*`?(\w+)`?\s*,\s*(\d+)\s*\)
 
 
 def iceberg_column(field: PartitionField) -> PartitionColumn | None:
-    """`days(at)`, `bucket(16, id)` and the like are transforms of the table; other expressions are columns: None."""
+    """`days(at)`, `bucket(16, id)` and the like become transforms; None for other expressions, which become columns."""
     if field.expression is None:
         return PartitionColumn(field.name, field.name)
     if call := TIME_CALL.fullmatch(field.expression):
@@ -64,7 +64,7 @@ def iceberg_column(field: PartitionField) -> PartitionColumn | None:
 def rows_by_partition(
     rows: pa.Table, columns: Sequence[PartitionColumn], *, as_text: bool
 ) -> Iterator[tuple[Partition, pa.Table]]:
-    """The rows of each partition in the order they had. `as_text`: values as directories and Delta spell them."""
+    """The rows of each partition in their original order. `as_text`: values as directories and Delta write them."""
     if not columns or not rows.num_rows:
         yield (), rows
         return
@@ -80,7 +80,7 @@ def rows_by_partition(
 
 
 def _codes(values: Sequence[pa.Array]) -> Any:
-    """One number for each row, equal where all values are equal."""
+    """One number per row, equal for equal values."""
     codes = np.zeros(len(values[0]), dtype=np.int64)
     for value in values:
         encoded = value.dictionary_encode(null_encoding="encode")
@@ -96,7 +96,7 @@ def _as_text(values: pa.Array) -> pa.Array:
 
 
 def _as_stored(values: pa.Array) -> pa.Array:
-    """Dates and times as the numbers that Iceberg keeps."""
+    """Dates and times as the numbers that Iceberg stores."""
     if pa.types.is_date32(values.type):
         return values.cast(pa.int32())
     return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
@@ -162,7 +162,7 @@ def _with_nulls_of(values: pa.Array, numbers: Any) -> pa.Array:
 
 
 def murmur3_of_longs(numbers: Any) -> Any:
-    """Murmur3 (32 bits, seed 0) of each number's eight bytes, as Iceberg's buckets are defined."""
+    """Murmur3 (32 bits, seed 0) of each number's eight bytes, as Iceberg defines buckets."""
     both_halves = np.ascontiguousarray(numbers, dtype="<i8").view("<u4").reshape(-1, 2)
     hashes = np.zeros(len(both_halves), dtype=np.uint32)
     for half in (both_halves[:, 0], both_halves[:, 1]):
@@ -179,7 +179,7 @@ def _rotated(numbers: Any, bits: int) -> Any:
 
 
 def partition_directory(columns: Sequence[PartitionColumn], partition: Partition) -> str:
-    """`day=2026-01-31/country=CH`, empty for a table that is not partitioned."""
+    """`day=2026-01-31/country=CH`; empty for a table without partitions."""
     return "/".join(f"{column.name}={_spelled(value)}" for column, value in zip(columns, partition, strict=True))
 
 
@@ -187,7 +187,7 @@ def _spelled(value: PartitionValue) -> str:
     return NO_VALUE if value is None or value == "" else quote(str(value), safe=" ")
 
 
-def harmless(directory: str) -> str:
-    """For tables whose log knows the values: names in which nothing needs to be decoded."""
+def safe_directory_name(directory: str) -> str:
+    """For tables that store partition values in their log: names that need no decoding."""
     plain = re.sub(r"[^A-Za-z0-9_=./-]", "_", directory)
     return "/".join(name[:LONGEST_NAME] for name in plain.split("/"))

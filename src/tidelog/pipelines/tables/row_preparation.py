@@ -1,4 +1,4 @@
-"""What happens to the rows of a batch before they are written: computed columns, and rows that do not fit set aside."""
+"""Preparation of the rows of a batch: computed partition columns, and separation of rows that do not fit."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def map_in_arrow(
     rows: "DataFrame", function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> "DataFrame":
-    """What `DataFrame.mapInArrow` does; that one (PySpark 4.3) insists on pandas, which nothing here needs."""
+    """Same as `DataFrame.mapInArrow`, which needs pandas in PySpark 4.3."""
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
@@ -28,8 +28,8 @@ def map_in_arrow(
     return DataFrame(java_rows.mapInArrow(column._jc, False, None), rows.sparkSession)
 
 
-def run_through(rows: "DataFrame") -> None:
-    """Stateful steps before the sink must see every batch, or Spark misses the state that the batch leaves behind."""
+def evaluate(rows: "DataFrame") -> None:
+    """Evaluates a batch without writing it: stateful steps must process every batch, or their state has a gap."""
     rows.write.format("noop").mode("overwrite").save()
 
 
@@ -39,8 +39,8 @@ def with_partition_columns(rows: "DataFrame", computed: Mapping[str, str]) -> "D
     for name, expression in computed.items():
         if name in rows.columns:
             raise TableError(
-                f"Partition column '{name}' is computed as {expression}, but the rows have a column of that name: "
-                "choose another name, or leave the expression out"
+                f"Partition column '{name}' is computed as {expression}, but the rows already have a column '{name}': "
+                "choose another name, or remove the expression"
             )
         rows = rows.withColumn(name, functions.expr(expression))
     return rows
@@ -50,13 +50,13 @@ def refuse_missing(rows: "DataFrame", partition_sources: Iterable[str]) -> None:
     for name in partition_sources:
         if name not in rows.columns:
             raise TableError(
-                f"The table is partitioned by '{name}', which is not among the columns of the rows "
+                f"The table is partitioned by '{name}', which is not a column of the rows "
                 f"({', '.join(rows.columns)}): change partition_by, or add the column in a step"
             )
 
 
 def split_by_fit(rows: "DataFrame", change: SetAside) -> "tuple[DataFrame, DataFrame]":
-    """Rows that the table holds without loss, and the others."""
+    """Rows that the table can hold without loss, and the others."""
     from pyspark.sql import functions
 
     conditions = [functions.col(_quoted(name)).isNull() for name in change.added]
@@ -66,14 +66,14 @@ def split_by_fit(rows: "DataFrame", change: SetAside) -> "tuple[DataFrame, DataF
 
 
 def fitting(rows: "DataFrame", change: SetAside) -> "DataFrame":
-    """Rows that fit, without the columns that the table lacks and with its types."""
+    """Rows that fit, with the table's types and without columns that the table lacks."""
     for changed in change.changed:
         rows = rows.withColumn(changed.name, _cast(changed))
     return rows.drop(*change.added)
 
 
 def _survives(change: TypeChange) -> "Column":
-    """Casting there and back gives the same value."""
+    """True if the value survives a cast to the table's type and back."""
     from pyspark.sql import functions
 
     column = functions.col(_quoted(change.name))

@@ -1,4 +1,4 @@
-"""Decides whether rows fit a table: how their columns differ, and what the declared policy makes of the difference."""
+"""Schema comparison between rows and a table, and the action that the declared policy allows."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.int32(): (pa.int64(),),
     pa.float32(): (pa.float64(),),
 }
-"""Every value of the one type is a value of the others."""
+"""Wider types: they hold every value of the narrower type."""
 
 
 class SchemaMismatch(Exception):
-    """The rows do not fit the table and the policy allows no way out; the sentence names the columns."""
+    """The rows do not fit the table and the policy allows no change; the message lists the columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Difference:
     added: tuple[pa.Field, ...] = ()
     missing: tuple[str, ...] = ()
     widened: tuple[TypeChange, ...] = ()
-    """The rows have a wider type than the table: bigint for int, double for float."""
+    """The rows have a wider type than the table, such as bigint instead of int."""
     changed: tuple[TypeChange, ...] = ()
 
     def __bool__(self) -> bool:
@@ -57,18 +57,18 @@ class Evolve:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Write the rows that fit: nothing in the columns `added`, and values of `changed` that the table's type holds."""
+    """Write only rows that fit: null in the columns `added`, and values of `changed` that the table's type can hold."""
 
     added: tuple[str, ...]
     changed: tuple[TypeChange, ...]
     reason: str
 
 
-def refuse_what_no_table_holds(rows: pa.Schema) -> None:
+def check_column_types(rows: pa.Schema) -> None:
     for field in rows:
         if pa.types.is_null(field.type) or pa.types.is_duration(field.type) or pa.types.is_interval(field.type):
             spelled = "void (nothing but null)" if pa.types.is_null(field.type) else "an interval"
-            raise SchemaMismatch(f"Column '{field.name}' is {spelled}, which no table holds: cast it in a step")
+            raise SchemaMismatch(f"Column '{field.name}' is {spelled}, which tables cannot hold: cast it in a step")
 
 
 def difference(table: pa.Schema, rows: pa.Schema) -> Difference:
@@ -86,7 +86,7 @@ def difference(table: pa.Schema, rows: pa.Schema) -> Difference:
 
 
 def decide(found: Difference, policy: SchemaChanges, table: str) -> Evolve | SetAside | None:
-    """What to do before the rows are written; None: they fit as they are."""
+    """The action before the rows are written; None if they fit."""
     if not found:
         return None
     match policy:
@@ -95,7 +95,7 @@ def decide(found: Difference, policy: SchemaChanges, table: str) -> Evolve | Set
         case SchemaChanges.DEAD_LETTER:
             return _set_aside(found, table)
         case _:
-            raise SchemaMismatch(f"The rows do not fit table '{table}': {found}. {_way_out(found, policy)}")
+            raise SchemaMismatch(f"The rows do not fit table '{table}': {found}. {_remedy(found, policy)}")
 
 
 def _set_aside(found: Difference, table: str) -> SetAside | None:
@@ -105,7 +105,7 @@ def _set_aside(found: Difference, table: str) -> SetAside | None:
     return SetAside(tuple(field.name for field in found.added), changed, f"does not fit table '{table}': {found}")
 
 
-def _way_out(found: Difference, policy: SchemaChanges) -> str:
+def _remedy(found: Difference, policy: SchemaChanges) -> str:
     if policy is SchemaChanges.ADD_COLUMNS:
         return (
             "add_columns adds columns and widens int to bigint and float to double; cast the changed columns in a step"
@@ -122,7 +122,7 @@ def evolved(table: pa.Schema, change: Evolve) -> pa.Schema:
 
 
 def replacing(table: pa.Schema, rows: pa.Schema) -> pa.Schema:
-    """The table's columns when all its rows are exchanged: as they were if the new rows fit, else those of the rows."""
+    """Schema after a replacement of all rows: the table's if the new rows fit, otherwise that of the rows."""
     return table if not difference(table, rows) else plain_schema(rows)
 
 
@@ -136,7 +136,7 @@ def _is_wider(change: TypeChange) -> bool:
 
 
 def plain(data_type: pa.DataType) -> pa.DataType:
-    """The type without what differs between libraries only: offset widths, names of list items, spellings of UTC."""
+    """The type without differences between libraries: offset widths, names of list items, spellings of UTC."""
     if pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type):
         return pa.string()
     if pa.types.is_large_binary(data_type) or pa.types.is_binary_view(data_type):
@@ -171,7 +171,7 @@ SPARK_NAMES: dict[pa.DataType, str] = {
 
 
 def spark_name(data_type: pa.DataType) -> str:
-    """The type in Spark's words, as casts and people want it."""
+    """The type in Spark's DDL."""
     data_type = plain(data_type)
     if pa.types.is_decimal(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"

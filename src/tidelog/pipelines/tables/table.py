@@ -1,4 +1,4 @@
-"""What the writer needs of a table, whatever its kind."""
+"""Interface of a table to its writer, common to all kinds of tables."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -11,15 +11,15 @@ from tidelog.pipelines.tables.files import FileLayout
 from tidelog.pipelines.tables.schema_changes import Evolve
 
 Before: TypeAlias = Callable[[str], None]
-"""Told the name of each step that is about to change the table: tests crash there."""
+"""Called with the name of each step before it changes the table; tests inject crashes here."""
 
 
 class TableError(Exception):
-    """The table cannot be used as the sink declares it; the sentence says why and what to do."""
+    """The table cannot be used as the sink declares it; the message says why and what to do."""
 
 
 class Contents(NamedTuple):
-    """What a table holds at one moment."""
+    """Contents of a table at one moment."""
 
     files: frozenset[str]
     last_batch: int | None
@@ -31,11 +31,11 @@ class Table(Protocol):
         ...
 
     def has_another_checkpoint(self) -> bool:
-        """Whether it holds batches of this application's owner under another checkpoint (see `continuity`)."""
+        """True if it holds batches of this application's owner from another checkpoint (see `continuity`)."""
         ...
 
     def schema(self) -> pa.Schema | None:
-        """None: there is no table yet."""
+        """None if the table does not exist."""
         ...
 
     def create(self, schema: pa.Schema) -> None: ...
@@ -47,35 +47,35 @@ class Table(Protocol):
         ...
 
     def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
-        """Make the files part of the table, all or none; False if the table already held the batch."""
+        """Adds the files to the table atomically; False if the table already held the batch."""
         ...
 
     def other_owners(self) -> list[str]:
-        """Whose rows the table holds beside those of this application's owner (see `continuity`)."""
+        """Other owners whose rows the table holds (see `continuity`)."""
         ...
 
     def contents(self) -> Contents: ...
 
     def replacement_layout(self, schema: pa.Schema, batch_id: int) -> FileLayout:
-        """Where and how to write files that are to take the place of others, with columns of their own."""
+        """Where and how to write replacement files, which have their own columns."""
         ...
 
     def replace(
         self, old: Contents, files: Sequence[FileFacts], layout: FileLayout, batch_id: int, *, keeps_later: bool
     ) -> bool:
-        """Put the files, and their columns, in the place of the old ones, all or nothing: the table then holds the
-        batches up to that one, and files that came after the old ones if they may be kept. False, and nothing is
-        changed: old files were rewritten meanwhile, or later ones may not be kept or have other columns."""
+        """Replaces the old files and columns atomically. The table then holds the batches up to `batch_id`, and files
+        that were added after the old ones if they may be kept. Returns False and changes nothing if old files were
+        rewritten meanwhile, or if later files may not be kept or have other columns."""
         ...
 
     def files(self) -> list[TableFile]: ...
 
     def compact(self, compaction: Compaction) -> int:
-        """Put small files together; how many were replaced."""
+        """Merges small files; returns the number of replaced files."""
         ...
 
     def sweep(self, older_than_s: float) -> int:
-        """Remove files that no commit names, left by tasks that failed; how many."""
+        """Removes files without a commit, left by failed tasks; returns their number."""
         ...
 
     def read(self) -> pa.Table: ...
@@ -86,9 +86,9 @@ class Table(Protocol):
 
 
 def nothing(step: str) -> None:
-    """No crash."""
+    """No hook."""
 
 
 def can_replace(old: Contents, now: Contents, *, keeps_later: bool) -> bool:
-    """As long as the old files are all there, what is there besides holds rows that came later, and only those."""
+    """True if all old files are still there: then the other files hold only later rows."""
     return old.files <= now.files if keeps_later else old == now

@@ -1,4 +1,4 @@
-"""Sends rows that do not fit a table to its dead-letter topic, as JSON with the reason."""
+"""Dead letters of a table sink: rows that do not fit the table, sent to a topic as JSON with the reason."""
 
 import logging
 from collections.abc import Callable
@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 
 
 def dead_letter_sender(sink: TableSink) -> "Callable[[DataFrame, str], None]":
-    """At least once: a batch that is run again before its commit sends its rows again."""
+    """At-least-once: a batch that runs again before its commit sends its rows again."""
 
     def send(rows: "DataFrame", reason: str) -> None:
         if sink.dead_letter_topic is None or sink.dead_letter_bootstrap is None:
-            raise TableError(f"Sink '{sink.name}' sends rows that do not fit to a topic, but names none")
+            raise TableError(f"Sink '{sink.name}' has no dead-letter topic for rows that do not fit")
         letters = as_letters(rows, reason)
         writer = letters.write.format("tidelog").mode("append")
         writer.options(
