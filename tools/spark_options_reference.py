@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REFUSED, SECURE, WITHOUT_EFFECT
-from tidelog.spark.options.table import OPTIONS, Option
+from tidelog.spark.options.option_table import OPTIONS, Option
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "spark-options.md"
 

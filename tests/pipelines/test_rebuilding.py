@@ -17,7 +17,7 @@ from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.tables.facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout, write_files
 from tidelog.pipelines.tables.table import Before, Contents, Table, nothing
-from tidelog.spark.offsets import Positions
+from tidelog.spark.offset_json import Positions
 from tidelog.types import TopicPartition
 
 KINDS = list(TableKind)

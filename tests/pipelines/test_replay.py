@@ -37,7 +37,7 @@ from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.running.pipeline_state import PipelineState, StateRefused
 from tidelog.pipelines.running.query_runner import Runner
 from tidelog.pipelines.tables.exactly_once_writer import read_table
-from tidelog.spark.offsets import Positions
+from tidelog.spark.offset_json import Positions
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.spark.offsets import Offsets
+from tidelog.spark.offset_json import Offsets
 from tidelog.spark.source.batch_planning import Limits, OffsetRange, divide, end_offsets, ranges_between, split
 from tidelog.types import TopicPartition
 

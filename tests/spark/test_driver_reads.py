@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.spark.accelerators import driver_reads
 from tidelog.spark.accelerators.driver_reads import DecoderLoad, MayReadOnDriver, SmallBatches, decode_a_record
-from tidelog.spark.source.schema import FIELDS
+from tidelog.spark.source.row_schema import FIELDS
 
 ROWS = pa.RecordBatch.from_pydict({"offset": [1, 2]})
 

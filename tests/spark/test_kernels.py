@@ -17,7 +17,7 @@ from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, assemble, r
 from tidelog.protocol.records import Record, build_batch, read_varint, records_of, write_varint
 from tidelog.spark.records import kernels, small_batches
 from tidelog.spark.records.batch_group import facts_of
-from tidelog.spark.records.malformed import WHY
+from tidelog.spark.records.error_codes import WHY
 from tidelog.spark.records.small_batches import take_small_batches
 
 MUTATIONS = 101_000

@@ -31,7 +31,7 @@ from tidelog.spark.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from tidelog.spark.offsets import EARLIEST, LATEST, Positions
+from tidelog.spark.offset_json import EARLIEST, LATEST, Positions
 from tidelog.spark.options.client_settings import ClientSettings
 from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.options.values import (
@@ -46,7 +46,7 @@ from tidelog.spark.options.values import (
     WhenTooYoung,
 )
 from tidelog.spark.source.batch_planning import OffsetRange
-from tidelog.spark.source.cluster_lookups import NEW_TOPICS_S, TopicWatch
+from tidelog.spark.source.cluster_queries import NEW_TOPICS_S, TopicWatch
 from tidelog.spark.source.offset_bounds import (
     Topics,
     batch_ranges,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.spark.offsets import (
+from tidelog.spark.offset_json import (
     BadOffsets,
     Offsets,
     from_dict,

@@ -11,6 +11,7 @@ from tidelog.protocol.compression import Codec
 from tidelog.spark.options.client_settings import ClientSettings
 from tidelog.spark.options.delivery_guarantee import Guarantee
 from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, REFUSED, WITHOUT_EFFECT
+from tidelog.spark.options.option_table import BY_LOWER_NAME, OPTIONS, Query
 from tidelog.spark.options.query import (
     OptionError,
     ReadOptions,
@@ -19,7 +20,6 @@ from tidelog.spark.options.query import (
     wants_headers,
     write_options,
 )
-from tidelog.spark.options.table import BY_LOWER_NAME, OPTIONS, Query
 from tidelog.spark.options.values import (
     Assign,
     AtOffsets,

@@ -17,7 +17,7 @@ from tidelog.spark import client_thread
 from tidelog.spark.errors import DataLost, TopicRecreated
 from tidelog.spark.options.query import ReadOptions, read_options
 from tidelog.spark.source.batch_planning import OffsetRange
-from tidelog.spark.source.range_reading import RANGES_AT_ONCE, read_ranges, what_is_left
+from tidelog.spark.source.task_reader import RANGES_AT_ONCE, read_ranges, what_is_left
 
 WHOLE = OffsetRange(TOPIC, 0, 0, 6, TOPIC_ID)
 

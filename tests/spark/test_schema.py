@@ -13,7 +13,7 @@ from pyspark.sql.types import (
 )
 
 from tidelog.spark.options.values import OptionError
-from tidelog.spark.source.schema import columns_of, schema_text
+from tidelog.spark.source.row_schema import columns_of, schema_text
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 

@@ -12,11 +12,11 @@ from tests.spark.test_offset_bounds import FAKE, FIRST
 from tidelog.client.cluster import Cluster
 from tidelog.protocol.messages.list_offsets import ListOffsetsRequest
 from tidelog.protocol.messages.metadata import MetadataRequest
-from tidelog.spark.offsets import Positions, from_dict
+from tidelog.spark.offset_json import Positions, from_dict
 from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.options.values import AtOffsets, Edge
 from tidelog.spark.source.batch_planning import Limits
-from tidelog.spark.source.cluster_lookups import Topics
+from tidelog.spark.source.cluster_queries import Topics
 from tidelog.spark.source.stream_planner import StreamPlanner
 from tidelog.spark.source.stream_positions import going_on
 from tidelog.types import TopicPartition

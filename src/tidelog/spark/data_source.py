@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from tidelog.spark.accelerators.error_texts import only_the_sentence
-from tidelog.spark.source.schema import columns_of, schema_text
+from tidelog.spark.source.row_schema import columns_of, schema_text
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

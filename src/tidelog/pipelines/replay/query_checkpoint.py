@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pyarrow.fs import FileSelector
 
 from tidelog.pipelines.tables.files import filesystem_of
-from tidelog.spark.offsets import BadOffsets, Offsets, Positions, TopicIds, from_dict
+from tidelog.spark.offset_json import BadOffsets, Offsets, Positions, TopicIds, from_dict
 
 VERSION = "v1"
 NO_OFFSET_YET = "-"

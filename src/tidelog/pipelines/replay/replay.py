@@ -27,7 +27,7 @@ from tidelog.pipelines.tables.facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout
 from tidelog.pipelines.tables.schema_changes import difference
 from tidelog.pipelines.tables.table import Before, Table, nothing
-from tidelog.spark.offsets import Positions
+from tidelog.spark.offset_json import Positions
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 from tidelog.pipelines.running.failures import PipelineFailed
-from tidelog.spark.offsets import EARLIEST, BadOffsets, Offsets, partition_numbers
+from tidelog.spark.offset_json import EARLIEST, BadOffsets, Offsets, partition_numbers
 from tidelog.types import NO_OFFSET, TopicPartition
 
 FORMS = 'earliest, an offset such as 0, a time such as 2026-01-31T12:00:00Z, or {"topic": {"0": 23}}'

@@ -14,7 +14,7 @@ from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.tables.facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout
 from tidelog.pipelines.tables.table import Contents, Table
-from tidelog.spark.offsets import Positions
+from tidelog.spark.offset_json import Positions
 
 logger = logging.getLogger(__name__)
 

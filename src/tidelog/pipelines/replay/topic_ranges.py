@@ -21,11 +21,11 @@ from tidelog.pipelines.replay.replay_start import (
 )
 from tidelog.pipelines.running.views import READ_COLUMNS, SOURCE_FORMAT, Views, topic_options
 from tidelog.spark import client_thread
-from tidelog.spark.offsets import Offsets, Positions, to_dict
+from tidelog.spark.offset_json import Offsets, Positions, to_dict
+from tidelog.spark.options.option_table import BY_LOWER_NAME, SUBSCRIPTIONS, Query
 from tidelog.spark.options.query import ReadOptions, read_options
-from tidelog.spark.options.table import BY_LOWER_NAME, SUBSCRIPTIONS, Query
 from tidelog.spark.options.values import Assign
-from tidelog.spark.source.cluster_lookups import earliest, offsets_at, resolve
+from tidelog.spark.source.cluster_queries import earliest, offsets_at, resolve
 from tidelog.spark.source.stream_positions import recreated_topics
 from tidelog.types import TopicPartition
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelog.client.producer_settings import ACKS_ALL
-from tidelog.spark.offsets import EARLIEST, LATEST, partitions_text
+from tidelog.spark.offset_json import EARLIEST, LATEST, partitions_text
 from tidelog.spark.options.client_settings import ClientSettings, client_settings
 from tidelog.spark.options.delivery_guarantee import Guarantee
-from tidelog.spark.options.given import GivenOptions
 from tidelog.spark.options.kafka_settings import BOOTSTRAP, PREFIX, Side
-from tidelog.spark.options.table import BY_LOWER_NAME, SUBSCRIPTIONS, Query
+from tidelog.spark.options.option_parsing import GivenOptions
+from tidelog.spark.options.option_table import BY_LOWER_NAME, SUBSCRIPTIONS, Query
 from tidelog.spark.options.values import (
     AtOffsets,
     AtTimes,

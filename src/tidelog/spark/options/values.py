@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
-from tidelog.spark.offsets import EARLIEST, LATEST, BadOffsets, Offsets, partition_lists, partition_numbers
+from tidelog.spark.offset_json import EARLIEST, LATEST, BadOffsets, Offsets, partition_lists, partition_numbers
 from tidelog.types import TopicPartition
 
 T = TypeVar("T")

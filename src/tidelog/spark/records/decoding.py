@@ -11,6 +11,7 @@ from tidelog.errors import CorruptMessage
 from tidelog.protocol.messages.fetch import AbortedTransaction
 from tidelog.protocol.record_batch import BatchHeader, crc_matches
 from tidelog.spark.records.batch_group import BatchGroup
+from tidelog.spark.records.batch_headers import BASE_OFFSET, whole_batch_at
 from tidelog.spark.records.columns import (
     ARROW_TYPES,
     ConstantColumn,
@@ -18,7 +19,7 @@ from tidelog.spark.records.columns import (
     fixed_width_column,
     headers_column,
 )
-from tidelog.spark.records.headers_only import BASE_OFFSET, whole_batch_at
+from tidelog.spark.records.error_codes import WHY
 from tidelog.spark.records.kernels import BASE_OFFSET as BASE_OFFSET_FACT
 from tidelog.spark.records.kernels import (
     BATCH_START,
@@ -34,7 +35,6 @@ from tidelog.spark.records.kernels import (
     Longs,
     scan,
 )
-from tidelog.spark.records.malformed import WHY
 from tidelog.spark.records.small_batches import SMALL_BATCH_BYTES
 from tidelog.types import TopicPartition
 

@@ -15,7 +15,7 @@ from tidelog.protocol.record_batch import (
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
 )
-from tidelog.spark.records.headers_only import LAST_OFFSET, MAGIC_POSITION
+from tidelog.spark.records.batch_headers import LAST_OFFSET, MAGIC_POSITION
 from tidelog.spark.records.kernels import (
     BASE_OFFSET,
     BASE_TIMESTAMP,

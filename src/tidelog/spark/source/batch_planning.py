@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from tidelog.spark.offsets import Offsets
+from tidelog.spark.offset_json import Offsets
 from tidelog.types import TopicPartition, Uuid
 
 

@@ -11,7 +11,7 @@ from tidelog.spark.accelerators.worker_memory import keeping_what_is_loaded
 from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.source.batch_planning import OffsetRange
 from tidelog.spark.source.offset_bounds import batch_ranges
-from tidelog.spark.source.range_reading import read_ranges
+from tidelog.spark.source.task_reader import read_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import END
 from tidelog.spark.errors import DataLost, NoRecordSoYoung
-from tidelog.spark.offsets import EARLIEST, LATEST, Offsets, partitions_text
+from tidelog.spark.offset_json import EARLIEST, LATEST, Offsets, partitions_text
 from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.options.values import AtOffsets, AtTime, AtTimes, Edge, OptionError, Place, WhenTooYoung
 from tidelog.spark.source.batch_planning import OffsetRange, ranges_between, split
-from tidelog.spark.source.cluster_lookups import Topics, earliest, latest, log_ends, offsets_at, resolve
+from tidelog.spark.source.cluster_queries import Topics, earliest, latest, log_ends, offsets_at, resolve
 from tidelog.types import NO_OFFSET, TopicPartition
 
 __all__ = ["Topics", "batch_ranges", "earliest", "ending_offsets", "latest", "resolve", "starting_offsets"]

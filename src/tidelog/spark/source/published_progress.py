@@ -10,7 +10,7 @@ from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import GaveUp, reason_of
 from tidelog.errors import KafkaError
 from tidelog.spark import client_thread
-from tidelog.spark.offsets import Offsets, from_dict
+from tidelog.spark.offset_json import Offsets, from_dict
 from tidelog.spark.options.query import ReadOptions
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from tidelog.errors import NO_ERROR, CorruptMessage, OffsetOutOfRange, error_of
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from tidelog.protocol.record_batch import split_batches
 from tidelog.runtime.disk import FileSlice
-from tidelog.spark.offsets import Offsets
+from tidelog.spark.offset_json import Offsets
 from tidelog.spark.options.query import ReadOptions
-from tidelog.spark.source.cluster_lookups import Topics, patiently
+from tidelog.spark.source.cluster_queries import Topics, patiently
 from tidelog.types import ZERO_UUID, TopicPartition
 
 PARTITION_BYTES = 256 * 1024

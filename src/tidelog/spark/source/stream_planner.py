@@ -5,11 +5,11 @@ from typing import Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.spark import client_thread
-from tidelog.spark.offsets import Offsets, from_dict, to_dict
+from tidelog.spark.offset_json import Offsets, from_dict, to_dict
 from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.source import offset_bounds
 from tidelog.spark.source.batch_planning import Limits, OffsetRange, end_offsets, ranges_between, split
-from tidelog.spark.source.cluster_lookups import TopicWatch
+from tidelog.spark.source.cluster_queries import TopicWatch
 from tidelog.spark.source.record_sizes import record_bytes
 from tidelog.spark.source.stream_positions import Outlook, going_on, look_ahead
 from tidelog.types import TopicPartition

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import BEGINNING
 from tidelog.spark.errors import DataLost, TopicRecreated
-from tidelog.spark.offsets import Offsets, Positions, TopicIds, partitions_text
+from tidelog.spark.offset_json import Offsets, Positions, TopicIds, partitions_text
 from tidelog.spark.options.query import ReadOptions
-from tidelog.spark.source.cluster_lookups import Topics, TopicWatch, latest, log_ends, offsets_at
+from tidelog.spark.source.cluster_queries import Topics, TopicWatch, latest, log_ends, offsets_at
 from tidelog.spark.source.data_loss import report_loss
 from tidelog.types import TopicPartition
 

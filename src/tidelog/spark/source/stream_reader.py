@@ -21,8 +21,8 @@ from tidelog.spark.options.query import OptionError, ReadOptions
 from tidelog.spark.source.batch_planning import Limits, OffsetRange
 from tidelog.spark.source.batch_reader import Ranges
 from tidelog.spark.source.published_progress import PublishedProgress
-from tidelog.spark.source.range_reading import read_ranges
 from tidelog.spark.source.stream_planner import StreamPlanner
+from tidelog.spark.source.task_reader import read_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa

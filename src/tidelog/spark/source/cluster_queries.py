@@ -14,7 +14,7 @@ from tidelog.client.retries import Attempts, GaveUp, reason_of
 from tidelog.config.nearest import nearest_name
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.spark.errors import BrokersAway, UnknownPartition, UnknownTopic
-from tidelog.spark.offsets import Offsets, TopicIds, known_ids
+from tidelog.spark.offset_json import Offsets, TopicIds, known_ids
 from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.options.values import Assign, Subscribe, SubscribePattern
 from tidelog.types import TopicPartition

@@ -14,7 +14,7 @@ from tidelog.spark.options.kafka_settings import (
     WITHOUT_EFFECT,
     Side,
 )
-from tidelog.spark.options.table import BY_LOWER_NAME, CHECKPOINT, OPTIONS, Option, Query, is_sparks_own
+from tidelog.spark.options.option_table import BY_LOWER_NAME, CHECKPOINT, OPTIONS, Option, Query, is_sparks_own
 from tidelog.spark.options.values import OptionError, parsed
 
 log = logging.getLogger(__name__)
