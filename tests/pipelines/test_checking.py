@@ -232,17 +232,18 @@ def test_brokers_whose_address_has_a_mistake_are_not_asked(file: Path) -> None:
 
 def test_pipeline_that_reads_what_it_writes(file: Path) -> None:
     assert findings(file, HEAD + COPY.replace('"copy"', '"orders"')) == [
-        "f:7: warning: sinks.copy.topic: the sink writes to topic 'orders', which one of its sources reads: an endless loop"
+        "f:7: warning: sinks.copy.topic: the sink writes to topic 'orders', which one of its sources reads: an"
+        " endless loop"
     ]
     own_letters = HEAD + 'dead_letters = "orders"\n' + COPY
     assert findings(file, own_letters) == [
-        "f:5: sources.orders.dead_letters: 'orders' is read by this source, so that its dead letters come back without"
-        " end; name another topic"
+        "f:5: sources.orders.dead_letters: 'orders' is read by this source: dead letters would be read again in an"
+        " endless loop; choose another topic"
     ]
     pattern = HEAD.replace('topic = "orders"', 'pattern = "orders.*"') + 'dead_letters = "orders.dead"\n' + COPY
     assert findings(file, pattern) == [
-        "f:5: sources.orders.dead_letters: 'orders.dead' is read by this source, so that its dead letters come back"
-        " without end; name another topic"
+        "f:5: sources.orders.dead_letters: 'orders.dead' is read by this source: dead letters would be read again in"
+        " an endless loop; choose another topic"
     ]
 
 
@@ -495,7 +496,7 @@ def test_packages_that_are_not_installed(file: Path, monkeypatch: pytest.MonkeyP
 def test_java_that_is_not_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(file.parent))
     (said,) = findings(file, HEAD + COPY)
-    assert said.startswith(f"f:1: JAVA_HOME names {file.parent}, which has no bin/java; ")
+    assert said.startswith(f"f:1: JAVA_HOME is {file.parent}, which has no bin/java; ")
 
 
 def test_module_is_checked_too(tmp_path: Path) -> None:

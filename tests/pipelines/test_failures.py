@@ -61,7 +61,7 @@ CASES: list[tuple[str, Failure]] = [
         Failure("the table has no column 'b'"),
     ),
     (
-        task_failing_with("tidelog.spark.errors.BrokersAway: no broker answers at localhost:9"),
+        task_failing_with("tidelog.spark.errors.BrokersUnavailable: no broker answers at localhost:9"),
         Failure("no broker answers at localhost:9", passes=True),
     ),
     (
@@ -84,7 +84,8 @@ CASES: list[tuple[str, Failure]] = [
     (
         "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception:"
         " [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source performs latestOffset:"
-        " tidelog.spark.errors.BrokersAway: no broker answers at localhost:9\n SQLSTATE: 38000 SQLSTATE: XXKST" + PLAN,
+        " tidelog.spark.errors.BrokersUnavailable: no broker answers at localhost:9\n SQLSTATE: 38000 SQLSTATE: XXKST"
+        + PLAN,
         Failure("no broker answers at localhost:9", passes=True),
     ),
     (

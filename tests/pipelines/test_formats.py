@@ -235,7 +235,7 @@ def test_avro_schemas_that_spark_cannot_hold_are_refused() -> None:
     with pytest.raises(FormatError, match="holds Node within itself"):
         row_type(node)
     twins = {"type": "record", "name": "R", "fields": [{"name": "u", "type": ["string", ORDER["fields"][8]["type"]]}]}
-    with pytest.raises(FormatError, match="cannot be told apart"):
+    with pytest.raises(FormatError, match="cannot be distinguished"):
         row_type(twins)
     with pytest.raises(FormatError, match="must be a record"):
         row_type("string")

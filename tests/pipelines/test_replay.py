@@ -108,7 +108,7 @@ def test_there_is_one_replay_at_a_time_and_only_of_what_has_run(tmp_path: Path) 
     with pytest.raises(StateRefused, match="has not run in"), state.replaying(file):
         pass
     with state.running(file), state.replaying(file):
-        with pytest.raises(StateRefused, match="is being replayed already"), state.replaying(file):
+        with pytest.raises(StateRefused, match="is already being replayed"), state.replaying(file):
             pass
         with pytest.raises(StateRefused, match="belongs to"), state.replaying(tmp_path / "copy.toml"):
             pass

@@ -321,7 +321,7 @@ class SupervisedRunner(Runner):
         return start
 
 
-AWAY = "tidelog.spark.errors.BrokersAway: no broker answers at localhost:9"
+AWAY = "tidelog.spark.errors.BrokersUnavailable: no broker answers at localhost:9"
 
 
 @pytest.fixture

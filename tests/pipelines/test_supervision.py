@@ -128,7 +128,7 @@ def test_a_log_that_has_grown_long_is_put_aside(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", 7])
 def test_a_query_of_a_module_needs_a_name_that_can_be_a_directory(tmp_path: Path, name: object) -> None:
-    with pytest.raises(PipelineFailed, match="gives a query the name"):
+    with pytest.raises(PipelineFailed, match="returned the query name"):
         _planned_writers({name: object()}, ModulePipeline("job", tmp_path / "job.py"))
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tidelog.spark.accelerators import switches
-from tidelog.spark.accelerators.switches import Accelerator, WrongSwitch, is_on, is_tested, pass_on, switched_on
+from tidelog.spark.accelerators.switches import Accelerator, WrongSwitch, apply_switches, is_on, is_tested, switched_on
 
 ALL = {*Accelerator}
 
@@ -24,7 +24,10 @@ def test_one_setting_switches_all_and_one_each() -> None:
     ("settings", "sentence"),
     [
         ({"spark.tidelog.accelerate": "yes"}, "spark.tidelog.accelerate must be true or false, not 'yes'"),
-        ({"spark.tidelog.accelerate.files": "true"}, "names no accelerator; there are local_files, driver_reads"),
+        (
+            {"spark.tidelog.accelerate.files": "true"},
+            "is not an accelerator; accelerators are local_files, driver_reads",
+        ),
     ],
 )
 def test_a_wrong_switch_is_told(settings: dict[str, str], sentence: str) -> None:
@@ -44,18 +47,18 @@ def test_an_unknown_version_switches_all_off_and_says_so(
 ) -> None:
     monkeypatch.setattr(switches, "pyspark_version", lambda: "4.9.0")
     environment: dict[str, str] = {}
-    pass_on({}, environment)
+    apply_switches({}, environment)
     assert environment == {switches.VARIABLE: ""}
-    assert "PySpark 4.9.0 is none of the versions they were tested with (4.2, 4.3)" in caplog.text
-    pass_on({"spark.tidelog.accelerate.error_texts": "true"}, environment)
+    assert "PySpark 4.9.0 is not one of the tested versions (4.2, 4.3)" in caplog.text
+    apply_switches({"spark.tidelog.accelerate.error_texts": "true"}, environment)
     assert environment == {switches.VARIABLE: "error_texts"}
 
 
 def test_a_session_passes_on_what_its_own_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what the session before it in this process had."""
     environment: dict[str, str] = {}
-    pass_on({"spark.tidelog.accelerate": "false"}, environment)
-    pass_on({}, environment)
+    apply_switches({"spark.tidelog.accelerate": "false"}, environment)
+    apply_switches({}, environment)
     assert environment[switches.VARIABLE].split(",") == list(Accelerator)
     monkeypatch.setenv(switches.VARIABLE, "driver_reads,local_files")
     assert [each for each in Accelerator if is_on(each)] == [Accelerator.LOCAL_FILES, Accelerator.DRIVER_READS]
@@ -74,7 +77,7 @@ def test_everything_works_without_accelerators() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "JAVA_HOME"))}
     for name in (switches.VARIABLE, "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         environment.pop(name, None)
-    environment[switches.USERS_VARIABLE] = ""
+    environment[switches.USER_VARIABLE] = ""
     command = [sys.executable, "-m", "pytest", "-q", "-x", *SHORT_SET]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]

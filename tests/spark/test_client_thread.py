@@ -181,7 +181,7 @@ def test_the_thread_refuses_to_wait_for_itself() -> None:
     async def outer() -> None:
         client_thread.run(asyncio.sleep(0))
 
-    with pytest.raises(RuntimeError, match="cannot wait for itself"):
+    with pytest.raises(RuntimeError, match="cannot block the client thread"):
         client_thread.run(outer())
 
 

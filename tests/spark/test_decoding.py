@@ -279,7 +279,7 @@ def test_a_broken_batch_in_a_run_of_small_ones_is_named() -> None:
     for position in (61, size_bytes - 1):
         broken = raw.copy()
         broken[70 * size_bytes + position] ^= 1
-        assert refusal(broken) == "orders-3: the batch at offset 70 cannot be read: it fails its CRC"
+        assert refusal(broken) == "orders-3: the batch at offset 70 cannot be read: its CRC does not match"
         assert decode(broken, (0, 70)).num_rows == 70
         assert decode(broken, (71, 100)).num_rows == 29
 
@@ -371,7 +371,10 @@ def refusal(raw: bytes | bytearray, columns: Sequence[str] = COLUMNS) -> str:
 def test_an_error_names_the_partition_and_the_batch() -> None:
     broken = build_batch([Record(30, 0, b"k", b"v")])
     broken[-1] ^= 1
-    assert refusal(build_batch(SAMPLE) + broken) == "orders-3: the batch at offset 30 cannot be read: it fails its CRC"
+    assert (
+        refusal(build_batch(SAMPLE) + broken)
+        == "orders-3: the batch at offset 30 cannot be read: its CRC does not match"
+    )
     header = read_header(broken)
     lying = assemble(header, bytes(payload_of(broken, header))[:-1] + b"\x02")
     assert refusal(build_batch(SAMPLE) + lying + build_batch([Record(40, 0, b"", b"")])) == (
@@ -385,14 +388,15 @@ def test_a_control_batch_is_checked_too() -> None:
         ControlType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=0, base_offset=5
     )
     marker[-3] ^= 1
-    assert "the batch at offset 5 cannot be read: it fails its CRC" in refusal(marker)
+    assert "the batch at offset 5 cannot be read: its CRC does not match" in refusal(marker)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
 def test_another_format_is_named(magic: int) -> None:
     message = struct.pack(">qiIbb", 12, 22, 0, magic, 0) + bytes(16)
     assert refusal(message) == (
-        f"orders-3: the batch at offset 12 cannot be read: it has format version {magic}, and only 2 can be read"
+        f"orders-3: the batch at offset 12 cannot be read: it has format version {magic}, but only version 2 is"
+        " supported"
     )
 
 
@@ -438,7 +442,7 @@ def test_malformed_compressed_bytes_are_refused() -> None:
         ({"last_offset_delta": -1}, "it claims offsets from 10 to 9"),
         ({"base_offset": -1}, "it claims offsets from -1"),
         ({"base_offset": 2**63 - 5}, "it claims offsets from"),
-        ({"base_timestamp": 2**63 - 1}, "a timestamp is outside"),
+        ({"base_timestamp": 2**63 - 1}, "a timestamp does not fit"),
     ],
 )
 def test_a_header_that_lies_is_refused(change: dict[str, int], why: str) -> None:
@@ -461,7 +465,7 @@ def test_a_length_that_is_less_than_a_header_is_refused() -> None:
 
 def test_a_timestamp_beyond_microseconds_matters_only_where_it_is_asked_for() -> None:
     batch = build_batch([Record(0, LARGEST_TIMESTAMP_MS + 1, b"k", b"v")])
-    assert "a timestamp is outside of what can be told in microseconds" in refusal(batch)
+    assert "a timestamp does not fit microseconds" in refusal(batch)
     assert decode(batch, columns=["value"]).num_rows == 1
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from tidelog.spark.accelerators import driver_reads
-from tidelog.spark.accelerators.driver_reads import DecoderLoad, MayReadOnDriver, SmallBatches, decode_a_record
+from tidelog.spark.accelerators.driver_reads import DecoderPreload, DriverReads, SmallBatches, decode_a_record
 from tidelog.spark.source.row_schema import FIELDS
 
 ROWS = pa.RecordBatch.from_pydict({"offset": [1, 2]})
@@ -25,7 +25,7 @@ class Planned(DataSource):
     pass
 
 
-class Reader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class Reader(DriverReads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, rows: list[pa.RecordBatch] | None = None) -> None:
         self._rows = rows
 
@@ -142,7 +142,7 @@ def test_a_decoder_is_loaded_with_every_column() -> None:
 def test_a_decoder_is_loaded_once_and_nobody_waits_for_what_was_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[tuple[str, ...]] = []
     monkeypatch.setattr(driver_reads, "decode_a_record", loaded.append)
-    load = DecoderLoad(("offset",))
+    load = DecoderPreload(("offset",))
     load.wait()
     assert loaded == []
     load.start()

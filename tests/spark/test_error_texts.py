@@ -14,7 +14,7 @@ from tests.spark.queries import Reader, numbered
 from tests.spark_session import TopicMaker, produce
 from tidelog.pipelines.running.failures import failure_of
 from tidelog.spark.accelerators.error_texts import HIDE_STACK, only_the_sentence
-from tidelog.spark.errors import BrokersAway, UnknownTopic
+from tidelog.spark.errors import BrokersUnavailable, UnknownTopic
 from tidelog.spark.options.values import OptionError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def fail(error: Exception) -> None:
     raise error
 
 
-@pytest.mark.parametrize("error", [OptionError("x"), UnknownTopic("x"), BrokersAway("x")])
+@pytest.mark.parametrize("error", [OptionError("x"), UnknownTopic("x"), BrokersUnavailable("x")])
 @pytest.mark.usefixtures("of_spark")
 def test_an_error_for_users_hides_the_stack_of_a_process_of_spark(error: Exception) -> None:
     with pytest.raises(type(error)):

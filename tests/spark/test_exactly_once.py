@@ -11,12 +11,12 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.clients.broker import TidelogProcess
 from tests.spark_session import TopicMaker
-from tidelog.spark.errors import BrokersAway
+from tidelog.spark.errors import BrokersUnavailable
 from tidelog.spark.options.query import OptionError, WriteOptions, write_options
-from tidelog.spark.sink.commits import ShutOut
+from tidelog.spark.sink.commits import QueryFenced
 from tidelog.spark.sink.task_messages import (
     NotExactlyOnce,
-    SharedTicket,
+    SharedTransaction,
     Task,
     Written,
     check_may_share,
@@ -59,7 +59,7 @@ class Query:
     def task(self, writer: StreamWriter, batch_id: int, *numbers: int, partition: int = 0) -> Written:
         self._attempts += 1
         task = Task(partition, 0, self._attempts, batch_id, self.query_id)
-        found = write_rows(rows(*numbers), self.options, writer._ticket, task)
+        found = write_rows(rows(*numbers), self.options, writer._transaction, task)
         message = pickle.loads(pickle.dumps(found))
         assert isinstance(message, Written)
         return message
@@ -148,9 +148,9 @@ def test_an_older_driver_and_its_tasks_are_shut_out(query: Query) -> None:
     older = query.started()
     message = query.task(older, 0, 1)
     newer = query.started()
-    with pytest.raises(ShutOut, match=r"^This query cannot write any more: another run of it has taken over"):
+    with pytest.raises(QueryFenced, match=r"^This query cannot write any more: another run of it has taken over"):
         query.task(older, 0, 2)
-    with pytest.raises(ShutOut, match="has taken over"):
+    with pytest.raises(QueryFenced, match="has taken over"):
         query.ending().commit([message], 0)
     query.ending().abort([message], 0)
     query.ending().commit([query.task(newer, 0, 3)], 0)
@@ -189,7 +189,7 @@ def test_at_least_once_is_as_it_always_was(
     topic = new_topic()
     query = Query(running_broker.bootstrap, topic, tmp_path / "checkpoint", delivery="at-least-once")
     message = query.task(query.started(), 0, 1)
-    assert message.ticket is None
+    assert message.transaction is None
     assert committed(running_broker.bootstrap, topic) == [1]
     query.ending().commit([message], 0)
     query.ending().abort([message], 0)
@@ -202,14 +202,14 @@ def test_a_query_that_cannot_be_named_is_written_at_least_once_if_that_is_good_e
     query = Query(running_broker.bootstrap, topic, tmp_path / "checkpoint", delivery="auto")
     (tmp_path / "checkpoint" / "metadata").unlink()
     message = query.task(query.started(), 0, 1)
-    assert message.ticket is None
+    assert message.transaction is None
     query.ending().commit([message], 0)
     assert committed(running_broker.bootstrap, topic) == [1]
 
 
 def test_why_a_batch_cannot_begin_is_told_by_its_tasks(tmp_path: Path) -> None:
     query = Query("127.0.0.1:1", "orders", tmp_path / "checkpoint", **{"kafka.max.block.ms": "200"})
-    with pytest.raises(BrokersAway, match=r"The brokers at 127.0.0.1:1 could not open the transaction"):
+    with pytest.raises(BrokersUnavailable, match=r"The brokers at 127.0.0.1:1 could not open the transaction"):
         query.task(query.started(), 0, 1)
 
 
@@ -284,8 +284,8 @@ def test_a_query_that_cannot_be_named_is_told_what_to_do(options: dict[str, str]
 # -- one producer for all tasks
 
 
-def shared(last_batch_id: int = -1) -> SharedTicket:
-    return SharedTicket("x", 1, 0, last_batch_id)
+def shared(last_batch_id: int = -1) -> SharedTransaction:
+    return SharedTransaction("x", 1, 0, last_batch_id)
 
 
 def test_what_is_written_already_is_told_by_its_number() -> None:
@@ -296,9 +296,9 @@ def test_what_is_written_already_is_told_by_its_number() -> None:
 
 
 def test_a_task_of_another_query_is_refused() -> None:
-    ticket = SharedTicket("x", 1, 0, query_id="one")
+    transaction = SharedTransaction("x", 1, 0, query_id="one")
     with pytest.raises(NotExactlyOnce, match="belongs to query one, and this is query other"):
-        is_written_already(ticket, Task(batch_id=0, query_id="other"))
+        is_written_already(transaction, Task(batch_id=0, query_id="other"))
 
 
 def test_tasks_that_share_a_producer_have_one_attempt_and_no_copies() -> None:

@@ -14,8 +14,8 @@ from tidelog.client.group_admin import GroupAdmin
 from tidelog.client.transaction_group import TransactionGroup
 from tidelog.spark import client_thread
 from tidelog.spark.options.client_settings import ClientSettings
-from tidelog.spark.sink.commits import ShutOut
-from tidelog.spark.sink.task_messages import NotExactlyOnce, SharedTicket, Task, Written
+from tidelog.spark.sink.commits import QueryFenced
+from tidelog.spark.sink.task_messages import NotExactlyOnce, SharedTransaction, Task, Written
 from tidelog.spark.sink.writer import StreamWriter, write_rows
 
 VERSION = os.environ.get("TIDELOG_TEST_APACHE_KAFKA", "")
@@ -57,7 +57,7 @@ def task(query: Query, writer: StreamWriter, batch_id: int, partition: int, *num
     """Writes to the partition of its own number."""
     values = pa.array([b"%d" % number for number in numbers], pa.binary())
     rows = pa.record_batch([values, pa.array([partition] * len(numbers), pa.int32())], names=["value", "partition"])
-    return write_rows(iter([rows]), query.options, writer._ticket, Task(partition, attempt, 0, batch_id))
+    return write_rows(iter([rows]), query.options, writer._transaction, Task(partition, attempt, 0, batch_id))
 
 
 def seen(query: Query) -> list[int]:
@@ -67,8 +67,8 @@ def seen(query: Query) -> list[int]:
 def test_rows_of_all_tasks_count_together_and_the_batch_with_them(query: Query) -> None:
     for batch_id in range(3):
         writer = query.started()
-        assert isinstance(writer._ticket, SharedTicket)
-        assert writer._ticket.last_batch_id == batch_id - 1
+        assert isinstance(writer._transaction, SharedTransaction)
+        assert writer._transaction.last_batch_id == batch_id - 1
         messages = [task(query, writer, batch_id, partition, 10 * batch_id + partition) for partition in range(2)]
         query.ending().commit(messages, batch_id)
     assert seen(query) == [0, 1, 10, 11, 20, 21]
@@ -90,9 +90,9 @@ def test_an_older_driver_and_its_tasks_are_shut_out(query: Query) -> None:
     older = query.started()
     message = task(query, older, 0, 0, 1)
     newer = query.started()
-    with pytest.raises(ShutOut, match="another run of it has taken over"):
+    with pytest.raises(QueryFenced, match="another run of it has taken over"):
         task(query, older, 0, 1, 2)
-    with pytest.raises(ShutOut, match="another run of it has taken over"):
+    with pytest.raises(QueryFenced, match="another run of it has taken over"):
         query.ending().commit([message], 0)
     query.ending().commit([task(query, newer, 0, 0, 3)], 0)
     assert seen(query) == [3]
@@ -103,7 +103,7 @@ def test_two_tasks_at_one_partition_are_refused_and_leave_nothing(query: Query) 
     first = task(query, writer, 0, 0, 1)
     with pytest.raises(NotExactlyOnce, match="Two tasks wrote to partition"):
         task(query, writer, 0, 0, 1)
-    second = Written(first.record_counts, first.ticket)
+    second = Written(first.record_counts, first.transaction)
     with pytest.raises(NotExactlyOnce, match=r"Two tasks wrote to partition .*'delivery' to 'at-least-once'"):
         query.ending().commit([first, second], 0)
     query.ending().commit([task(query, query.started(), 0, 0, 2)], 0)
@@ -119,7 +119,7 @@ def test_jobs_are_written_at_least_once_unless_more_is_asked_for(query: Query) -
     topic = query.options.topic or ""
     rows = pa.record_batch([pa.array([b"1"])], names=["value"])
     plain = job(query.options.bootstrap, topic)
-    assert plain.write(iter([rows])).ticket is None
+    assert plain.write(iter([rows])).transaction is None
     assert seen(query) == [1]
     asked = job(query.options.bootstrap, topic, delivery="exactly-once")
     message = asked.write(iter([rows]))

@@ -18,7 +18,7 @@ from tidelog.protocol.records import Record, build_batch, read_varint, records_o
 from tidelog.spark.records import kernels, small_batches
 from tidelog.spark.records.batch_group import facts_of
 from tidelog.spark.records.error_codes import WHY
-from tidelog.spark.records.small_batches import take_small_batches
+from tidelog.spark.records.small_batches import scan_small_batches
 
 MUTATIONS = 101_000
 COMPARED_EVERY = 8
@@ -206,7 +206,7 @@ def test_mutated_batches_are_refused_or_read_as_the_plain_decoder_reads_them() -
 
 def taken(buffer: kernels.Bytes, position: int = 0) -> tuple[int, int, int, int]:
     table = np.empty((ROOM, kernels.BATCH_FACTS), np.int64)
-    return take_small_batches(buffer, position, *EVERY_OFFSET, True, ROOM, AREA_BYTES, table)
+    return scan_small_batches(buffer, position, *EVERY_OFFSET, True, ROOM, AREA_BYTES, table)
 
 
 def test_mutated_headers_of_small_batches_are_left_to_a_closer_look() -> None:

@@ -24,9 +24,9 @@ from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import EPOCH_MS, run_virtually
 from tidelog.spark.errors import (
-    BrokersAway,
+    BrokersUnavailable,
     DataLost,
-    NoRecordSoYoung,
+    NoRecordAfterTime,
     TopicRecreated,
     UnknownPartition,
     UnknownTopic,
@@ -43,7 +43,7 @@ from tidelog.spark.options.values import (
     OptionError,
     Subscribe,
     SubscribePattern,
-    WhenTooYoung,
+    TimestampStrategy,
 )
 from tidelog.spark.source.batch_planning import OffsetRange
 from tidelog.spark.source.cluster_queries import NEW_TOPICS_S, TopicWatch
@@ -57,7 +57,7 @@ from tidelog.spark.source.offset_bounds import (
     starting_offsets,
 )
 from tidelog.spark.source.record_sizes import record_bytes
-from tidelog.spark.source.stream_positions import look_ahead
+from tidelog.spark.source.stream_positions import find_next_offsets
 from tidelog.types import TopicPartition
 
 BROKER = Address("127.0.0.1", 9092)
@@ -244,10 +244,10 @@ def test_given_offsets_must_name_every_partition_and_no_others() -> None:
         with pytest.raises(OptionError) as lacking:
             await starts(orders, replace(OPTIONS, starting=AtOffsets({A: 2})))
         assert str(lacking.value) == (
-            "Option 'startingOffsets' must name every partition that is read; it lacks orders-1 "
-            "(-1 stands for latest, -2 for earliest)"
+            "Option 'startingOffsets' must have every partition that is read; missing: orders-1 "
+            "(-1 means latest, -2 means earliest)"
         )
-        with pytest.raises(OptionError, match="'endingOffsetsByTimestamp' names partitions that are not read: other-0"):
+        with pytest.raises(OptionError, match="'endingOffsetsByTimestamp' has partitions that are not read: other-0"):
             await ends(orders, replace(OPTIONS, ending=AtTimes({A: 1, B: 1, TopicPartition("other", 0): 1})))
 
     with_orders(scenario)
@@ -257,7 +257,7 @@ def test_given_offsets_outside_of_the_log_are_lost_data() -> None:
     async def scenario(orders: Orders) -> None:
         far = AtOffsets({A: 9, B: 0})
         with pytest.raises(
-            DataLost, match="'startingOffsets' has offset 9 for orders-0, whose log begins at 0 and ends"
+            DataLost, match="'startingOffsets' has offset 9 for orders-0, but its log starts at 0 and ends"
         ):
             await starts(orders, replace(OPTIONS, starting=far))
         assert await starts(orders, replace(LENIENT, starting=far)) == [5, 0]
@@ -277,10 +277,10 @@ def test_a_time_after_the_last_record_is_an_error_or_the_end() -> None:
     async def scenario(orders: Orders) -> None:
         late = replace(OPTIONS, starting=AtTime(EPOCH_MS + 3500))
         with pytest.raises(
-            NoRecordSoYoung, match=r"'startingTimestamp': .* in orders-1; set startingOffsetsByTimestamp"
+            NoRecordAfterTime, match=r"'startingTimestamp': .* in orders-1; set startingOffsetsByTimestamp"
         ):
             await starts(orders, late)
-        assert await starts(orders, replace(late, when_too_young=WhenTooYoung.LATEST)) == [4, 3]
+        assert await starts(orders, replace(late, timestamp_strategy=TimestampStrategy.LATEST)) == [4, 3]
         assert await ends(orders, replace(OPTIONS, ending=AtTime(EPOCH_MS + 3500))) == [4, 3]
 
     with_orders(scenario)
@@ -314,7 +314,7 @@ def test_a_stream_goes_on_where_it_was_and_begins_new_partitions_at_their_beginn
         new = TopicPartition("orders", 2)
         await orders.produce(new, 4)
         await orders.produce(A, 1)
-        ahead = await look_ahead(orders.cluster, OPTIONS, positions)
+        ahead = await find_next_offsets(orders.cluster, OPTIONS, positions)
         assert ahead.start == {A: 5, B: 3, new: 0}
         assert ahead.available == {A: 6, B: 3, new: 4}
 
@@ -326,12 +326,12 @@ def test_a_topic_made_again_is_an_error_or_is_read_from_its_beginning() -> None:
         positions = await orders.positions()
         await orders.recreate()
         with pytest.raises(TopicRecreated) as raised:
-            await look_ahead(orders.cluster, OPTIONS, positions)
+            await find_next_offsets(orders.cluster, OPTIONS, positions)
         assert str(raised.value) == (
-            "topic 'orders' was deleted and made again since this query last read it; "
-            "set failOnDataLoss to false to go on with what is there"
+            "topic 'orders' was deleted and created again since this query last read it; "
+            "set failOnDataLoss to false to continue with the remaining records"
         )
-        ahead = await look_ahead(orders.cluster, LENIENT, positions)
+        ahead = await find_next_offsets(orders.cluster, LENIENT, positions)
         assert (ahead.start, ahead.available) == ({A: 0}, {A: 2})
         assert ahead.topics.topic_ids != positions.topic_ids
 
@@ -340,7 +340,7 @@ def test_a_topic_made_again_is_an_error_or_is_read_from_its_beginning() -> None:
 
 def test_without_ids_in_the_checkpoint_nothing_is_compared() -> None:
     async def scenario(orders: Orders) -> None:
-        ahead = await look_ahead(orders.cluster, OPTIONS, Positions({A: 1, B: 1}, {}))
+        ahead = await find_next_offsets(orders.cluster, OPTIONS, Positions({A: 1, B: 1}, {}))
         assert ahead.start == {A: 1, B: 1}
 
     with_orders(scenario)
@@ -353,8 +353,8 @@ def test_a_topic_that_a_pattern_no_longer_finds_is_lost_data() -> None:
         positions = await orders.positions(every)
         await orders.admin.delete_topic("payments")
         with pytest.raises(DataLost, match="partitions that this query reads are gone: payments-0; set failOnDataLoss"):
-            await look_ahead(orders.cluster, every, positions)
-        ahead = await look_ahead(orders.cluster, replace(every, fail_on_data_loss=False), positions)
+            await find_next_offsets(orders.cluster, every, positions)
+        ahead = await find_next_offsets(orders.cluster, replace(every, fail_on_data_loss=False), positions)
         assert ahead.start == {A: 5, B: 3}
 
     with_orders(scenario)
@@ -369,8 +369,8 @@ def test_a_log_that_ends_before_what_was_read_is_lost_data() -> None:
         fakes.partitions[0].end = 10
         read = Positions({FIRST: 12}, {TOPIC: TOPIC_ID})
         with pytest.raises(DataLost, match="gone from the log: t-0 ends at 10, read up to 12"):
-            await look_ahead(cluster, FAKE, read)
-        ahead = await look_ahead(cluster, replace(FAKE, fail_on_data_loss=False), read)
+            await find_next_offsets(cluster, FAKE, read)
+        ahead = await find_next_offsets(cluster, replace(FAKE, fail_on_data_loss=False), read)
         assert (ahead.start, ahead.available) == ({FIRST: 10}, {FIRST: 10})
 
     with_cluster(scenario)
@@ -379,7 +379,7 @@ def test_a_log_that_ends_before_what_was_read_is_lost_data() -> None:
 def test_a_new_leader_that_knows_less_for_a_moment_is_asked_again() -> None:
     async def scenario(fakes: FakeCluster, cluster: Cluster) -> None:
         fakes.partitions[0].end = 10
-        looking = asyncio.create_task(look_ahead(cluster, FAKE, Positions({FIRST: 12}, {})))
+        looking = asyncio.create_task(find_next_offsets(cluster, FAKE, Positions({FIRST: 12}, {})))
         await asyncio.sleep(0.2)
         fakes.partitions[0].end = 13
         assert (await looking).available == {FIRST: 13}
@@ -410,7 +410,7 @@ def test_a_reader_of_committed_records_ends_before_open_transactions() -> None:
             assert await latest(cluster, topics, committed) == {FIRST: 7}
             inside = replace(committed, starting=AtOffsets({FIRST: 9}))
             assert await starting_offsets(cluster, inside, topics) == {FIRST: 9}
-            ahead = await look_ahead(cluster, committed, Positions({FIRST: 9}, {}))
+            ahead = await find_next_offsets(cluster, committed, Positions({FIRST: 9}, {}))
             assert ahead.available == {FIRST: 9}, "waiting for the transaction is no loss"
 
     run_virtually(main())
@@ -449,11 +449,11 @@ def test_brokers_that_stay_away_are_given_up_in_one_sentence() -> None:
         async with Cluster(MemoryNetwork(), [BROKER], SeededRandomness(1)) as cluster:
             options = replace(OPTIONS, client=ClientSettings(timeout_s=30.0))
             started_at = asyncio.get_running_loop().time()
-            with pytest.raises(BrokersAway) as raised:
+            with pytest.raises(BrokersUnavailable) as raised:
                 await resolve(cluster, options)
             assert 25 < asyncio.get_running_loop().time() - started_at <= 30
             sentence = str(raised.value)
-            assert sentence.startswith("The brokers at 127.0.0.1:9092 could not be asked: asking about topics: gave up")
+            assert sentence.startswith("The brokers at 127.0.0.1:9092 did not answer: asking about topics: gave up")
             assert "\n" not in sentence
 
     run_virtually(main())

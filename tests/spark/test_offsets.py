@@ -10,10 +10,10 @@ from tidelog.spark.offset_json import (
     BadOffsets,
     Offsets,
     from_dict,
-    known_ids,
     partition_lists,
     partition_numbers,
     to_dict,
+    valid_ids,
 )
 from tidelog.types import ZERO_UUID, TopicPartition
 
@@ -41,7 +41,7 @@ def test_what_sparks_kafka_source_wrote_is_understood() -> None:
 
 
 def test_brokers_without_topic_ids_leave_none() -> None:
-    assert known_ids({"orders": ZERO_UUID, "payments": ID}) == {"payments": ID}
+    assert valid_ids({"orders": ZERO_UUID, "payments": ID}) == {"payments": ID}
 
 
 @pytest.mark.parametrize(

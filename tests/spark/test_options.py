@@ -28,7 +28,7 @@ from tidelog.spark.options.values import (
     Edge,
     Subscribe,
     SubscribePattern,
-    WhenTooYoung,
+    TimestampStrategy,
 )
 from tidelog.spark.source.batch_planning import Limits
 from tidelog.types import TopicPartition
@@ -84,7 +84,7 @@ def test_defaults_are_those_of_spark() -> None:
     assert found.fail_on_data_loss
     assert not found.include_headers
     assert found.limits == Limits(None, None, 900.0, None)
-    assert found.when_too_young is WhenTooYoung.ERROR
+    assert found.timestamp_strategy is TimestampStrategy.ERROR
     assert found.client == ClientSettings()
     assert (found.driver_read_rows, found.client.fetch_max_bytes) == (20_000, 4 * 1024 * 1024)
 
@@ -115,23 +115,23 @@ def test_topics_a_pattern_or_partitions_are_subscribed_to() -> None:
 
 def test_exactly_one_kind_of_subscription_is_given() -> None:
     both = BASE | {"assign": '{"orders":[0]}'}
-    assert refusal(both) == "Options 'subscribe' and 'assign' exclude each other: give one of them"
+    assert refusal(both) == "Options 'subscribe' and 'assign' exclude each other: keep only one of them"
     assert refusal(BOOTSTRAP) == (
-        "Option 'subscribe' is missing: say what to read with it, 'subscribePattern' or 'assign'"
+        "No topic to read: set one of the options 'subscribe', 'subscribePattern' and 'assign'"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("subscribe", " , ", "names no topic"),
+        ("subscribe", " , ", "must have at least one topic"),
         ("subscribePattern", "a(", "is not a regular expression"),
-        ("subscribePattern", " ", "is empty"),
+        ("subscribePattern", " ", "must not be empty"),
         ("assign", "orders", "must look like"),
         ("assign", '{"orders":0}', "must look like"),
         ("assign", '{"orders":[-1]}', "must look like"),
         ("assign", '{"orders":[true]}', "must look like"),
-        ("assign", "{}", "names no partition"),
+        ("assign", "{}", "must have at least one partition"),
     ],
 )
 def test_a_subscription_that_means_nothing_is_refused(name: str, text: str, reason: str) -> None:
@@ -161,10 +161,10 @@ def test_times_win_over_offsets_and_the_one_for_all_over_those_by_partition() ->
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("startingOffsets", "latest", "cannot be latest for a batch query"),
-        ("startingOffsets", '{"orders":{"0":-1}}', "cannot be latest for a batch query, as -1 says of orders-0"),
+        ("startingOffsets", "latest", "cannot be latest in a batch query"),
+        ("startingOffsets", '{"orders":{"0":-1}}', "cannot be latest in a batch query: it is -1 for orders-0"),
         ("endingOffsets", "earliest", "cannot be earliest"),
-        ("endingOffsets", '{"orders":{"0":-2}}', "cannot be earliest, as -2 says of orders-0"),
+        ("endingOffsets", '{"orders":{"0":-2}}', "cannot be earliest: it is -2 for orders-0"),
         ("startingOffsets", "first", "must be earliest, latest or JSON such as"),
         ("startingOffsets", '{"orders":{"0":-3}}', "has -3 for orders-0; use -1 for latest"),
         ("startingOffsets", '{"orders":{"a":1}}', "must be earliest, latest or JSON"),
@@ -172,7 +172,7 @@ def test_times_win_over_offsets_and_the_one_for_all_over_those_by_partition() ->
         ("startingOffsets", '{"orders":{"0":1,"0":2}}', "must be earliest, latest or JSON"),
         ("startingTimestamp", "2026-01-01", "must be a time in milliseconds since 1970"),
         ("startingTimestamp", "-1", "must be a time in milliseconds since 1970"),
-        ("startingOffsetsByTimestamp", '{"orders":{"0":-2}}', "has the time -2 for orders-0"),
+        ("startingOffsetsByTimestamp", '{"orders":{"0":-2}}', "has -2 for orders-0"),
         ("startingOffsetsByTimestamp", "1000", "must be JSON such as"),
         ("startingOffsetsByTimestampStrategy", "earliest", "must be error or latest"),
     ],
@@ -187,7 +187,7 @@ def test_a_batch_does_not_end_before_it_starts() -> None:
         "Options 'startingOffsets' and 'endingOffsets' leave nothing to read of orders-0: 9 is after 4"
     )
     others = {"startingOffsets": '{"orders":{"0":9}}', "endingOffsets": '{"orders":{"1":40}}'}
-    assert "must name the same partitions; only one has orders-0, orders-1" in refusal(BASE | others)
+    assert "must have the same partitions; only one has orders-0, orders-1" in refusal(BASE | others)
     times = {"startingOffsetsByTimestamp": '{"a":{"0":9}}', "endingOffsetsByTimestamp": '{"a":{"0":4}}'}
     assert "leave nothing to read of a-0" in refusal(BASE | times)
     assert batch(startingOffsets='{"orders":{"0":9}}', endingOffsets='{"orders":{"0":-1}}')
@@ -219,14 +219,14 @@ def test_times_are_written_as_in_spark(text: str, seconds: float) -> None:
 
 def test_the_least_is_not_above_the_most() -> None:
     both = {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}
-    assert "'minOffsetsPerTrigger' is 11, more than" in refusal(BASE | both, is_stream=True)
+    assert "'minOffsetsPerTrigger' (11) must not exceed" in refusal(BASE | both, is_stream=True)
 
 
 def test_a_batch_ignores_limits_of_micro_batches_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert batch(maxOffsetsPerTrigger="5", maxTriggerDelay="1s").limits == Limits()
     (record,) = caplog.records
-    assert record.getMessage() == "options without effect: names=maxOffsetsPerTrigger,maxTriggerDelay query=batch"
+    assert record.getMessage() == "options have no effect names=maxOffsetsPerTrigger,maxTriggerDelay query=batch"
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_the_nearest_name_is_of_the_same_kind_of_query() -> None:
 
 
 def test_options_of_the_other_direction_are_refused() -> None:
-    assert refusal(BASE | {"topic": "t"}) == "Option 'topic' is for writing; say what to read with 'subscribe'"
+    assert refusal(BASE | {"topic": "t"}) == "Option 'topic' is for writing; use 'subscribe' to select what to read"
     expected = "Option 'subscribe' is for reading and cannot be used for writing"
     assert write_refusal({"subscribe": "t"}) == expected
 
@@ -322,9 +322,9 @@ def test_options_of_spark_that_mean_nothing_here_are_accepted(caplog: pytest.Log
 
 def test_brokers_must_be_given() -> None:
     assert refusal({"subscribe": "orders"}) == (
-        "Option 'kafka.bootstrap.servers' is missing: say where the brokers are, as HOST:PORT,HOST:PORT"
+        "Option 'kafka.bootstrap.servers' is missing: set it to the brokers, as HOST:PORT,HOST:PORT"
     )
-    assert "'kafka.bootstrap.servers' says where the brokers are: expected HOST:PORT" in refusal(
+    assert "'kafka.bootstrap.servers' must be a list of brokers: expected HOST:PORT" in refusal(
         BASE | {"kafka.bootstrap.servers": "localhost"}
     )
 
@@ -384,7 +384,7 @@ def test_what_transactions_are_named_after() -> None:
     ("options", "is_stream", "reason"),
     [
         ({"delivery": "exactly-once", "kafka.acks": "1"}, True, "'delivery' cannot be exactly-once unless"),
-        ({"batchId": "3", "kafka.transactional.id": "x"}, True, "'batchId' is for batches"),
+        ({"batchId": "3", "kafka.transactional.id": "x"}, True, "'batchId' is for batch queries"),
         ({"batchId": "3"}, False, "'batchId' needs 'kafka.transactional.id'"),
     ],
 )
@@ -408,11 +408,11 @@ def test_settings_of_the_other_direction_have_no_effect(caplog: pytest.LogCaptur
         ("kafka.batch.size", "0", "must be a whole number"),
         ("kafka.delivery.timeout.ms", "1m", "must be a whole number"),
         ("kafka.key.serializer", "x", "is not supported: keys and values are bytes"),
-        ("kafka.transactional.id", "a#b", "must be without '#'"),
+        ("kafka.transactional.id", "a#b", "must not contain '#'"),
         ("kafka.transaction.timeout.ms", "0", "must be a whole number"),
         ("delivery", "at-most-once", "must be one of exactly-once, at-least-once, auto, not 'at-most-once'"),
         ("batchId", "-1", "must be a whole number"),
-        ("topic", "  ", "is empty"),
+        ("topic", "  ", "must not be empty"),
     ],
 )
 def test_a_setting_that_cannot_be_used_for_writing_is_refused(name: str, text: str, reason: str) -> None:

@@ -17,7 +17,7 @@ from tidelog.spark import client_thread
 from tidelog.spark.errors import DataLost, TopicRecreated
 from tidelog.spark.options.query import ReadOptions, read_options
 from tidelog.spark.source.batch_planning import OffsetRange
-from tidelog.spark.source.task_reader import RANGES_AT_ONCE, read_ranges, what_is_left
+from tidelog.spark.source.task_reader import RANGES_AT_ONCE, read_ranges, remaining_range
 
 WHOLE = OffsetRange(TOPIC, 0, 0, 6, TOPIC_ID)
 
@@ -152,6 +152,6 @@ async def tasks() -> int:
 
 
 def test_what_is_left_of_a_range_lies_in_the_log() -> None:
-    assert what_is_left(WHOLE, OffsetsGone("", 2, 5)) == WHOLE._replace(start=2, end=5)
-    assert what_is_left(WHOLE, OffsetsGone("", 6, 9)) is None
-    assert what_is_left(WHOLE, OffsetsGone("", 0, 9)) is None, "or it would be tried forever"
+    assert remaining_range(WHOLE, OffsetsGone("", 2, 5)) == WHOLE._replace(start=2, end=5)
+    assert remaining_range(WHOLE, OffsetsGone("", 6, 9)) is None
+    assert remaining_range(WHOLE, OffsetsGone("", 0, 9)) is None, "or it would be tried forever"

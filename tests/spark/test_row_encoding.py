@@ -105,7 +105,7 @@ def test_a_row_without_a_topic_is_refused() -> None:
 
 @pytest.mark.parametrize("partition", [3, -1, 2**31 - 1])
 def test_a_row_that_names_a_partition_which_is_not_there_is_refused(partition: int) -> None:
-    with pytest.raises(NoSuchPartition, match=rf"partition {partition} .*'orders' has only the partitions 0 to 2"):
+    with pytest.raises(NoSuchPartition, match=rf"partition {partition} .*'orders' has only partitions 0 to 2"):
         written(encoder_for(), rows(value=[b"1", b"2"], partition=[0, partition]))
 
 

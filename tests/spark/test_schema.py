@@ -21,7 +21,7 @@ HEADER = StructType([StructField("key", StringType()), StructField("value", Bina
 def test_the_type_of_times_does_not_depend_on_what_a_session_calls_timestamp() -> None:
     assert "timestamp timestamp_ltz" in schema_text(has_headers=False)
     assert columns_of(StructType([StructField("timestamp", TimestampType())])) == ("timestamp",)
-    with pytest.raises(OptionError, match="wants column 'timestamp' as timestamp_ntz, but it is timestamp"):
+    with pytest.raises(OptionError, match="has column 'timestamp' as timestamp_ntz, but it is timestamp"):
         columns_of(StructType([StructField("timestamp", TimestampNTZType())]))
 
 
@@ -31,7 +31,7 @@ def test_columns_come_in_the_order_asked_for() -> None:
 
 
 def test_a_schema_without_columns_is_refused_as_its_rows_could_not_be_counted() -> None:
-    with pytest.raises(OptionError, match="The schema asks for no column; there are key, value"):
+    with pytest.raises(OptionError, match="The schema has no columns; available are key, value"):
         columns_of(StructType([]))
 
 
@@ -41,5 +41,5 @@ def test_a_schema_without_columns_is_refused_as_its_rows_could_not_be_counted() 
     ids=lambda field: str(field.name),
 )
 def test_columns_that_may_not_be_null_are_refused(field: StructField) -> None:
-    with pytest.raises(OptionError, match=f"wants column '{field.name}' NOT NULL: leave that out"):
+    with pytest.raises(OptionError, match=f"has column '{field.name}' as NOT NULL: remove that"):
         columns_of(StructType([field]))

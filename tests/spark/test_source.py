@@ -93,8 +93,8 @@ def test_a_schema_chooses_columns(spark: "SparkSession", bootstrap: str, new_top
 @pytest.mark.parametrize(
     ("schema", "sentence"),
     [
-        ("ofset long", "The schema asks for a column 'ofset', which records do not have; did you mean 'offset'?"),
-        ("offset int", "The schema wants column 'offset' as int, but it is bigint"),
+        ("ofset long", "The schema has column 'ofset', which records do not have; did you mean 'offset'?"),
+        ("offset int", "The schema has column 'offset' as int, but it is bigint"),
     ],
 )
 def test_a_schema_that_cannot_be_is_one_sentence(

@@ -18,7 +18,7 @@ from tidelog.spark.options.values import AtOffsets, Edge
 from tidelog.spark.source.batch_planning import Limits
 from tidelog.spark.source.cluster_queries import Topics
 from tidelog.spark.source.stream_planner import StreamPlanner
-from tidelog.spark.source.stream_positions import going_on
+from tidelog.spark.source.stream_positions import resume_offsets
 from tidelog.types import TopicPartition
 
 FROM_NOW_ON = replace(FAKE, starting=Edge.LATEST)
@@ -148,7 +148,7 @@ def test_thousands_of_partitions_are_looked_through_in_no_time() -> None:
 
     async def scenario(fakes: FakeCluster, cluster: Cluster) -> None:
         began = time.process_time()
-        await going_on(cluster, FAKE, Topics(partitions, {}), Positions(dict.fromkeys(partitions, 0), {}))
+        await resume_offsets(cluster, FAKE, Topics(partitions, {}), Positions(dict.fromkeys(partitions, 0), {}))
         assert time.process_time() - began < 1.0
 
     with_cluster(scenario)

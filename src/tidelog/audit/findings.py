@@ -163,8 +163,8 @@ def _joint(replica: Replica, one: SegmentFacts, two: SegmentFacts, *, is_compact
         offsets = OffsetRange(two.base_offset, one.end_offset)
         sentence = f"{offsets_are(offsets)} in the segment before it, too"
         yield finding_of(replica, Kind.OVERLAP, sentence, file=file, position=0, offsets=offsets)
-    is_whole = one.error is None and not any(_reaches_end(one, damage) for damage in one.damages)
-    if one.end_offset < two.base_offset and is_whole and not one.is_gone and not is_compacted:
+    is_complete = one.error is None and not any(_reaches_end(one, damage) for damage in one.damages)
+    if one.end_offset < two.base_offset and is_complete and not one.is_gone and not is_compacted:
         yield _missing_segment(replica, OffsetRange(one.end_offset, two.base_offset))
     if two.epoch_runs and two.epoch_runs[0].epoch < one.last_epoch:
         yield _epoch_joint(replica, one, two)

@@ -80,9 +80,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=seconds_option, help="exit if no record arrives for this long"
     )
-    look = parser.add_mutually_exclusive_group()
-    look.add_argument("--format", metavar="TEXT", type=_format_option, default="%v", help=FORMAT_HELP)
-    look.add_argument("--json", action="store_true", help="print each record as a line of JSON")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--format", metavar="TEXT", type=_format_option, default="%v", help=FORMAT_HELP)
+    output.add_argument("--json", action="store_true", help="print each record as a line of JSON")
     add_client_options(parser)
     parser.set_defaults(run=lambda options: run_command("consume", _consume, options))
 

@@ -1,4 +1,4 @@
-"""Tidelog for Spark: `format("tidelog")`, found without registration, and a session with the settings that matter."""
+"""Tidelog for Spark: the data source `format("tidelog")`, and a Spark session with suitable settings."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """`from tidelog.spark import session`; Spark imports this package in every process, so it stays light."""
+    """Lazy `from tidelog.spark import session`: Spark imports this package in every process, so it must stay light."""
     if name == "session":
         from tidelog.spark.spark_session import session
 

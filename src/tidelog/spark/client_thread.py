@@ -1,4 +1,4 @@
-"""The client's event loop in a thread of this process, for Spark's calls, which block."""
+"""Client thread: the client's event loop in a thread of this process, for Spark's blocking calls."""
 
 import asyncio
 import atexit
@@ -18,13 +18,13 @@ from tidelog.runtime.socket_network import SocketNetwork
 T = TypeVar("T")
 
 MAX_FRAME_BYTES = 2**31 - 1
-"""An answer has at least one whole batch, however large (KIP-74); memory is spent as bytes arrive."""
+"""Unlimited: a Fetch response has at least one whole batch, however large (KIP-74)."""
 
 STOP_TIMEOUT_S = 5.0
 
 
 class ConnectionSettings(Protocol):
-    """What of a client's settings a cluster depends on."""
+    """The client settings that a cluster connection depends on."""
 
     @property
     def client_id(self) -> str: ...
@@ -40,8 +40,8 @@ class _ClusterKey(NamedTuple):
 
 
 class _Call(Generic[T]):
-    """A coroutine that another thread waits for. It can be cancelled from the moment before it is handed over, so an
-    interrupt finds it wherever it strikes."""
+    """A coroutine that another thread waits for. It can be cancelled even before it is submitted, so that an
+    interrupt at any moment cancels it."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
@@ -68,14 +68,14 @@ class _Call(Generic[T]):
 
 
 class Started(Generic[T]):
-    """A coroutine that runs while the thread that started it does something else."""
+    """A coroutine that runs while the thread that started it does other work."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: _Call[T]) -> None:
         self._loop = loop
         self._call = call
 
     def result(self) -> T:
-        """Waits for it. Interrupted meanwhile, it is cancelled."""
+        """Waits for the result. An interrupt cancels the coroutine."""
         try:
             return self._call.outcome.result()
         except BaseException:
@@ -113,7 +113,7 @@ class _ClientThread:
 
     @property
     def is_usable(self) -> bool:
-        """It runs, and in this process."""
+        """True if the thread runs, in this process."""
         return self.process_id == os.getpid() and self._thread.is_alive() and not sys.is_finalizing()
 
     @property
@@ -123,7 +123,7 @@ class _ClientThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self.is_current:
             coroutine.close()
-            raise RuntimeError("the client's thread cannot wait for itself: await the coroutine instead")
+            raise RuntimeError("cannot block the client thread: await the coroutine instead")
         call = _Call(coroutine)
         try:
             self.loop.call_soon_threadsafe(call.start)
@@ -132,7 +132,7 @@ class _ClientThread:
             self.loop.call_soon_threadsafe(call.cancel)
             raise
         finally:
-            del call  # an error would hold it, and it the error
+            del call  # breaks a reference cycle between the call and its error
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> "Started[T]":
         call = _Call(coroutine)
@@ -146,8 +146,8 @@ class _ClientThread:
 
 
 _threads: list[_ClientThread] = []
-"""The last one is in use. One that was started by a parent process stays as it is: its epoll set is the parent's too,
-and to close its loop here would take away from the parent what it waits for."""
+"""The last one is in use. A thread started by a parent process is left alone: its epoll set is shared with the
+parent, and closing its loop here would remove the parent's registrations."""
 
 _starting = threading.Lock()
 
@@ -161,11 +161,11 @@ def _client_thread() -> _ClientThread:
 
 def _after_fork() -> None:
     global _starting
-    _starting = threading.Lock()  # the parent may have held it
+    _starting = threading.Lock()  # the parent may have held it during the fork
 
 
 def stop() -> None:
-    """End what is under way and close all connections; the next call starts anew."""
+    """Cancels what is running and closes all connections. The next call starts a new thread."""
     if _threads:
         _threads[-1].stop()
 
@@ -175,20 +175,20 @@ atexit.register(stop)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result, or its error as it is. Interrupted, it is cancelled."""
+    """The coroutine's result or error. An interrupt cancels the coroutine."""
     return _client_thread().run(coroutine)
 
 
 def start(coroutine: Coroutine[Any, Any, T]) -> Started[T]:
-    """Begin with the coroutine, and go on: its result can be waited for later."""
+    """Starts the coroutine and returns; wait for its result later."""
     return _client_thread().start(coroutine)
 
 
 def cluster_for(bootstrap: str, client: ConnectionSettings) -> Cluster:
-    """For use within coroutines given to `run`: kept for as long as the process lives; raises BadBootstrap."""
+    """For coroutines given to `run`. The cluster is kept as long as the process lives; raises BadBootstrap."""
     thread = _client_thread()
     if not thread.is_current:
-        raise RuntimeError("cluster_for belongs into a coroutine that is given to run()")
+        raise RuntimeError("cluster_for may be called only in a coroutine given to run()")
     key = _ClusterKey(bootstrap, client.client_id, client.request_timeout_s)
     found = thread.clusters.get(key)
     if found is None:
@@ -203,7 +203,7 @@ def cluster_for(bootstrap: str, client: ConnectionSettings) -> Cluster:
 
 
 def iterate(make: Callable[[], AsyncIterator[T]], ahead: int = 1) -> Iterator[T]:
-    """What the iterator gives, `ahead` of it asked for while the caller works. Closing the generator closes it."""
+    """Items of the iterator, `ahead` of them requested while the caller works. Closing the generator closes it."""
     thread, pump = _client_thread(), _Pump(make, ahead)
     thread.run(pump.start())
     try:
@@ -215,9 +215,9 @@ def iterate(make: Callable[[], AsyncIterator[T]], ahead: int = 1) -> Iterator[T]
                 return
             thread.loop.call_soon_threadsafe(pump.make_room)
             yield item
-            del item  # the caller may be done with much memory while we wait
+            del item  # the caller may have released it: do not keep its memory alive while waiting
     finally:
-        if thread.is_current:  # the garbage collector ran there
+        if thread.is_current:  # the garbage collector may run in that thread
             pump.cancel()
         elif thread.is_usable:
             thread.run(pump.stop())
@@ -228,7 +228,7 @@ class _Ended(NamedTuple):
 
 
 class _Pump(Generic[T]):
-    """Takes from an async iterator, on the loop, and puts where a thread can wait for it."""
+    """Moves items of an async iterator on the loop to a queue that a thread can wait for."""
 
     def __init__(self, make: Callable[[], AsyncIterator[T]], ahead: int) -> None:
         self._make = make
@@ -253,7 +253,7 @@ class _Pump(Generic[T]):
 
     async def _run(self) -> None:
         try:
-            await self._take_all(self._make())
+            await self._pump_all(self._make())
         except Exception as error:  # noqa: BLE001 - raised where the items are awaited
             self.items.put(_Ended(error))
         except BaseException as error:
@@ -262,7 +262,7 @@ class _Pump(Generic[T]):
         else:
             self.items.put(_Ended(None))
 
-    async def _take_all(self, iterator: AsyncIterator[T]) -> None:
+    async def _pump_all(self, iterator: AsyncIterator[T]) -> None:
         try:
             while True:
                 await self._room.acquire()

@@ -20,7 +20,7 @@ NAME = "tidelog"
 
 
 class DefaultSource(DataSource):
-    """Reads from and writes to topics, of Tidelog or Apache Kafka, in batches and streams."""
+    """Reads and writes topics of Tidelog or Apache Kafka, in batch and streaming queries."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,12 +41,12 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - PySpark's name
         from tidelog.spark.options.query import OptionError, read_options
-        from tidelog.spark.source.stream_reader import RefusedStream, StreamReader
+        from tidelog.spark.source.stream_reader import FailedStreamReader, StreamReader
 
         try:
             return StreamReader(read_options(self.options, is_stream=True), columns_of(schema))
         except OptionError as error:
-            return RefusedStream(error)
+            return FailedStreamReader(error)
 
     @only_the_sentence()
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":

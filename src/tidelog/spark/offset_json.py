@@ -1,4 +1,4 @@
-"""Positions in topics, written down as Spark's Kafka source does it, with the topics' ids beside them."""
+"""Topic positions as JSON in the format of Spark's Kafka source, with topic ids added."""
 
 # Core: no clock, no I/O, no await.
 
@@ -15,22 +15,22 @@ LATEST = -1
 EARLIEST = -2
 
 TOPIC_IDS = "@topicIds"
-"""No topic can be called so."""
+"""Not a valid topic name, so there is no conflict."""
 
 
 class BadOffsets(ValueError):
-    """The text is not one of positions; the message says how it should look."""
+    """Invalid positions; the message shows the expected form."""
 
 
 class Positions(NamedTuple):
-    """Where a stream stands, and in which incarnation of each topic."""
+    """Offsets of a stream, with the id of each topic."""
 
     offsets: Offsets
     topic_ids: TopicIds
 
 
 def to_dict(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, Uuid] | None = None) -> dict[str, Any]:
-    """`{"orders": {"0": 23, "1": 42}, "@topicIds": {"orders": "..."}}`; only the ids of the topics named."""
+    """`{"orders": {"0": 23, "1": 42}, "@topicIds": {"orders": "..."}}`, with the ids of these topics only."""
     written: dict[str, Any] = {}
     for topic, partition in sorted(offsets):
         written.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
@@ -39,7 +39,7 @@ def to_dict(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, Uuid]
 
 
 def from_dict(written: Mapping[str, Any]) -> Positions:
-    """Raises BadOffsets. What Spark's own Kafka source has written is understood too."""
+    """Raises BadOffsets. Also reads positions written by Spark's own Kafka source."""
     try:
         ids = {topic: uuid_from_text(text) for topic, text in written.get(TOPIC_IDS, {}).items()}
     except (AttributeError, TypeError, ValueError):
@@ -48,20 +48,20 @@ def from_dict(written: Mapping[str, Any]) -> Positions:
 
 
 def partition_numbers(text: str) -> Offsets:
-    """A number for each partition, as users write offsets and timestamps: `{"orders": {"0": 23, "1": -1}}`."""
+    """A number per partition, as users write offsets and timestamps: `{"orders": {"0": 23, "1": -1}}`."""
     return _per_partition(_json_object(text))
 
 
 def partition_lists(text: str) -> tuple[TopicPartition, ...]:
-    """`{"orders": [0, 1]}`, in order and each once."""
+    """`{"orders": [0, 1]}`, sorted, without repetitions."""
     found = _json_object(text)
     if not all(isinstance(numbers, list) and all(map(_is_partition, numbers)) for numbers in found.values()):
         raise BadOffsets("expected lists of partitions")
     return tuple(sorted({TopicPartition(topic, number) for topic, numbers in found.items() for number in numbers}))
 
 
-def known_ids(topic_ids: Mapping[str, Uuid]) -> TopicIds:
-    """Without those of brokers that do not give topics ids."""
+def valid_ids(topic_ids: Mapping[str, Uuid]) -> TopicIds:
+    """Without topics of brokers that have no topic ids."""
     return {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id != ZERO_UUID}
 
 
@@ -82,7 +82,7 @@ def _json_object(text: str) -> dict[str, Any]:
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise BadOffsets(f"a name is given twice among {', '.join(name for name, _ in pairs)}")
+        raise BadOffsets(f"a name occurs twice among {', '.join(name for name, _ in pairs)}")
     return found
 
 

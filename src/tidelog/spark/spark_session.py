@@ -1,4 +1,4 @@
-"""A Spark session with the settings that matter, where the user set nothing."""
+"""Spark session with settings that suit Tidelog, where the user has set nothing."""
 
 import os
 import shlex
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[*]"
 
 SETTINGS: Mapping[str, str] = {
-    # Python workers over TCP wait for delayed acknowledgements: 40 ms in every micro-batch.
+    # Python workers over TCP suffer from delayed acknowledgements: 40 ms in every micro-batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Hadoop otherwise takes any class of that scheme on the class path, Hive's among them, and RocksDB needs this one.
+    # Otherwise Hadoop takes any class for this scheme on the class path, such as Hive's; RocksDB needs this one.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
-    # Arrow's timestamps carry the session's time zone; table formats want UTC.
+    # Arrow timestamps have the session's time zone; table formats need UTC.
     "spark.sql.session.timeZone": "UTC",
-    # 10,000 rows per Arrow batch keep writers busy with overhead.
+    # With 10,000 rows per Arrow batch, writers spend most of their time on overhead.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
 
 LOCAL_FILES_SETTINGS: Mapping[str, str] = {
-    # The one that asks the cached file system, which `tidelog.spark.accelerators.local_files` replaces.
+    # Uses the cached file system, which `tidelog.spark.accelerators.local_files` replaces.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -42,7 +42,7 @@ LOOPBACK_SETTINGS: Mapping[str, str] = {
 }
 
 LOCAL_SETTINGS: Mapping[str, str] = {
-    # 200 by default, each with a state store of its own: far too many for one machine.
+    # The default is 200, each with its own state store: too many for one machine.
     "spark.sql.shuffle.partitions": "8",
 }
 
@@ -50,10 +50,10 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 def session(
     app_name: str = "tidelog", master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> "SparkSession":
-    """A new session, or the running one with `settings` applied as Spark does it.
+    """A new session, or the running one with `settings` applied by Spark.
 
     Java need not be installed: see `tidelog.spark.java`. Settings given here, in `spark-defaults.conf` or in
-    PYSPARK_SUBMIT_ARGS stay as they are.
+    PYSPARK_SUBMIT_ARGS take precedence.
     """
     from pyspark.sql import SparkSession
 
@@ -72,8 +72,8 @@ def session(
     return spark
 
 
-def make_source_known(spark: "SparkSession") -> None:
-    """Spark looks for data sources once in a session, in a Python process: if that dies, it never finds any."""
+def register_source(spark: "SparkSession") -> None:
+    """Spark searches for data sources once per session, in a Python process; if that crashes, it never finds any."""
     from tidelog.spark.data_source import DefaultSource
 
     sources: Any = spark._jsparkSession.sessionState().dataSourceManager()
@@ -97,7 +97,7 @@ def is_local(master: str) -> bool:
 
 
 def is_on_loopback(master: str) -> bool:
-    """Nothing beyond this machine needs to reach the driver: Spark runs in one process, or its master is here."""
+    """True if only this machine needs to reach the driver: Spark runs in one process, or its master is here."""
     if is_local(master) or master.startswith("local-cluster["):
         return True
     scheme, _, addresses = master.partition("://")
@@ -106,14 +106,14 @@ def is_on_loopback(master: str) -> bool:
 
 
 def prepare_environment(master: str | None, given: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """What must stand in the environment before the JVM starts; the master, and all settings of the user's.
+    """Sets environment variables that are needed before the JVM starts; returns the master and the user's settings.
 
-    Spark runs the Python of data sources, on driver and executors, with the one that PYSPARK_DRIVER_PYTHON names, and
-    everything else on executors with PYSPARK_PYTHON; `spark.pyspark.python` is for spark-submit alone.
+    Spark runs the Python of data sources, on driver and executors, with PYSPARK_DRIVER_PYTHON, and all other Python on
+    executors with PYSPARK_PYTHON; `spark.pyspark.python` is only for spark-submit.
     """
     by_user = settings_outside(os.environ) | dict(given)
     master = master or by_user.get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
-    switches.pass_on(by_user, os.environ)
+    switches.apply_switches(by_user, os.environ)
     choose_java()
     own_python = python_command() if is_local(master) and is_on(Accelerator.PYTHON_LAUNCHER) else sys.executable
     python = os.environ.setdefault("PYSPARK_PYTHON", by_user.get("spark.pyspark.python") or own_python)
@@ -124,7 +124,7 @@ def prepare_environment(master: str | None, given: Mapping[str, str]) -> tuple[s
 
 
 def settings_outside(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the user has set for every program: in spark-defaults.conf and in PYSPARK_SUBMIT_ARGS."""
+    """Settings of the user for all programs: spark-defaults.conf and PYSPARK_SUBMIT_ARGS."""
     settings: dict[str, str] = {}
     home = environment.get("SPARK_HOME")
     directory = environment.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else None)
@@ -136,7 +136,7 @@ def settings_outside(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_defaults(lines: Iterable[str]) -> dict[str, str]:
-    """Java's properties as people write them there: a name and a value, with blanks or `=` between."""
+    """Properties as in spark-defaults.conf: name and value, separated by blanks or `=`."""
     settings = {}
     for line in lines:
         line = line.strip()

@@ -256,13 +256,13 @@ def _with_fetch_error(
     found: OutOfSync, reports: Mapping[BrokerId, _BrokerReport], topic_partition: TopicPartition
 ) -> OutOfSync:
     """Adds the follower's own fetch error to the leader's view: the leader only sees that the replica lags."""
-    look = reports.get(found.replica)
-    failure = look.fetch_failures.get(topic_partition) if look else None
+    report = reports.get(found.replica)
+    failure = report.fetch_failures.get(topic_partition) if report else None
     return found if failure is None else found._replace(rule=f"{found.rule}; it says: {failure}")
 
 
-def _lag(leader_end: int | None, look: _BrokerReport | None, topic_partition: TopicPartition) -> int | None:
-    end = look.log_ends.get(topic_partition) if look else None
+def _lag(leader_end: int | None, report: _BrokerReport | None, topic_partition: TopicPartition) -> int | None:
+    end = report.log_ends.get(topic_partition) if report else None
     return None if end is None or leader_end is None else max(0, leader_end - end)
 
 

@@ -55,14 +55,14 @@ def _controller(data: DataDirectory, plan: Plan) -> int | None:
     from tidelog.cli.local_cluster.foreground import new_connections
     from tidelog.cli.local_cluster.inspection import inspect_local_cluster
 
-    async def look() -> int | None:
+    async def find_controller() -> int | None:
         connections = new_connections()
         try:
             return (await inspect_local_cluster(connections, data, plan)).controller
         finally:
             connections.close()
 
-    return asyncio.run(look())
+    return asyncio.run(find_controller())
 
 
 def kill_broker(options: argparse.Namespace) -> int:
@@ -126,20 +126,20 @@ def status(options: argparse.Namespace) -> int:
     data = DataDirectory(options.data)
     plan = None if bootstrap else data.require_plan()
 
-    async def look(connections: Connections) -> ClusterView:
+    async def inspect(connections: Connections) -> ClusterView:
         if plan is not None:
             return await inspect_local_cluster(connections, data, plan)
         assert bootstrap is not None
         return await inspect_remote_cluster(connections, bootstrap)
 
-    async def look_once() -> ClusterView:
+    async def inspect_once() -> ClusterView:
         connections = new_connections()
         try:
-            return await look(connections)
+            return await inspect(connections)
         finally:
             connections.close()
 
-    view = asyncio.run(look_once())
+    view = asyncio.run(inspect_once())
     if bootstrap and view.cluster_id is None:
         raise CommandError(f"no broker answers at {options.bootstrap}; check --bootstrap HOST:PORT")
     json.dump(as_json(view), sys.stdout, indent=2) if options.json else print("\n".join(as_text(view)), end="")

@@ -31,9 +31,9 @@ class Supervisor:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
-            self.look()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Reports brokers that started or ended since the last check; restarts them if configured."""
         self._exit_codes |= reap()
         running = self._data.running_brokers(self._plan)

@@ -8,13 +8,13 @@ from importlib import import_module
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import GaveUp
 from tidelog.errors import CorruptMessage, RetriableError
-from tidelog.spark.errors import BrokersAway
+from tidelog.spark.errors import BrokersUnavailable
 
 PASSING_CLASSES: tuple[type[BaseException], ...] = (
     RetriableError,
     ConnectionLost,
     GaveUp,
-    BrokersAway,
+    BrokersUnavailable,
     ConnectionError,
     TimeoutError,
 )

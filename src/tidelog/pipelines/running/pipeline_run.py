@@ -185,14 +185,14 @@ def logging_to(file: Path) -> Generator[None]:
 def start_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineState) -> "SparkSession":
     """Java and the Python workers log to the file, and do not receive the terminal's Ctrl-C: we handle it."""
     from tidelog.spark import session
-    from tidelog.spark.spark_session import make_source_known
+    from tidelog.spark.spark_session import register_source
 
     settings = session_settings(pipeline, state)
     start_java(options.master, settings, state.log_file)
     spark = session(f"tidelog pipeline {pipeline.name}", options.master, settings)
     spark.sparkContext.setLogLevel("WARN")
     silence_accumulator_server(spark.sparkContext)
-    make_source_known(spark)
+    register_source(spark)
     return spark
 
 

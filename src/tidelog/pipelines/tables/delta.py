@@ -177,14 +177,14 @@ class DeltaLakeTable:
         """Fails if another commit was made since the table was read. An overwrite removes all files and columns."""
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [self._add_action(file, now_ms) for file in files]
-        is_whole = now.files == old.files
-        if not is_whole:
+        is_complete = now.files == old.files
+        if not is_complete:
             actions += [RemoveAction(unquote(path), True, now_ms) for path in old.files]
         is_new_batch = now.last_batch is None or now.last_batch < batch_id
         self._before("replace the files")
         self._cached().create_write_transaction(
             actions,
-            "overwrite" if is_whole else "append",
+            "overwrite" if is_complete else "append",
             DeltaSchema.from_arrow(schema),
             self._partition_names(),
             commit_properties=CommitProperties(

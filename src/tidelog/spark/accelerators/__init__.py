@@ -1,5 +1,5 @@
-"""Accelerators: what makes Spark faster by knowing its inside. Everything works without them, only slower.
+"""Accelerators: optimisations that rely on Spark's internals. Everything works without them, only slower.
 
-Each stands in a module of its own and has one switch, `spark.tidelog.accelerate.<name>` (`switches.py`). All of them
-are off with a PySpark that they were not tested with.
+Each has its own module and one switch, `spark.tidelog.accelerate.<name>` (`switches.py`). All are off for a version
+of PySpark that they were not tested with.
 """

@@ -1,9 +1,9 @@
-"""Small micro-batches read by the driver's own Python process, so that they cost no Python worker in a task.
+"""Driver reads: small micro-batches are read by the driver's Python process, without a Python worker in a task.
 
-PySpark does this for its simple readers only, by a private class: a reader for which it finds that
-`isinstance(reader, _SimpleStreamReaderWrapper)` while it plans a batch may hand over the rows together with the plan.
-In all other respects that class can do less than ours (no limits, no report of the latest offsets), so a reader of ours
-counts as one of those only while there are rows to hand over. tests/spark/test_driver_reads.py holds PySpark to it.
+PySpark supports this only for its simple readers, through a private class: if a reader is an instance of
+`_SimpleStreamReaderWrapper` while a batch is planned, it may return the rows together with the plan. In all other
+respects that class can do less than our reader (no limits, no report of latest offsets), so our reader claims to be
+one only while it has rows to return. tests/spark/test_driver_reads.py checks that PySpark still works like this.
 """
 
 import threading
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 try:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as PrefetchingReader
-except ImportError:  # a PySpark that does it otherwise: tasks read all batches
+except ImportError:  # another version of PySpark: tasks read all batches
     PrefetchingReader = None  # type: ignore[assignment,misc]
 
 from tidelog.spark.accelerators.switches import Accelerator, is_on
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LARGEST_BYTES = 16 * 1024 * 1024
-"""What a micro-batch read on the driver may have: PySpark holds it in the memory of both processes there."""
+"""Limit of a micro-batch read on the driver: both the Python and the Java process hold it in memory."""
 
 
-class DecoderLoad:
-    """Loads what decodes records, half a second's work, in a thread of its own while Spark prepares the first batch."""
+class DecoderPreload:
+    """Loads the decoder, which takes half a second, in a thread while Spark prepares the first batch."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
@@ -42,7 +42,7 @@ class DecoderLoad:
 
 
 def decode_a_record(columns: Sequence[str]) -> "list[pa.RecordBatch]":
-    """Kernels are loaded at their first use."""
+    """Decodes one record: kernels are loaded at their first use."""
     from tidelog.protocol.records import Record, build_batch
     from tidelog.spark.records.decoding import PartitionDecoder
 
@@ -51,14 +51,14 @@ def decode_a_record(columns: Sequence[str]) -> "list[pa.RecordBatch]":
 
 
 class SmallBatches:
-    """Reads micro-batches as far as they are small; how large rows were tells whether it is worth to try the next."""
+    """Reads small micro-batches. The row size of the last batch decides whether the next is attempted."""
 
     def __init__(self, largest_bytes: int = LARGEST_BYTES) -> None:
         self._largest_bytes = largest_bytes
         self._row_bytes = 0.0
 
     def read(self, row_count: int, batches: "Iterator[pa.RecordBatch]") -> "list[pa.RecordBatch] | None":
-        """All of them; None if they are too large, or are likely to be."""
+        """All record batches; None if they are too large, or are expected to be."""
         if row_count * self._row_bytes > self._largest_bytes:
             return None
         found: list[pa.RecordBatch] = []
@@ -72,8 +72,8 @@ class SmallBatches:
         return found
 
 
-class MayReadOnDriver:
-    """Mixed into a stream reader, whose `partitions` gives the rows of a small batch to `hand_over`."""
+class DriverReads:
+    """Mixin of a stream reader whose `partitions` passes the rows of a small batch to `hand_over`."""
 
     _to_hand_over: "Sequence[pa.RecordBatch] | None" = None
 
@@ -82,7 +82,7 @@ class MayReadOnDriver:
         return PrefetchingReader is not None and is_on(Accelerator.DRIVER_READS)
 
     def hand_over(self, rows: "Sequence[pa.RecordBatch] | None") -> None:
-        """None if tasks are to read them."""
+        """None if tasks should read the rows."""
         self._to_hand_over = rows if self.can_hand_over else None
 
     @property  # type: ignore[misc]
@@ -90,6 +90,6 @@ class MayReadOnDriver:
         return type(self) if self._to_hand_over is None else PrefetchingReader
 
     def getCache(self, start: Any, end: Any) -> "Iterator[pa.RecordBatch] | None":  # noqa: N802 - PySpark's name
-        """Called by PySpark right after `partitions`: the rows of the batch; None if tasks are to read them."""
+        """Called by PySpark right after `partitions`: the rows of the batch; None if tasks should read them."""
         rows, self._to_hand_over = self._to_hand_over, None
         return None if rows is None else iter(rows)

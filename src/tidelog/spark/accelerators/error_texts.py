@@ -1,7 +1,7 @@
-"""What Spark tells users of an error of ours: the sentence alone, without the stack of the Python process before it.
+"""Error texts for users: our one sentence, without the stack trace of the Python process.
 
-PySpark reads from the environment whether to leave the stack out, when an error has ended its process. So the variable
-is set in the very moment in which such an error leaves us, and an error that is a bug keeps its stack.
+PySpark reads an environment variable to decide whether to drop the stack, after an error has ended its process. The
+variable is set only when an error for users leaves our code, so that bugs keep their stack.
 """
 
 import os
@@ -19,7 +19,7 @@ FOR_USERS = (OptionError, SourceError)
 
 @contextmanager
 def only_the_sentence() -> Iterator[None]:
-    """Around, or as the decorator of, what Spark calls; not of a generator, which has not run when it returns."""
+    """Context manager or decorator of what Spark calls. Not for generators, which have not run when they return."""
     try:
         yield
     except FOR_USERS:
@@ -29,6 +29,6 @@ def only_the_sentence() -> Iterator[None]:
 
 
 def is_process_of_spark() -> bool:
-    """One that Spark started for us, and that ends with the error; not a user's program."""
+    """True in a process that Spark started and that ends with the error; False in a user's program."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")

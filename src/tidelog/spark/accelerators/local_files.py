@@ -1,10 +1,10 @@
 """Local files without checksums and without a `chmod` process for each file that Hadoop creates.
 
 Hadoop sets the permissions of every file and directory it creates. Without its native library, which PySpark does not
-bring, it starts `chmod` for that: milliseconds for each file, and a micro-batch writes at least two. It also writes a
-second file of checksums beside each file. Here a subclass of Hadoop's own LocalFileSystem (which Spark's RocksDB state
-store insists on) writes no checksums, and sets permissions through Java itself. It is compiled inside the driver's JVM
-by the compiler that Spark brings for its queries, and takes the place of Hadoop's among the cached file systems.
+include, it starts a `chmod` process for that: milliseconds per file, and a micro-batch writes at least two files. It
+also writes a checksum file beside each file. This module replaces it by a subclass of Hadoop's LocalFileSystem (Spark's
+RocksDB state store requires that class) without checksums, which sets permissions through Java. It is compiled in the
+driver's JVM by the compiler that Spark uses for queries, and replaces Hadoop's instance in the file system cache.
 """
 
 import logging
@@ -54,26 +54,26 @@ public class LocalFiles extends LocalFileSystem {
 
 
 def prepare_local_files(spark: "SparkSession") -> threading.Thread:
-    """Compile in a thread of its own, for that takes a second; queries that start before it is done are slower."""
+    """Compiles in a thread, because it takes a second; queries that start before it is done are slower."""
     thread = threading.Thread(target=replace_local_files, args=(spark,), name="tidelog-local-files", daemon=True)
     thread.start()
     return thread
 
 
 def replace_local_files(spark: "SparkSession") -> None:
-    """Only in place of the class that our settings choose (`spark_session.SETTINGS`), not of a user's."""
+    """Replaces only the class that our settings choose (`spark_session.SETTINGS`), not one set by the user."""
     try:
         settings: Any = spark.sparkContext._jsc.hadoopConfiguration()
         if os.name == "posix" and settings.get(SETTING) == HADOOPS_OWN:
             _replace(spark._jvm, settings)
-    except Exception as error:  # noqa: BLE001 - the session may have ended meanwhile, and works without
-        log.info("local files keep Hadoop's file system, which is slower reason=%s", error)
+    except Exception as error:  # noqa: BLE001 - the session may have ended, and works without it
+        log.info("local file accelerator not available reason=%s", error)
 
 
 def _replace(java: Any, settings: Any) -> None:
     file_systems, root = java.org.apache.hadoop.fs.FileSystem, java.java.net.URI("file:///")
     hadoops_own = file_systems.get(root, settings)
-    hadoops_own.setWriteChecksum(False)  # for queries that start before the compiler is done
+    hadoops_own.setWriteChecksum(False)  # for queries that start before the compilation is done
     compiler = java.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(settings.getClassLoader())
     compiler.cook(SOURCE)

@@ -1,8 +1,8 @@
-"""The Python that Spark starts for planning and for tasks: this one, with PySpark as pip installed it.
+"""Python launcher for Spark's Python processes: this Python, with PySpark as pip installed it.
 
-Spark puts an archive of PySpark's sources before everything else that its Python processes import from. Nothing in it
-is compiled, and none of them can keep what it compiles: a second of work each, and there are four of them before the
-first row, and one for every streaming query. What pip installed is the same, and compiled.
+Spark puts a zip archive of PySpark's sources first on the path of its Python processes. It is not compiled, and
+processes cannot cache what they compile: a second of work each, for four processes before the first row and one for
+every streaming query. The installed package is the same, and compiled.
 """
 
 import hashlib
@@ -34,16 +34,16 @@ exec {python} "$@"
 
 
 def python_command(cache_directory: Path | None = None) -> str:
-    """A script that starts it; without a place for one, this Python itself."""
+    """The launcher script; this Python itself if the script cannot be written."""
     try:
         return str(launcher(cache_directory or launchers.cache_directory()))
     except OSError as error:
-        log.info("Spark's Python processes start slowly, as there is no place for a script reason=%s", error)
+        log.info("python launcher not available, Python processes start slower reason=%s", error)
         return sys.executable
 
 
 def launcher(cache_directory: Path) -> Path:
-    """Of a name of its own for every Python, as there may be many on a machine."""
+    """One script per Python: a machine may have several."""
     text = LAUNCHER.format(home=shlex.quote(pyspark_home()), python=shlex.quote(sys.executable))
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = cache_directory / f"python-{name}" / "python3"

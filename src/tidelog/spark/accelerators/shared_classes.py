@@ -1,6 +1,6 @@
-"""Java's and Spark's classes, mapped from an archive instead of unpacked at each start (class data sharing).
+"""Class data sharing: classes of Java and Spark are mapped from an archive instead of being loaded at each start.
 
-The bundled Java comes without an archive of its own classes: it is dumped once, which takes less time than one start
+The bundled Java comes without an archive of its own classes: it is created once, which takes less time than one start
 without it. Classes of Spark are archived on request (`python -m tidelog.spark.lay_down_classes`).
 """
 
@@ -40,18 +40,18 @@ for argument; do
 done
 exec "{java}" "$classes" ${{with_spark:+"$with_spark"}} "-Xlog:cds*=off" "$@"
 """
-"""Classes of Spark that were laid down when a driver ended are taken from there by the next. Java compares the class
-path with the one that it had then, and finds another if a jar is in there twice, as Spark does it: once is enough."""
+"""Uses the archive of Spark's classes if there is one. Java compares the class path with the one at the time of
+archiving. It differs if a jar is listed twice, as Spark does: the script lists it once."""
 
 LAY_DOWN_VARIABLE = "TIDELOG_LAY_DOWN_CLASSES"
-"""Set to anything, it has a driver lay down its classes when it ends, unless they are there: see
-`tidelog.spark.lay_down_classes`. A driver that does so starts half as fast."""
+"""If set, a driver archives its classes when it ends, unless the archive exists: see
+`tidelog.spark.lay_down_classes`. Such a driver starts at half the speed."""
 
 DUMP_LIMIT_S = 60
 
 
 def launcher(java: Path, home: Path, unknown_flag: str) -> str:
-    """The script that starts `java` with the archives in `home`; makes the archive of Java's own classes first."""
+    """The script that starts `java` with the archives in `home`; creates the archive of Java's own classes first."""
     classes, spark = home / classes_name(java.parents[1]), Path(pyspark_home())
     if not classes.is_file():
         classes.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def launcher(java: Path, home: Path, unknown_flag: str) -> str:
     first_jar = next((spark / "jars").glob("slf4j-api-*.jar"), spark / "jars" / "none.jar")
     spark_classes = spark_classes_beside(classes, spark)
     spark_classes.parent.mkdir(parents=True, exist_ok=True)
-    forget_others(spark_classes)
+    delete_others(spark_classes)
     return LAUNCHER.format(
         unknown_flag=unknown_flag,
         variable=LAY_DOWN_VARIABLE,
@@ -72,26 +72,26 @@ def launcher(java: Path, home: Path, unknown_flag: str) -> str:
 
 
 def spark_classes_beside(classes: Path, spark: Path) -> Path:
-    """In a directory for each Java, as they build upon the classes of that one."""
+    """One directory per Java, because the archive builds on the archive of that Java's classes."""
     jars = spark / "jars"
     return classes.parent / classes.stem / f"spark-{state_of(jars if jars.is_dir() else spark)}.jsa"
 
 
-def forget_others(spark_classes: Path) -> None:
-    """Those of other jars, and what was not written to its end: its beginning is written last."""
+def delete_others(spark_classes: Path) -> None:
+    """Deletes archives of other jars, and incomplete archives: the header is written last."""
     for found in spark_classes.parent.iterdir():
-        with suppress(FileNotFoundError):  # others may be at it too
-            if found != spark_classes or not is_whole(found):
+        with suppress(FileNotFoundError):  # another process may delete the same file
+            if found != spark_classes or not is_complete(found):
                 found.unlink()
 
 
-def is_whole(archive: Path) -> bool:
+def is_complete(archive: Path) -> bool:
     with archive.open("rb") as file:
         return any(file.read(4))
 
 
 def classes_name(real_home: Path) -> str:
-    """For each installation another, as Java accepts no other's."""
+    """One per installation: Java rejects the archive of another one."""
     return f"classes-{state_of(real_home / 'lib' / 'modules')}.jsa"
 
 
@@ -101,10 +101,10 @@ def state_of(path: Path) -> str:
 
 
 def share_classes(java: Path, classes: Path) -> None:
-    """Lays down Java's own classes as they are in memory.
+    """Creates the archive of Java's own classes.
 
-    Every Java has that beside it but the bundled one, which starts Spark a second or two later without: more than this
-    takes, once.
+    Every Java but the bundled one comes with such an archive. Without it Spark starts one or two seconds later,
+    which is more than creating it takes, once.
     """
     descriptor, temporary = tempfile.mkstemp(dir=classes.parent)
     os.close(descriptor)
@@ -113,5 +113,5 @@ def share_classes(java: Path, classes: Path) -> None:
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DUMP_LIMIT_S, check=True)
         os.replace(temporary, classes)
     except (OSError, subprocess.SubprocessError) as error:
-        log.info("Java starts slowly, as its classes could not be laid down reason=%s", error)
+        log.info("class archive not available, Java starts slower reason=%s", error)
         os.unlink(temporary)

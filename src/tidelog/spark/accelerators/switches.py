@@ -1,7 +1,7 @@
 """Switches of the accelerators: one setting each, and the versions of PySpark they were tested with.
 
-A session made by `tidelog.spark.session` reads the settings and passes the outcome on in an environment variable, which
-all Python processes of the session inherit. In other sessions only the user's own environment variable counts.
+A session made by `tidelog.spark.session` reads the settings and passes the result to all its Python processes in an
+environment variable. In other sessions only the user's own environment variable counts.
 """
 
 import logging
@@ -13,41 +13,41 @@ log = logging.getLogger(__name__)
 
 TESTED_PYSPARK = ("4.2", "4.3")
 PREFIX = "spark.tidelog.accelerate"
-"""Alone it switches all of them; followed by a name, that one."""
-USERS_VARIABLE = "TIDELOG_ACCELERATE"
-"""Names of the accelerators to use where no setting says otherwise, separated by commas; empty: none."""
+"""Alone it switches all accelerators; followed by a name, only that one."""
+USER_VARIABLE = "TIDELOG_ACCELERATE"
+"""Comma-separated names of the accelerators to use where no setting decides; empty: none."""
 VARIABLE = "TIDELOG_ACCELERATORS_ON"
-"""The same, as a session passes it on to its processes."""
+"""The same, set by a session for its processes."""
 EXECUTOR_SETTING = f"spark.executorEnv.{VARIABLE}"
 
 
 class Accelerator(StrEnum):
     LOCAL_FILES = "local_files"
-    """Local files without checksums and without a process of `chmod` each (`local_files.py`)."""
+    """Local files without checksums and without a `chmod` process each (`local_files.py`)."""
     DRIVER_READS = "driver_reads"
     """Small micro-batches read by the driver's Python process (`driver_reads.py`)."""
     PYTHON_LAUNCHER = "python_launcher"
-    """PySpark imported as pip installed it, compiled (`python_launcher.py`)."""
+    """PySpark imported from the installed, compiled package (`python_launcher.py`)."""
     SHARED_CLASSES = "shared_classes"
-    """Java's and Spark's classes mapped from an archive (`shared_classes.py`)."""
+    """Classes of Java and Spark mapped from an archive (`shared_classes.py`)."""
     ERROR_TEXTS = "error_texts"
-    """Errors for users without the stack of a Python process (`error_texts.py`)."""
+    """Errors for users without the stack trace of a Python process (`error_texts.py`)."""
     WORKER_MEMORY = "worker_memory"
-    """Garbage collection that leaves out what Python workers have loaded (`worker_memory.py`)."""
+    """Garbage collection that skips what Python workers have loaded (`worker_memory.py`)."""
 
 
 class WrongSwitch(ValueError):
-    """A setting of an accelerator that cannot be meant; the message says what can."""
+    """Invalid setting of an accelerator; the message lists the valid ones."""
 
 
 def is_on(accelerator: Accelerator) -> bool:
-    """Whether this process uses it."""
+    """True if this process uses it."""
     passed_on = os.environ.get(VARIABLE)
     return accelerator in (_on_by_default(os.environ) if passed_on is None else passed_on.split(","))
 
 
 def _on_by_default(environment: Mapping[str, str]) -> set[str]:
-    named = environment.get(USERS_VARIABLE)
+    named = environment.get(USER_VARIABLE)
     if named is not None:
         return set(named.split(","))
     return {*Accelerator} if is_tested(pyspark_version()) else set()
@@ -63,14 +63,13 @@ def pyspark_version() -> str:
     return __version__
 
 
-def pass_on(settings: Mapping[str, str], environment: MutableMapping[str, str]) -> None:
-    """Switch the accelerators of this process, and of all that it starts, as settings, environment and version say."""
+def apply_switches(settings: Mapping[str, str], environment: MutableMapping[str, str]) -> None:
+    """Switches the accelerators of this process and of all processes that it starts."""
     on = switched_on(settings, _on_by_default(environment))
     version = pyspark_version()
-    if not on and not is_tested(version) and USERS_VARIABLE not in environment and PREFIX not in settings:
+    if not on and not is_tested(version) and USER_VARIABLE not in environment and PREFIX not in settings:
         log.warning(
-            "Spark runs without Tidelog's accelerators: PySpark %s is none of the versions they were tested with (%s);"
-            " %s=true turns them on",
+            "accelerators are off: PySpark %s is not one of the tested versions (%s); set %s=true to turn them on",
             version,
             ", ".join(TESTED_PYSPARK),
             PREFIX,
@@ -79,7 +78,7 @@ def pass_on(settings: Mapping[str, str], environment: MutableMapping[str, str]) 
 
 
 def switched_on(settings: Mapping[str, str], before: set[str]) -> set[str]:
-    """Those that are on, given those that are on without the settings. Raises WrongSwitch."""
+    """The accelerators that are on, given those that are on without the settings. Raises WrongSwitch."""
     on = set(before)
     if PREFIX in settings:
         on = set(Accelerator) if _truth(PREFIX, settings[PREFIX]) else set()
@@ -88,7 +87,7 @@ def switched_on(settings: Mapping[str, str], before: set[str]) -> set[str]:
             continue
         accelerator = name.removeprefix(f"{PREFIX}.")
         if accelerator not in set(Accelerator):
-            raise WrongSwitch(f"{name} names no accelerator; there are {', '.join(Accelerator)}")
+            raise WrongSwitch(f"{name} is not an accelerator; accelerators are {', '.join(Accelerator)}")
         on = on | {accelerator} if _truth(name, value) else on - {accelerator}
     return on
 

@@ -1,4 +1,4 @@
-"""What PySpark's worker loads for a task of ours stays loaded: its garbage collector need not look at it again."""
+"""Worker memory: objects that PySpark's worker has loaded for our tasks are excluded from garbage collection."""
 
 import gc
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ T = TypeVar("T")
 _is_kept = False
 
 
-def keeping_what_is_loaded(rows: Iterator[T]) -> Iterator[T]:
-    """What the iterator gives.
+def freezing_loaded_objects(rows: Iterator[T]) -> Iterator[T]:
+    """Passes the items through.
 
-    PySpark collects garbage after every task, and goes through all modules for it: 40 ms, in which a small micro-batch
-    is read. When the first task has been through, all is there that later ones need.
+    PySpark runs a full garbage collection after every task, which visits all modules: 40 ms, as long as reading a small
+    micro-batch. After the first task everything that later tasks need is loaded, and frozen.
     """
     global _is_kept
     yield from rows

@@ -1,1 +1,1 @@
-"""Options of `format("tidelog")`: their table, their values, and what a query is run with."""
+"""Options of `format("tidelog")`: table of options, parsing, and the settings of a query."""

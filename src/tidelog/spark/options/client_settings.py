@@ -1,4 +1,4 @@
-"""How a Spark query talks to its brokers: what the `kafka.*` options of the query mean to Tidelog's client."""
+"""Client settings of a query, from its `kafka.*` options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ from tidelog.spark.options.values import OptionError, parsed
 FETCH_BYTES = 4 * 1024 * 1024
 BATCH_BYTES = 512 * 1024
 TRANSACTION_TIMEOUT_MS = 900_000
-"""The longest that brokers allow unless they are told otherwise."""
+"""The brokers' default of transaction.max.timeout.ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Hashable, so that queries with the same settings can share their connections, and sent to every task."""
+    """Hashable, so that queries with equal settings share connections; sent to every task."""
 
     client_id: str = "tidelog-spark"
     request_timeout_s: float = 30.0
     timeout_s: float = 120.0
-    """How long to go on trying to learn of topics and offsets while brokers are away."""
+    """How long metadata and offset requests are retried while brokers are unavailable."""
     read_timeout_s: float = 120.0
-    """How long a range may bring nothing new before its reader gives up."""
+    """How long a range may make no progress before its reader gives up."""
     fetch_max_bytes: int = FETCH_BYTES
     fetch_max_wait_ms: int = 500
     isolation_level: int = READ_UNCOMMITTED
     group_id: str | None = None
-    """The consumer group that the progress of a stream is published as."""
+    """Consumer group under which the progress of a stream is published."""
     acks: int = ACKS_ALL
     compression: Codec = Codec.NONE
     batch_bytes: int = BATCH_BYTES
@@ -40,7 +40,7 @@ class ClientSettings:
 
 
 def client_settings(given: Mapping[str, str], side: Side, **others: Any) -> ClientSettings:
-    """Of Kafka's settings for clients, by name without the prefix; `others` are fields that win over them."""
+    """From Kafka's client settings, by name without the prefix; `others` override them."""
     known = {setting.name: setting for setting in KAFKA_SETTINGS if setting.is_for(side)}
     values: dict[str, Any] = {}
     for name, text in given.items():
@@ -52,7 +52,7 @@ def client_settings(given: Mapping[str, str], side: Side, **others: Any) -> Clie
 
 
 def refuse(name: str, text: str) -> None:
-    """Raises OptionError if a query cannot be run with the setting."""
+    """Raises OptionError if the setting is not supported."""
     if name in REFUSED:
         raise OptionError(f"Option '{PREFIX}{name}' is not supported: {REFUSED[name]}")
     if is_secure(name, text):

@@ -1,4 +1,4 @@
-"""How often a row is written: what the option `delivery` says."""
+"""Delivery guarantee of a sink: the option `delivery`."""
 
 from enum import Enum
 
@@ -9,7 +9,7 @@ class Guarantee(Enum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
     AUTO = "auto"
-    """Exactly once where that can be had whatever the query does, else at least once."""
+    """Exactly once if the brokers support it for any query, otherwise at least once."""
 
 
 def guarantee(text: str) -> Guarantee:

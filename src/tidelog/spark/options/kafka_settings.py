@@ -1,4 +1,4 @@
-"""The settings of Kafka's clients, given as `kafka.*` options: what they mean here, if anything."""
+"""Kafka client settings given as `kafka.*` options: supported ones, rejected ones, and ones without effect."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -8,7 +8,7 @@ from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
 from tidelog.client.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.client.producer_settings import ACKS_ALL
 from tidelog.protocol.compression import Codec
-from tidelog.spark.options.values import BadValue, milliseconds, whole_number, words
+from tidelog.spark.options.values import BadValue, milliseconds, non_empty_text, whole_number
 
 T = TypeVar("T")
 
@@ -25,10 +25,10 @@ class Side(Enum):
 
 class KafkaSetting(NamedTuple):
     name: str
-    """Kafka's, without the prefix."""
+    """Kafka's name, without the prefix."""
     side: Side
     fields: tuple[str, ...]
-    """Of ClientSettings."""
+    """Fields of ClientSettings."""
     parse: Callable[[str], object]
     allowed: str
     default: str
@@ -42,7 +42,7 @@ def _bootstrap(text: str) -> str:
     try:
         parse_bootstrap(text)
     except BadBootstrap as error:
-        raise BadValue(f"says where the brokers are: {error}") from None
+        raise BadValue(f"must be a list of brokers: {error}") from None
     return text.strip()
 
 
@@ -67,18 +67,24 @@ def _one_of(text: str, meanings: Mapping[str, T]) -> T:
 
 def _transactional_id(text: str) -> str:
     if "#" in text:
-        raise BadValue("must be without '#'")
-    return str(words(text))
+        raise BadValue("must not contain '#'")
+    return str(non_empty_text(text))
 
 
 POSITIVE_INT = whole_number(at_least=1, at_most=2**31 - 1)
 
 KAFKA_SETTINGS = (
     KafkaSetting(
-        BOOTSTRAP, Side.BOTH, (), _bootstrap, "`HOST:PORT,HOST:PORT`", "must be given", "Where to find the brokers."
+        BOOTSTRAP, Side.BOTH, (), _bootstrap, "`HOST:PORT,HOST:PORT`", "required", "Addresses of the brokers."
     ),
     KafkaSetting(
-        "client.id", Side.BOTH, ("client_id",), words, "text", "`tidelog-spark`", "The name in brokers' logs."
+        "client.id",
+        Side.BOTH,
+        ("client_id",),
+        non_empty_text,
+        "text",
+        "`tidelog-spark`",
+        "Client id, as seen in the logs of brokers.",
     ),
     KafkaSetting(
         "request.timeout.ms",
@@ -87,7 +93,7 @@ KAFKA_SETTINGS = (
         milliseconds,
         "milliseconds",
         "`30000`",
-        "How long to wait for one answer.",
+        "Timeout of one request.",
     ),
     KafkaSetting(
         "default.api.timeout.ms",
@@ -96,7 +102,7 @@ KAFKA_SETTINGS = (
         milliseconds,
         "milliseconds",
         "`120000`",
-        "How long to go on asking for topics and offsets while brokers are away.",
+        "How long metadata and offset requests are retried while brokers are unavailable.",
     ),
     KafkaSetting(
         "isolation.level",
@@ -105,7 +111,7 @@ KAFKA_SETTINGS = (
         _isolation_level,
         "`read_uncommitted`, `read_committed`",
         "`read_uncommitted`",
-        "Whether records of transactions that are open or were aborted are read.",
+        "Whether records of open and aborted transactions are read.",
     ),
     KafkaSetting(
         "max.partition.fetch.bytes",
@@ -114,7 +120,7 @@ KAFKA_SETTINGS = (
         POSITIVE_INT,
         "bytes",
         "see `fetchBytes`",
-        "The same as `fetchBytes`, which wins if both are given.",
+        "Same as `fetchBytes`, which takes precedence.",
     ),
     KafkaSetting(
         "fetch.max.wait.ms",
@@ -123,17 +129,18 @@ KAFKA_SETTINGS = (
         whole_number(at_least=0, at_most=2**31 - 1),
         "milliseconds",
         "`500`",
-        "How long a broker may hold back an answer that would be empty.",
+        "How long a broker may delay an empty response.",
     ),
     KafkaSetting(
         "group.id",
         Side.READ,
         ("group_id",),
-        words,
+        non_empty_text,
         "text",
         "none",
-        "The consumer group as which the progress of a stream is published after each micro-batch, for whoever watches "
-        "its lag. Nothing is read from it, no group is joined, and a group that has members is left alone.",
+        "Consumer group under which the progress of a stream is published after each micro-batch, so that its lag"
+        " can be "
+        "monitored. Nothing is read from it, no group is joined, and a group with members is not changed.",
     ),
     KafkaSetting(
         "acks",
@@ -142,7 +149,7 @@ KAFKA_SETTINGS = (
         _acks,
         "`all`, `1`, `0`",
         "`all`",
-        "Who must have a record before it counts as written; only with `all` are repeats kept out.",
+        "Acknowledgements required for a write; duplicates are prevented only with `all`.",
     ),
     KafkaSetting(
         "compression.type",
@@ -151,7 +158,7 @@ KAFKA_SETTINGS = (
         _compression,
         "`none`, `gzip`, `snappy`, `lz4`, `zstd`",
         "`none`",
-        "How batches of records are compressed.",
+        "Compression of record batches.",
     ),
     KafkaSetting(
         "batch.size",
@@ -160,7 +167,7 @@ KAFKA_SETTINGS = (
         POSITIVE_INT,
         "bytes",
         "`524288`",
-        "How large a batch of records grows, before compression.",
+        "Size of record batches before compression.",
     ),
     KafkaSetting(
         "delivery.timeout.ms",
@@ -169,7 +176,7 @@ KAFKA_SETTINGS = (
         milliseconds,
         "milliseconds",
         "`120000`",
-        "How long to go on trying to have a record acknowledged.",
+        "Time limit for a record to be acknowledged, including retries.",
     ),
     KafkaSetting(
         "max.block.ms",
@@ -178,7 +185,7 @@ KAFKA_SETTINGS = (
         milliseconds,
         "milliseconds",
         "`120000`",
-        "How long to go on asking for the topic, and for the coordinator of the transaction, while brokers are away.",
+        "How long requests for the topic and the transaction coordinator are retried while brokers are unavailable.",
     ),
     KafkaSetting(
         "transactional.id",
@@ -187,8 +194,8 @@ KAFKA_SETTINGS = (
         _transactional_id,
         "text",
         "from the query's id",
-        "What the transactions of the query are named after. It stands for one checkpoint: another query, or the same "
-        "with a new checkpoint, needs another. Needed where the sink cannot read the checkpoint, and for `batchId`.",
+        "Prefix of the transactional ids of the query. It belongs to one checkpoint: another query, or the same query "
+        "with a new checkpoint, needs another one. Required if the sink cannot read the checkpoint, and for `batchId`.",
     ),
     KafkaSetting(
         "transaction.timeout.ms",
@@ -197,12 +204,13 @@ KAFKA_SETTINGS = (
         POSITIVE_INT,
         "milliseconds",
         "`900000`",
-        "How long a batch may take before it is aborted, counted from the start of its last task (with Apache Kafka "
-        "from its own start). Brokers allow at most their `transaction.max.timeout.ms`.",
+        "Time limit of a batch before it is aborted, counted from the start of its last task (with Apache Kafka from"
+        " its "
+        "own start). Brokers allow at most their `transaction.max.timeout.ms`.",
     ),
 )
 
-_FOR_READING = "Spark keeps the position of a query itself"
+_FOR_READING = "Spark tracks the offsets of a query itself"
 _BYTES = "keys and values are bytes; convert them with DataFrame operations"
 
 REFUSED = {
@@ -213,11 +221,11 @@ REFUSED = {
     "value.deserializer": _BYTES,
     "key.serializer": _BYTES,
     "value.serializer": _BYTES,
-    "interceptor.classes": "they could change records on their way",
-    "partitioner.class": "there is no Java to run it; rows with a key go where Kafka's own partitioner puts them, "
-    "and a column 'partition' says it for each row",
+    "interceptor.classes": "interceptors could change records",
+    "partitioner.class": "Java partitioners cannot run here; rows with a key go where Kafka's default partitioner puts "
+    "them, and a column 'partition' chooses the partition of each row",
 }
-"""By name, why."""
+"""Rejected settings by name, with the reason."""
 
 SECURE = "connections with TLS or SASL are not supported"
 
@@ -271,11 +279,11 @@ WITHOUT_EFFECT = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-"""Kafka's clients know them; here nothing depends on them."""
+"""Settings of Kafka's clients that have no effect here."""
 
 
 def is_secure(name: str, value: str) -> bool:
-    """Whether the setting asks for a connection that is not plain."""
+    """True if the setting asks for TLS or SASL."""
     if name == SECURITY_PROTOCOL:
         return value.strip().upper() != "PLAINTEXT"
     return name.startswith(("ssl.", "sasl.", "security."))

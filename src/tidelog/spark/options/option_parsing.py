@@ -1,4 +1,4 @@
-"""The options of one query, as Spark hands them over: told apart, the unknown ones refused, the others parsed."""
+"""Parsed options of one query: unknown options are rejected, the others validated."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -14,60 +14,60 @@ from tidelog.spark.options.kafka_settings import (
     WITHOUT_EFFECT,
     Side,
 )
-from tidelog.spark.options.option_table import BY_LOWER_NAME, CHECKPOINT, OPTIONS, Option, Query, is_sparks_own
+from tidelog.spark.options.option_table import BY_LOWER_NAME, CHECKPOINT, OPTIONS, Option, Query, is_spark_option
 from tidelog.spark.options.values import OptionError, parsed
 
 log = logging.getLogger(__name__)
 
 
-class GivenOptions:
-    """Raises OptionError for an option that is unknown, of another kind of query, or has a value that means nothing."""
+class ParsedOptions:
+    """Raises OptionError for an unknown option, an option of another kind of query, or an invalid value."""
 
     def __init__(self, options: Mapping[str, str], query: Query) -> None:
         self._query = query
         self._values: dict[str, Any] = {}
         self.kafka: dict[str, str] = {}
-        """Settings of Kafka's clients, by name without the prefix."""
+        """Kafka client settings, by name without the prefix."""
         self.checkpoint: str | None = None
-        """Where Spark keeps the query's own progress."""
+        """Checkpoint location of the query."""
         self.without_effect: list[str] = []
-        """Names that are known, and change nothing in such a query."""
+        """Valid options without effect on this query."""
         for name, text in options.items():
-            self._take(name, text)
+            self._add(name, text)
 
     def warn(self) -> None:
         if self.without_effect:
-            log.warning("options without effect: names=%s query=%s", ",".join(self.without_effect), self._query.value)
+            log.warning("options have no effect names=%s query=%s", ",".join(self.without_effect), self._query.value)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """What an option means, by its documented name."""
+        """Parsed value of an option, by its documented name."""
         return self._values.get(name, default)
 
     def given(self, *names: str) -> list[str]:
         return [name for name in names if name in self._values]
 
-    def _take(self, name: str, text: str) -> None:
+    def _add(self, name: str, text: str) -> None:
         lower = name.lower()
         option = BY_LOWER_NAME.get(lower)
         if lower == CHECKPOINT:
             self.checkpoint = text
         if option is not None:
-            self._take_option(option, text)
+            self._add_option(option, text)
         elif lower.startswith(PREFIX):
-            self._take_kafka(lower.removeprefix(PREFIX), text)
-        elif not is_sparks_own(lower):
+            self._add_kafka_setting(lower.removeprefix(PREFIX), text)
+        elif not is_spark_option(lower):
             raise _unknown(name, self._query)
 
-    def _take_option(self, option: Option, text: str) -> None:
+    def _add_option(self, option: Option, text: str) -> None:
         value = parsed(option.name, option.parse, text)
         if self._query not in option.queries:
-            _refuse_elsewhere(option, self._query)
+            _check_query_kind(option, self._query)
         if self._query in option.queries and option.has_effect:
             self._values[option.name] = value
         else:
             self.without_effect.append(option.name)
 
-    def _take_kafka(self, name: str, text: str) -> None:
+    def _add_kafka_setting(self, name: str, text: str) -> None:
         refuse(name, text)
         side = Side.WRITE if self._query is Query.WRITE else Side.READ
         known = {setting.name: setting for setting in KAFKA_SETTINGS}
@@ -75,27 +75,27 @@ class GivenOptions:
             self.kafka[name] = text
         elif name in known or name in WITHOUT_EFFECT:
             self.without_effect.append(PREFIX + name)
-        elif name != SECURITY_PROTOCOL:  # what remains of it is PLAINTEXT
+        elif name != SECURITY_PROTOCOL:  # only PLAINTEXT is left: others are already rejected
             raise _unknown(PREFIX + name, self._query)
 
 
-def _refuse_elsewhere(option: Option, query: Query) -> None:
-    """Limits of micro-batches may stay among the options of a batch, as with Spark's Kafka source."""
+def _check_query_kind(option: Option, query: Query) -> None:
+    """Limits of micro-batches are allowed in batch queries, as with Spark's Kafka source."""
     if query is Query.WRITE:
         raise OptionError(f"Option '{option.name}' is for reading and cannot be used for writing")
     if option.queries == (Query.WRITE,):
-        raise OptionError(f"Option '{option.name}' is for writing; say what to read with 'subscribe'")
+        raise OptionError(f"Option '{option.name}' is for writing; use 'subscribe' to select what to read")
     if query is Query.STREAM:
         raise OptionError(f"Option '{option.name}' is for batch queries; a stream has no end")
 
 
 def _unknown(name: str, query: Query) -> OptionError:
-    spellings = {known.lower(): known for known in _known_names(query)}
+    spellings = {known.lower(): known for known in _valid_names(query)}
     near = spellings.get(PREFIX + name.lower()) or nearest_name(name, spellings.values())
     return OptionError(f"Option '{name}' is not known{f'; did you mean {near!r}?' if near else ''}")
 
 
-def _known_names(query: Query) -> Iterator[str]:
+def _valid_names(query: Query) -> Iterator[str]:
     yield from (option.name for option in OPTIONS if query in option.queries)
     yield from (PREFIX + setting.name for setting in KAFKA_SETTINGS)
     yield from (PREFIX + name for name in (*WITHOUT_EFFECT, *REFUSED))

@@ -1,4 +1,4 @@
-"""Every option of `format("tidelog")`: its parser, what it is for, and what the reference page says of it."""
+"""Table of all options of `format("tidelog")`: parser, kinds of queries, and text of the reference page."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -10,14 +10,14 @@ from tidelog.spark.options.values import (
     boolean,
     duration,
     milliseconds,
+    non_empty_text,
     pattern,
     place,
     time,
     times,
+    timestamp_strategy,
     topics,
-    when_too_young,
     whole_number,
-    words,
 )
 
 
@@ -32,7 +32,7 @@ READ = (Query.BATCH, Query.STREAM)
 
 class Option(NamedTuple):
     name: str
-    """As it is documented; Spark tells options apart without regard to upper and lower case."""
+    """Documented spelling; option names are case-insensitive."""
     queries: tuple[Query, ...]
     parse: Callable[[str], object]
     allowed: str
@@ -50,7 +50,7 @@ SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 
 _OFFSETS_JSON = '`{"orders":{"0":23,"1":-1}}`'
 _TIMES_JSON = '`{"orders":{"0":1767225600000}}`'
-_NAME_ALL = "As JSON it must name every partition that is read"
+_NAME_ALL = "As JSON it must list every partition that is read"
 
 OPTIONS = (
     Option(
@@ -59,8 +59,8 @@ OPTIONS = (
         topics,
         "`orders,payments`",
         "none",
-        "Topics to read, with the partitions that they have and will have. One of `subscribe`, `subscribePattern` and "
-        "`assign` must be given.",
+        "Topics to read, with all their present and future partitions. Exactly one of `subscribe`, `subscribePattern` "
+        "and `assign` is required.",
     ),
     Option(
         "subscribePattern",
@@ -68,18 +68,18 @@ OPTIONS = (
         pattern,
         "regular expression",
         "none",
-        "Reads every topic in whose name the expression (as Python understands it) is found, those that come later "
-        "too; internal topics are left out.",
+        "Reads every topic whose name contains a match of the (Python) expression, including topics created later; "
+        "internal topics are excluded.",
     ),
-    Option("assign", READ, assignment, '`{"orders":[0,1]}`', "none", "Partitions to read, and no others."),
+    Option("assign", READ, assignment, '`{"orders":[0,1]}`', "none", "Partitions to read."),
     Option(
         "startingOffsets",
         READ,
         place,
         f"`earliest`, `latest` (streams), {_OFFSETS_JSON}",
         "`earliest` (batch), `latest` (stream)",
-        f"Where to start: a stream only when it has no checkpoint yet. {_NAME_ALL}; -2 stands for earliest, -1 for "
-        "latest (streams). Partitions that come later are read from their beginning.",
+        f"Start of the query; for a stream only if it has no checkpoint yet. {_NAME_ALL}; -2 means earliest, -1 means "
+        "latest (streams). Partitions added later are read from their beginning.",
     ),
     Option(
         "startingOffsetsByTimestamp",
@@ -87,8 +87,8 @@ OPTIONS = (
         times,
         _TIMES_JSON,
         "none",
-        "Where to start, as times in milliseconds: at the first record that is not older. It must name every "
-        "partition that is read, and wins over `startingOffsets`.",
+        "Start as timestamps in milliseconds: at the first record at or after the timestamp. Must list every partition "
+        "that is read. Takes precedence over `startingOffsets`.",
     ),
     Option(
         "startingTimestamp",
@@ -96,15 +96,15 @@ OPTIONS = (
         time,
         "milliseconds since 1970",
         "none",
-        "The same with one time for all partitions; wins over both.",
+        "One start timestamp for all partitions. Takes precedence over both.",
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
         READ,
-        when_too_young,
+        timestamp_strategy,
         "`error`, `latest`",
         "`error`",
-        "What to do with a partition that has no record of the starting time or later: fail, or start at its end.",
+        "What to do with a partition without a record at or after the starting time: fail, or start at its end.",
     ),
     Option(
         "endingOffsets",
@@ -112,7 +112,7 @@ OPTIONS = (
         place,
         f"`latest`, {_OFFSETS_JSON}",
         "`latest`",
-        f"Where to end; the offset itself is not read. {_NAME_ALL}; -1 stands for latest.",
+        f"End of the query, exclusive. {_NAME_ALL}; -1 means latest.",
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -120,8 +120,8 @@ OPTIONS = (
         times,
         _TIMES_JSON,
         "none",
-        "Where to end, as times: before the first record that is not older, and where there is none at the end of the "
-        "partition. Wins over `endingOffsets`.",
+        "End as timestamps: before the first record at or after the timestamp; the end of the partition if there is "
+        "none. Takes precedence over `endingOffsets`.",
     ),
     Option(
         "endingTimestamp",
@@ -129,7 +129,7 @@ OPTIONS = (
         time,
         "milliseconds since 1970",
         "none",
-        "The same with one time for all partitions; wins over both.",
+        "One end timestamp for all partitions. Takes precedence over both.",
     ),
     Option(
         "failOnDataLoss",
@@ -137,9 +137,9 @@ OPTIONS = (
         boolean,
         "`true`, `false`",
         "`true`",
-        "Whether a query fails when records that it was to read are gone: deleted by retention, cut off, or with "
-        "their topic, which may have been made again since; or cannot be read, where a broker of an earlier version "
-        "took a malformed batch. If not, it goes on with what there is, and a line of the log tells what was lost.",
+        "Whether a query fails if records that it should read are gone (deleted by retention, truncated, or deleted"
+        " with their topic, which may have been created again) or unreadable (a broker of an earlier version accepted"
+        " a malformed batch). Otherwise it continues with the records that exist, and logs what was lost.",
     ),
     Option(
         "includeHeaders",
@@ -147,7 +147,7 @@ OPTIONS = (
         boolean,
         "`true`, `false`",
         "`false`",
-        "Reading: whether rows have a column `headers`. Writing: without effect, a column `headers` is always written.",
+        "Reading: adds a column `headers`. Writing: no effect, a column `headers` is always written.",
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -155,8 +155,8 @@ OPTIONS = (
         POSITIVE,
         "number",
         "none",
-        "How many offsets a micro-batch takes at most: one of each partition that has some, the rest in proportion to "
-        "what waits in them. More only if there are more such partitions.",
+        "Maximum number of offsets per micro-batch: one of each partition with new records, the rest in proportion to "
+        "their backlog. Exceeded only if there are more such partitions.",
     ),
     Option(
         "minOffsetsPerTrigger",
@@ -164,7 +164,7 @@ OPTIONS = (
         POSITIVE,
         "number",
         "none",
-        "How many offsets must wait before a micro-batch is made of them, unless `maxTriggerDelay` has passed.",
+        "Minimum number of offsets per micro-batch, until `maxTriggerDelay` has passed.",
     ),
     Option(
         "maxTriggerDelay",
@@ -172,7 +172,7 @@ OPTIONS = (
         duration,
         "time such as `30s`, `15m`",
         "`15m`",
-        "After so long a micro-batch is made of fewer than `minOffsetsPerTrigger`, without which it has no effect.",
+        "After this time a micro-batch may have fewer than `minOffsetsPerTrigger`; no effect without it.",
     ),
     Option(
         "maxBytesPerTrigger",
@@ -180,8 +180,9 @@ OPTIONS = (
         POSITIVE,
         "bytes",
         "none",
-        "How many bytes, as they are on the wire, a micro-batch takes at most, approximately: as brokers tell offsets "
-        "and not bytes, the size of records is estimated from the next batches of each partition. Tidelog's own.",
+        "Approximate maximum number of bytes per micro-batch, as on the wire: brokers report offsets, not bytes, so"
+        " the "
+        "size of records is estimated from the next batches of each partition. Specific to Tidelog.",
     ),
     Option(
         "minPartitions",
@@ -189,8 +190,8 @@ OPTIONS = (
         POSITIVE_INT,
         "number",
         "none",
-        "Into how many tasks reading is divided at least, if there are as many offsets; the largest partitions are "
-        "cut first. By default each partition is a task.",
+        "Minimum number of tasks, if there are that many offsets; the largest partitions are split first. By default "
+        "each partition is one task.",
     ),
     Option(
         "maxRecordsPerPartition",
@@ -198,7 +199,7 @@ OPTIONS = (
         POSITIVE,
         "number",
         "none",
-        "How many offsets one task reads at most.",
+        "Maximum number of offsets per task.",
     ),
     Option(
         "driverReadRows",
@@ -206,9 +207,8 @@ OPTIONS = (
         AT_LEAST_ZERO,
         "number",
         "`20000`",
-        "Micro-batches of up to so many rows, and 16 MiB, are read on the driver, which is quicker than a task; 0: "
-        "never. "
-        "Tidelog's own.",
+        "Micro-batches of at most this many rows, and 16 MiB, are read on the driver, which is faster than a task; 0: "
+        "never. Specific to Tidelog.",
     ),
     Option(
         "fetchBytes",
@@ -216,7 +216,7 @@ OPTIONS = (
         POSITIVE_INT,
         "bytes",
         "`4194304`",
-        "How much is fetched at a time. Tidelog's own.",
+        "Size of one fetch. Specific to Tidelog.",
     ),
     Option(
         "kafkaConsumer.pollTimeoutMs",
@@ -224,15 +224,15 @@ OPTIONS = (
         milliseconds,
         "milliseconds",
         "`120000`",
-        "How long a task waits for records that should be there.",
+        "How long a task waits for records that should exist.",
     ),
     Option(
         "topic",
         (Query.WRITE,),
-        words,
+        non_empty_text,
         "text",
         "none",
-        "The topic that all rows go to; without it a column `topic` says it for each row.",
+        "Topic of all rows; without it each row needs a column `topic`.",
     ),
     Option(
         "delivery",
@@ -240,10 +240,10 @@ OPTIONS = (
         guarantee,
         "`exactly-once`, `at-least-once`, `auto`",
         "`exactly-once` (streams), `auto` (batches)",
-        "`exactly-once`: rows are written in transactions; a batch counts as a whole or not at all, and once however "
-        "often it is run, for whoever reads with `isolation.level=read_committed`. `at-least-once`: as Spark's own "
-        "sink does. `auto`: exactly once by brokers with transaction groups, that is Tidelog's, at least once by "
-        "others. With `kafka.acks` other than `all` the default is `at-least-once`. Tidelog's own.",
+        "`exactly-once`: rows are written in transactions; a batch becomes visible atomically, and only once however "
+        "often it runs, to readers with `isolation.level=read_committed`. `at-least-once`: as Spark's own sink does. "
+        "`auto`: exactly once on brokers with transaction groups (Tidelog), at least once on others. With `kafka.acks` "
+        "other than `all` the default is `at-least-once`. Specific to Tidelog.",
     ),
     Option(
         "batchId",
@@ -251,8 +251,9 @@ OPTIONS = (
         AT_LEAST_ZERO,
         "number",
         "none",
-        "For batches that are numbered and may be run again, as in `foreachBatch`: a number that was written already "
-        "under the same `kafka.transactional.id`, which must be given too, is not written again. Tidelog's own.",
+        "For numbered batches that may run again, as in `foreachBatch`: a batch that was already written under the"
+        " same "
+        "`kafka.transactional.id`, which is required, is not written again. Specific to Tidelog.",
     ),
     Option("fetchOffset.numRetries", READ, AT_LEAST_ZERO, "number", "", "See `kafka.default.api.timeout.ms`.", False),
     Option(
@@ -281,8 +282,8 @@ BY_LOWER_NAME = {option.name.lower(): option for option in OPTIONS}
 CHECKPOINT = "checkpointlocation"
 SPARK_OWN = frozenset({"path", "paths", CHECKPOINT, "queryname"})
 SPARK_OWN_PREFIXES = ("_", "spark.", "asyncprogresstracking")
-"""What Spark itself adds to a query's options, or reads from them."""
+"""Options that Spark itself adds to a query, or reads."""
 
 
-def is_sparks_own(lower_name: str) -> bool:
+def is_spark_option(lower_name: str) -> bool:
     return lower_name in SPARK_OWN or lower_name.startswith(SPARK_OWN_PREFIXES)

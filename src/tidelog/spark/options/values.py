@@ -1,4 +1,4 @@
-"""What the texts of options mean."""
+"""Option values: types and parsers."""
 
 import re
 from collections.abc import Callable
@@ -13,30 +13,30 @@ T = TypeVar("T")
 
 
 class OptionError(ValueError):
-    """An option that a query cannot be run with; the message is one sentence that names it."""
+    """An option that the query cannot have; the message is one sentence that names it."""
 
 
 class BadValue(ValueError):
-    """The text is no value of its option; the message goes on after `Option 'x'`."""
+    """Invalid value; the message continues `Option 'x'`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """These topics, with the partitions they have and will have."""
+    """These topics, with all their present and future partitions."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """Every topic in whose name the pattern is found, those that come later too."""
+    """Every topic whose name contains a match of the pattern, including topics created later."""
 
     pattern: str
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """These partitions and no others."""
+    """Only these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -51,31 +51,31 @@ class Edge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """One offset for each partition; EARLIEST and LATEST stand for the edges."""
+    """One offset per partition; EARLIEST and LATEST are allowed."""
 
     offsets: Offsets
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record of each partition that is not older."""
+    """The first record of each partition at or after the timestamp."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTimes:
-    """The same, with a time for each partition."""
+    """The same, with one timestamp per partition."""
 
     timestamps_ms: Offsets
 
 
 Place: TypeAlias = Edge | AtOffsets | AtTime | AtTimes
-"""Where reading starts or ends."""
+"""Start or end of reading."""
 
 
-class WhenTooYoung(StrEnum):
-    """What becomes of a partition that has no record as young as the time to start at."""
+class TimestampStrategy(StrEnum):
+    """What to do with a partition without a record at or after the starting time."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -95,7 +95,7 @@ _UNIT_MS = {
 
 
 def parsed(name: str, parse: Callable[[str], T], text: str) -> T:
-    """Raises OptionError with the option's name."""
+    """Raises OptionError with the name of the option."""
     try:
         return parse(text)
     except BadValue as error:
@@ -127,29 +127,29 @@ def milliseconds(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """In seconds; Spark's words for times, milliseconds where there is no unit."""
+    """In seconds; Spark's units, milliseconds without a unit."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or match[2] not in _UNIT_MS or int(match[1]) < 0:
         raise BadValue(f"must be a time such as 500ms, 30s, 15m or 1h, not {text!r}")
     return int(match[1]) * _UNIT_MS[match[2]] / 1000
 
 
-def words(text: str) -> str:
+def non_empty_text(text: str) -> str:
     stripped = text.strip()
     if not stripped:
-        raise BadValue("is empty")
+        raise BadValue("must not be empty")
     return stripped
 
 
 def topics(text: str) -> Subscribe:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise BadValue(f"names no topic: give one or several, as in 'orders,payments', not {text!r}")
+        raise BadValue(f"must have at least one topic, as in 'orders,payments', not {text!r}")
     return Subscribe(names)
 
 
 def pattern(text: str) -> SubscribePattern:
-    stripped = words(text)
+    stripped = non_empty_text(text)
     try:
         re.compile(stripped)
     except re.error as error:
@@ -163,7 +163,7 @@ def assignment(text: str) -> Assign:
     except BadOffsets as error:
         raise BadValue(f'must look like {{"orders":[0,1],"payments":[0]}}: {error}') from None
     if not partitions:
-        raise BadValue(f"names no partition: {text!r}")
+        raise BadValue(f"must have at least one partition: {text!r}")
     return Assign(partitions)
 
 
@@ -197,12 +197,12 @@ def times(text: str) -> AtTimes:
         raise BadValue(f'must be JSON such as {{"orders":{{"0":1767225600000}}}}: {error}') from None
     for topic_partition, timestamp_ms in timestamps_ms.items():
         if timestamp_ms < 0:
-            raise BadValue(f"has the time {timestamp_ms} for {topic_partition}; times are milliseconds since 1970")
+            raise BadValue(f"has {timestamp_ms} for {topic_partition}; timestamps are milliseconds since 1970")
     return AtTimes(timestamps_ms)
 
 
-def when_too_young(text: str) -> WhenTooYoung:
+def timestamp_strategy(text: str) -> TimestampStrategy:
     lowered = text.strip().lower()
-    if lowered not in tuple(WhenTooYoung):
+    if lowered not in tuple(TimestampStrategy):
         raise BadValue(f"must be error or latest, not {text!r}")
-    return WhenTooYoung(lowered)
+    return TimestampStrategy(lowered)

@@ -1,6 +1,6 @@
-"""Arrow columns as kernels take them: the buffers underneath as numpy arrays, always of the same few types.
+"""Arrow columns for kernels: the underlying buffers as numpy arrays, always of the same few types.
 
-Every other combination of types (another width, writable instead of read-only) would have numba compile anew.
+Any other combination of types (another width, writable instead of read-only) would make numba compile again.
 """
 
 from typing import Any, NamedTuple
@@ -34,16 +34,16 @@ class HeadersColumn(NamedTuple):
 
 
 class NumbersColumn(NamedTuple):
-    """Numbers, of which those are null whose bit is 0."""
+    """Numbers; null where the bit is 0."""
 
     validity: Bytes
     first_bit: int
     numbers: Ints
-    """Empty if there is no such column."""
+    """Empty if the column does not exist."""
 
 
 def bytes_column(array: pa.Array) -> BytesColumn:
-    """Of strings or binary, whatever their width."""
+    """From strings or binary of any width."""
     if not (pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
         array = _narrow(array)
     validity, offsets, data = array.buffers()
@@ -53,14 +53,14 @@ def bytes_column(array: pa.Array) -> BytesColumn:
 
 
 def no_bytes(row_count: int) -> BytesColumn:
-    """As many nulls."""
+    """A column of nulls."""
     validity, offsets = np.zeros((row_count + 7) // 8, np.uint8), np.zeros(row_count + 1, np.int32)
     validity.flags.writeable = offsets.flags.writeable = False
     return BytesColumn(validity, 0, offsets, _nothing(np.uint8))
 
 
 def headers_column(array: pa.Array) -> HeadersColumn:
-    """Of lists of structs `key`, `value`."""
+    """From lists of structs `key`, `value`."""
     if pa.types.is_large_list(array.type):
         array = array.cast(pa.list_(array.type.value_type))
     validity, offsets = array.buffers()[:2]
@@ -75,7 +75,7 @@ def no_headers() -> HeadersColumn:
 
 
 def numbers_column(array: pa.Array) -> NumbersColumn:
-    """Of integers that fit in 32 bits."""
+    """From integers that fit in 32 bits."""
     if not pa.types.is_int32(array.type):
         array = array.cast(pa.int32())
     validity, numbers = array.buffers()
@@ -99,7 +99,7 @@ def _validity(array: pa.Array, buffer: pa.Buffer | None) -> Bytes:
 
 
 def _offsets(array: pa.Array, buffer: pa.Buffer | None) -> Ints:
-    if len(array) == 0:  # Arrow allows no offsets at all then
+    if len(array) == 0:  # Arrow allows an empty offsets buffer in this case
         return no_bytes(0).offsets
     return _read_only(buffer, np.int32, array.offset, len(array) + 1)
 

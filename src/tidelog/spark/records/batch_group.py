@@ -1,4 +1,4 @@
-"""Which batches one call of the kernels reads: enough of them for one Arrow batch of a good size."""
+"""Group of batches that one kernel call reads: enough for one Arrow batch of a good size."""
 
 from typing import Final
 
@@ -9,19 +9,19 @@ from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, B
 from tidelog.protocol.records import SMALLEST_RECORD_BYTES, codec_of
 from tidelog.spark.records.kernels import BATCH_FACTS, Bytes, Longs
 from tidelog.spark.records.scratch import Scratch
-from tidelog.spark.records.small_batches import take_small_batches
+from tidelog.spark.records.small_batches import scan_small_batches
 
 TARGET_BYTES: Final = 4 * 1024 * 1024
 TARGET_ROWS: Final = 40_000
 COLUMN_LIMIT_BYTES: Final = 2**31 - 1
-"""Arrow's offsets of binary columns have 32 bits; no column is longer than the records it comes from."""
+"""Arrow's binary columns have 32-bit offsets; no column is longer than its records."""
 
 
 class BatchGroup:
-    """Batches whose records lie in one buffer: in the bytes as they were fetched, or decompressed in a scratch buffer.
+    """Batches whose records are in one buffer: the fetched bytes, or a scratch buffer of decompressed records.
 
     An uncompressed batch among compressed ones is copied to the scratch buffer, so that a topic with both kinds of
-    producers does not fall apart into small groups.
+    producers does not split into small groups.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class BatchGroup:
         self._raw: memoryview = memoryview(b"")
         self._in_scratch = False
         self._batches: list[tuple[int, ...]] = []
-        self._tables: list[Longs] = []  # of batches that come before those
+        self._tables: list[Longs] = []  # of earlier batches
         self._room: Longs = np.empty((0, BATCH_FACTS), np.int64)
         self.size_bytes = 0
         self.record_count = 0
@@ -54,7 +54,7 @@ class BatchGroup:
 
     @property
     def buffer(self) -> Bytes:
-        """Read-only in both cases, so that the kernels are compiled for one type only."""
+        """Read-only in both cases, so that kernels are compiled for one type only."""
         if not self._in_scratch:
             return self._as_fetched
         view = self._scratch.written
@@ -80,7 +80,7 @@ class BatchGroup:
         return not header.compression and self.size_bytes + header.size_bytes <= COLUMN_LIMIT_BYTES
 
     def add(self, header: BatchHeader, position: int) -> None:
-        """`position` is that of the batch in the bytes as fetched; its records are decompressed here."""
+        """`position` is in the fetched bytes; the records are decompressed here."""
         start, end = position + HEADER_BYTES, position + header.length + LENGTH_OVERHEAD_BYTES
         if self.is_empty:
             self._in_scratch = bool(header.compression)
@@ -93,13 +93,13 @@ class BatchGroup:
         self.record_count += header.record_count
 
     def add_small(self, position: int, start_offset: int, end_offset: int, shows_transactions: bool) -> int:
-        """Take what small batches follow at `position`, as far as they need no closer look; where they end."""
+        """Adds the small batches that follow at `position`, as far as the kernel accepts them; returns their end."""
         if self._in_scratch or self.is_full:
             return position
         if not len(self._room):
             self._room = np.empty((TARGET_ROWS, BATCH_FACTS), np.int64)
         rows_left, bytes_left = TARGET_ROWS - self.record_count, TARGET_BYTES - self.size_bytes
-        count, rows, size_bytes, position = take_small_batches(
+        count, rows, size_bytes, position = scan_small_batches(
             self._as_fetched, position, start_offset, end_offset, shows_transactions, rows_left, bytes_left, self._room
         )
         if count:
@@ -111,7 +111,7 @@ class BatchGroup:
 
 
 def facts_of(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:
-    """In the order of the kernels' table of batches."""
+    """In the order of the kernels' batch table."""
     return (
         start,
         end,

@@ -1,4 +1,4 @@
-"""What can be told of fetched bytes from the headers of their batches alone, without numpy."""
+"""Batch headers in fetched bytes, read without numpy."""
 
 import struct
 from typing import Final
@@ -12,12 +12,14 @@ LAST_OFFSET: Final = 2**63 - 2
 
 
 def whole_batch_at(raw: memoryview, position: int) -> BatchHeader | None:
-    """The header of the batch at `position`; None if the batch is cut off, as the last one of a fetch may be."""
+    """The header of the batch at `position`; None if the batch is truncated, as the last one of a fetch may be."""
     room = len(raw) - position
     if room <= MAGIC_POSITION:
         return None
-    if raw[position + MAGIC_POSITION] != MAGIC:  # older messages are shorter than the header of a batch
-        raise CorruptMessage(f"it has format version {raw[position + MAGIC_POSITION]}, and only {MAGIC} can be read")
+    if raw[position + MAGIC_POSITION] != MAGIC:  # messages of older formats are shorter than a batch header
+        raise CorruptMessage(
+            f"it has format version {raw[position + MAGIC_POSITION]}, but only version {MAGIC} is supported"
+        )
     if room < HEADER_BYTES:
         return None
     header = read_header(raw, position)

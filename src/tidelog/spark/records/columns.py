@@ -1,4 +1,4 @@
-"""Arrow columns made of what the kernels found, each with memory of its own."""
+"""Arrow columns built from the positions that kernels found, each with its own memory."""
 
 from typing import Any, Final
 
@@ -31,11 +31,11 @@ ARROW_TYPES: Final = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", HEADER_TYPE)),
 }
-"""Exactly what Spark makes of the schema: it refuses a batch that differs in the name of a list's element."""
+"""Exactly Spark's types: it rejects a batch whose list element has another name."""
 
 
 class ConstantColumn:
-    """A column with the same value in every row: made once, cut to the length asked for."""
+    """A column with one value in all rows: built once, sliced to the requested length."""
 
     def __init__(self, value: Any, arrow_type: pa.DataType) -> None:
         self._value = pa.scalar(value, arrow_type)
@@ -58,18 +58,18 @@ def binary_column(buffer: Bytes, starts: Longs, lengths: Longs, arrow_type: pa.D
     size_bytes, null_count = offsets_of(lengths, np.frombuffer(offsets, np.int32))
     data = pa.allocate_buffer(size_bytes)
     if gather(buffer, starts, lengths, np.frombuffer(data, np.uint8)) != size_bytes:
-        raise AssertionError("a scanned field lies outside of the bytes that were scanned")
+        raise AssertionError("a scanned field is outside of the scanned bytes")
     validity = _validity(lengths, 0) if null_count else None
     return pa.Array.from_buffers(arrow_type, rows, [validity, offsets, data], null_count)
 
 
 def headers_column(buffer: Bytes, starts: Longs, counts: Longs) -> pa.Array:
-    """A record without headers has null, as Spark's Kafka source shows it."""
+    """Null for a record without headers, as in Spark's Kafka source."""
     rows, total = len(counts), int(counts.sum())
     offsets = pa.allocate_buffer(4 * (rows + 1))
     located: Longs = np.empty((HEADER_FACTS, total), np.int64)
     if locate_headers(buffer, len(buffer), starts, counts, np.frombuffer(offsets, np.int32), located) != total:
-        raise AssertionError("headers do not lie where the scan found them")
+        raise AssertionError("headers are not where the scan found them")
     names = _as_text(binary_column(buffer, located[NAME_START], located[NAME_LENGTH], pa.string()))
     values = binary_column(buffer, located[HEADER_VALUE_START], located[HEADER_VALUE_LENGTH], pa.binary())
     null_count = rows - int(np.count_nonzero(counts))
@@ -79,7 +79,7 @@ def headers_column(buffer: Bytes, starts: Longs, counts: Longs) -> pa.Array:
 
 
 def _as_text(names: pa.Array) -> pa.Array:
-    """With replacement characters where a name is not UTF-8, as Java reads it: one bad name must not end a query."""
+    """Replacement characters for names that are not UTF-8, as in Java: one bad name must not fail a query."""
     try:
         names.validate(full=True)
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""From the bytes of Fetch answers to Arrow record batches, as fast as memory allows and whatever the bytes are."""
+"""Decoder from Fetch responses to Arrow record batches. Malformed bytes raise CorruptMessage."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -41,14 +41,14 @@ from tidelog.types import TopicPartition
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 ROWS_PER_ARROW_BATCH: Final = 65_536
-"""One batch of Kafka may hold millions of records; so many rows go on together at most."""
+"""Upper limit: one Kafka batch may have millions of records."""
 
 MANY_SMALL_BATCHES: Final = 16
-"""From so many in a row on, it pays to look for more of them at once."""
+"""After this many small batches in a row, scanning for more of them in one call pays off."""
 
 
 class _Rows(NamedTuple):
-    """What a scan found: the fields of each row lie in `buffer`."""
+    """Result of a scan: positions of the fields of each row in `buffer`."""
 
     buffer: Bytes
     offsets: Longs
@@ -76,9 +76,9 @@ def refuse(unreadable: CorruptMessage) -> None:
 
 
 class PartitionDecoder:
-    """Turns raw batches of one partition into Arrow record batches with the columns asked for, in that order.
+    """Converts raw batches of one partition to Arrow record batches with the requested columns.
 
-    One iterator of `decode` is to be read to its end before the next one begins: they share their buffers.
+    Read one iterator of `decode` to its end before you start the next: they share buffers.
     """
 
     def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
@@ -149,7 +149,7 @@ class PartitionDecoder:
     def _is_wanted(
         self, header: BatchHeader, batch: memoryview, start_offset: int, transactions: TransactionFilter
     ) -> bool:
-        """Whether it may hold rows of the range; then it has been checked against its CRC."""
+        """True if the batch may have rows of the range; its CRC has been checked then."""
         if header.is_control:
             _check_crc(batch, header)
         if not transactions.shows(header, batch) or header.last_offset < start_offset:
@@ -164,7 +164,7 @@ class PartitionDecoder:
             self._on_unreadable(self._located(error))
 
     def _arrow_batches(self, start_offset: int, end_offset: int) -> Iterator[pa.RecordBatch]:
-        """What the group holds, in few enough rows each; the group is empty afterwards."""
+        """Rows of the group, in batches of limited size; the group is empty afterwards."""
         batches = self._group.batches
         while self._group.record_count and len(batches):
             rows, readable, problem = self._scan(batches, start_offset, end_offset)
@@ -222,4 +222,4 @@ class PartitionDecoder:
 
 def _check_crc(batch: memoryview, header: BatchHeader) -> None:
     if not crc_matches(batch, header):
-        raise CorruptMessage("it fails its CRC")
+        raise CorruptMessage("its CRC does not match")

@@ -1,4 +1,4 @@
-"""The inner loop of encoding: appends rows of Arrow columns as records to the open batches of their targets."""
+"""Encoding kernel: appends rows of Arrow columns as records to the open batches of their targets."""
 
 import numpy as np
 
@@ -94,8 +94,8 @@ def append_records(
     headers: HeadersColumn,
     batches: OpenBatches,
 ) -> tuple[Long, Long]:
-    """Where it stopped, `end_row` or the first row that its target's batch has no room for, and that row's bytes."""
-    # Arrays taken out of their tuples once: inside the loop numba would count references to them for every row.
+    """Stops at `end_row` or at the first row without room in its batch; returns that row and its record size."""
+    # Arrays are taken out of their tuples once: inside the loop numba would count references for every row.
     key_validity, key_first_bit, key_offsets, key_data = key
     value_validity, value_first_bit, value_offsets, value_data = value
     header_validity, header_first_bit, header_offsets, names, values = headers

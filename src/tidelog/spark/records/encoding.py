@@ -1,4 +1,4 @@
-"""Turns Arrow columns into record batches: each row into the open batch of its target, which goes out when full."""
+"""Encoder from Arrow columns to record batches: each row goes to the open batch of its target."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,13 +16,13 @@ from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO
 
 MAX_RECORDS = 20_000
 ARENA_BYTES = 64 * 1024 * 1024
-"""What the open batches of all targets may take together: with many targets, batches are smaller."""
+"""Memory for the open batches of all targets: with many targets, batches are smaller."""
 
 SMALLEST_BATCH_BYTES = 16 * 1024
 
 
 class RecordColumns(NamedTuple):
-    """The rows of one Arrow batch; `targets` says to which of the encoder's batches each belongs."""
+    """The rows of one Arrow batch; `targets` has the target of each row."""
 
     targets: Ints
     timestamps_ms: Longs
@@ -40,7 +40,7 @@ class FullBatch(NamedTuple):
 
 
 class BatchEncoder:
-    """Batches stay open from one call to the next, so that they are large however many targets the rows have."""
+    """Batches stay open between calls, so that they are large even with many targets."""
 
     def __init__(
         self, target_count: int, compression: Codec, *, batch_bytes: int = BATCH_BYTES, max_records: int = MAX_RECORDS
@@ -56,38 +56,40 @@ class BatchEncoder:
         return open_batches(target_count, capacity_bytes, self._max_records)
 
     def encode(self, rows: RecordColumns) -> Iterator[FullBatch]:
-        """The batches that these rows fill. Those of one target come in the order of their rows."""
+        """The batches that these rows fill; batches of one target are in the order of their rows."""
         row, row_count = 0, len(rows.targets)
         while row < row_count:
             row, record_bytes = _append(rows, row, row_count, self._open)
             if row < row_count:
                 target = int(rows.targets[row])
                 if self._open.record_counts[target]:
-                    yield self._take(self._open, target)
+                    yield self._close_batch(self._open, target)
                 if record_bytes > self._open.capacity_bytes:
-                    yield self._alone(rows, row, record_bytes)
+                    yield self._oversized(rows, row, record_bytes)
                     row += 1
 
     def finish(self) -> Iterator[FullBatch]:
-        """All that is still open."""
+        """All open batches."""
         for target in np.flatnonzero(self._open.record_counts):
-            yield self._take(self._open, int(target))
+            yield self._close_batch(self._open, int(target))
 
     def grow(self, target_count: int) -> Iterator[FullBatch]:
-        """More targets: what is open goes out first."""
+        """Adds targets; open batches are returned first."""
         yield from self.finish()
         self._open = self._make_room(target_count)
 
-    def _alone(self, rows: RecordColumns, row: int, record_bytes: int) -> FullBatch:
-        """A record larger than a batch should be: only the broker knows whether it is too large."""
+    def _oversized(self, rows: RecordColumns, row: int, record_bytes: int) -> FullBatch:
+        """A batch for a record larger than the batch size: only the broker knows whether it is too large."""
         target = int(rows.targets[row])
-        room = open_batches(1, record_bytes, 1)  # enough: alone, a record's deltas are 0 and not longer than measured
+        room = open_batches(
+            1, record_bytes, 1
+        )  # enough: as the only record its deltas are 0, so it is not larger than measured
         only_row = rows._replace(targets=np.zeros(len(rows.targets), np.int32))
         _append(only_row, row, row + 1, room)
-        return self._take(room, 0)._replace(target=target)
+        return self._close_batch(room, 0)._replace(target=target)
 
-    def _take(self, batches: OpenBatches, target: int) -> FullBatch:
-        """Close the target's batch; the next record begins another."""
+    def _close_batch(self, batches: OpenBatches, target: int) -> FullBatch:
+        """Closes the batch of the target; the next record starts a new one."""
         start = target * batches.capacity_bytes
         payload = batches.arena.data[start : start + int(batches.filled_bytes[target])]
         data = bytearray(HEADER_BYTES)

@@ -1,7 +1,7 @@
-"""Numba kernels over record batches: big-endian loads, zigzag numbers, copies, and the scan that finds every field.
+"""Numba kernels for record batches: big-endian loads, varints, copies, and the scan that finds every field.
 
-Nothing here trusts the bytes it reads: a scan looks only inside the bounds it is given, and says what is wrong by a
-negative position, so that a hostile batch becomes an error and never a crash.
+Kernels do not trust their input: a scan stays within its bounds and reports malformed bytes by a negative code, so
+that a hostile batch causes an error and never a crash.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Longs: TypeAlias = npt.NDArray[np.int64]
 Ints: TypeAlias = npt.NDArray[np.int32]
 Long: TypeAlias = Any
-"""A number inside a kernel: numba makes no difference between Python's and numpy's, mypy does."""
+"""A number in a kernel: numba treats Python's and numpy's numbers alike, mypy does not."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,17 +32,17 @@ BAD_TIMESTAMP: Final = -8
 BAD_RECORD_COUNT: Final = -9
 BAD_BATCH_END: Final = -10
 BAD_BOUNDS: Final = -11
-"""What a scan returns in place of a position; `malformed.WHY` has the sentences."""
+"""Error codes of a scan, in place of a position; `malformed.WHY` has the texts."""
 
 BATCH_START, BATCH_END, RECORD_COUNT, BASE_OFFSET, LAST_OFFSET_DELTA, BASE_TIMESTAMP, MAX_TIMESTAMP, LOG_APPEND_TIME = (
     range(8)
 )
 BATCH_FACTS: Final = 8
-"""The columns of the table of batches that `scan` walks; start and end are those of the records, without header."""
+"""Columns of the batch table of `scan`; start and end are those of the records, without the batch header."""
 
 KEY_START, KEY_LENGTH, VALUE_START, VALUE_LENGTH, HEADERS_START, HEADER_COUNT = range(6)
 FIELD_FACTS: Final = 6
-"""The rows of the table of fields that `scan` fills; a length of -1 is null."""
+"""Rows of the field table that `scan` fills; length -1 is null."""
 
 NAME_START, NAME_LENGTH, HEADER_VALUE_START, HEADER_VALUE_LENGTH = range(4)
 HEADER_FACTS: Final = 4
@@ -55,18 +55,18 @@ LARGEST_MILLISECONDS: Final = (2**63 - 1) // MICROSECONDS
 
 
 def kernel(function: Function) -> Function:
-    """For what Python calls. A kernel allocates nothing, so it needs no counting of references to its arrays, which
-    would take most of the time of a scan."""
+    """For kernels called from Python. A kernel allocates nothing, so reference counting of its arrays, which would
+    take most of the time of a scan, is off."""
     return _compiled(function, nogil=True, _nrt=False)
 
 
 def inlined(function: Function) -> Function:
-    """For what kernels call for every record."""
+    """For functions that kernels call for every record."""
     return _compiled(function, nogil=True, _nrt=False, forceinline=True)
 
 
 def _compiled(function: Function, **options: Any) -> Function:
-    """Compiled once per machine; where no directory can be written, once per process."""
+    """Compiled once per machine; once per process if no cache directory can be written."""
     try:
         return cast("Function", njit(function, cache=True, **options))
     except RuntimeError:
@@ -75,7 +75,7 @@ def _compiled(function: Function, **options: Any) -> Function:
 
 @intrinsic
 def _copy_bytes(_context: Any, target: Any, target_start: Any, source: Any, source_start: Any, count: Any) -> Any:
-    """LLVM's memcpy between arrays of bytes; the caller has checked the bounds. Four times as fast as a loop."""
+    """LLVM's memcpy between byte arrays, without bounds checks. Four times as fast as a loop."""
     signature = types.void(target, types.int64, source, types.int64, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -132,9 +132,9 @@ def read_long_number(buffer: Bytes, position: Long, end: Long, bits: Long) -> tu
 
 @inlined
 def read_number(buffer: Bytes, position: Long, end: Long, bits: Long) -> tuple[Long, Long]:
-    """A number of up to `bits` bits in `buffer[position:end]` and the position after it, or BAD_NUMBER for that.
+    """A number of up to `bits` bits in `buffer[position:end]` and the position after it, or BAD_NUMBER.
 
-    Most numbers have one byte or two.
+    Fast path: most numbers have one or two bytes.
     """
     if position < end and buffer[position] < 0x80:
         return from_zigzag(np.uint64(buffer[position])), np.int64(position + 1)
@@ -151,7 +151,7 @@ def read_varint(buffer: Bytes, position: Long, end: Long) -> tuple[Long, Long]:
 
 @inlined
 def read_length(buffer: Bytes, position: Long, end: Long) -> tuple[Long, Long]:
-    """The length of a field and where it starts; -1 is null, as Kafka reads every negative length."""
+    """The length of a field and its start; -1 is null, as for every negative length in Kafka."""
     length, position = read_varint(buffer, position, end)
     if position < 0:
         return length, position
@@ -162,7 +162,7 @@ def read_length(buffer: Bytes, position: Long, end: Long) -> tuple[Long, Long]:
 
 @kernel
 def skip_headers(buffer: Bytes, position: Long, end: Long, count: Long) -> Long:
-    """The position after `count` headers, every one of them inside `buffer[position:end]`."""
+    """The position after `count` headers, all inside `buffer[position:end]`."""
     if count < 0 or count > (end - position) // SMALLEST_HEADER_BYTES:
         return np.int64(BAD_HEADER_COUNT)
     for _ in range(count):
@@ -180,7 +180,7 @@ def skip_headers(buffer: Bytes, position: Long, end: Long, count: Long) -> Long:
 
 @inlined
 def scan_fields(buffer: Bytes, position: Long, end: Long, row: Long, fields: Longs) -> Long:
-    """Key, value and headers of one record that must end at `end`; returns the end, or what is wrong."""
+    """Key, value and headers of one record that must end at `end`; returns the end, or an error code."""
     length, position = read_length(buffer, position, end)
     if position < 0:
         return position
@@ -202,7 +202,7 @@ def scan_fields(buffer: Bytes, position: Long, end: Long, row: Long, fields: Lon
 
 @inlined
 def scan_record(buffer: Bytes, position: Long, batch_end: Long, row: Long, fields: Longs) -> tuple[Long, Long, Long]:
-    """The end of the record at `position` or what is wrong with it, its timestamp delta and its offset delta."""
+    """The end of the record at `position` or an error code, its timestamp delta and its offset delta."""
     nothing = np.int64(0)
     length, position = read_varint(buffer, position, batch_end)
     if position < 0:
@@ -221,7 +221,7 @@ def scan_record(buffer: Bytes, position: Long, batch_end: Long, row: Long, field
 
 @inlined
 def timestamp_of(batch: Longs, delta: Long) -> tuple[Long, bool]:
-    """Milliseconds, and whether they fit in 64 bits; log append time is that of the whole batch."""
+    """Milliseconds, and whether they fit in 64 bits; with log append time all records have that of the batch."""
     if batch[LOG_APPEND_TIME] != 0:
         return batch[MAX_TIMESTAMP], True
     base = batch[BASE_TIMESTAMP]
@@ -248,7 +248,7 @@ def scan_batch(
     types_of_time: Ints,
     fields: Longs,
 ) -> tuple[Long, Long, Long]:
-    """Returns the row after the last one, the position reached or what is wrong, and where the last record began."""
+    """Returns the row after the last one, the position reached or an error code, and the start of the last record."""
     position, end, count = batch[BATCH_START], batch[BATCH_END], batch[RECORD_COUNT]
     if position < 0 or end < position or end > buffer.shape[0]:
         return row, np.int64(BAD_BOUNDS), position
@@ -263,9 +263,9 @@ def scan_batch(
         if offset_delta <= last_delta or offset_delta > batch[LAST_OFFSET_DELTA]:
             return row, np.int64(BAD_OFFSET), began
         last_delta = offset_delta
-        timestamp_ms, is_whole = timestamp_of(batch, timestamp_delta)
+        timestamp_ms, is_complete = timestamp_of(batch, timestamp_delta)
         timestamp, fits = in_microseconds(timestamp_ms)
-        if not is_whole:
+        if not is_complete:
             return row, np.int64(BAD_TIMESTAMP), began
         offset = batch[BASE_OFFSET] + offset_delta
         if start_offset <= offset < end_offset:
@@ -291,10 +291,10 @@ def scan(
     types_of_time: Ints,
     fields: Longs,
 ) -> tuple[Long, Long, Long, Long]:
-    """Finds the records with `start_offset <= offset < end_offset` in all `batches`, whose records lie in `buffer`.
+    """Finds the records with `start_offset <= offset < end_offset` in all `batches`, whose records are in `buffer`.
 
-    Returns the number of rows filled, 0 or what is wrong, and the batch and the byte where it is wrong. A timestamp
-    that cannot be told in microseconds is wrong only where `needs_time`.
+    Returns the number of rows, 0 or an error code, and the batch and byte of the error. A timestamp that does not fit
+    microseconds is an error only if `needs_time`.
     """
     row = np.int64(0)
     room = min(offsets.shape[0], timestamps.shape[0], types_of_time.shape[0], fields.shape[1])
@@ -320,7 +320,7 @@ def scan(
 
 @kernel
 def locate_headers(buffer: Bytes, end: Long, starts: Longs, counts: Longs, list_offsets: Ints, located: Longs) -> Long:
-    """Where the headers of scanned records lie, and where the list of each row begins; the number of headers, or -1."""
+    """Positions of the headers of scanned records, and list offsets of the rows; the number of headers, or -1."""
     total = 0
     list_offsets[0] = 0
     for row in range(starts.shape[0]):
@@ -344,7 +344,7 @@ def locate_headers(buffer: Bytes, end: Long, starts: Longs, counts: Longs, list_
 
 @kernel
 def offsets_of(lengths: Longs, offsets: Ints) -> tuple[Long, Long]:
-    """Arrow's offsets of fields of these lengths; returns their bytes together, and how many are null."""
+    """Arrow offsets for fields of these lengths; returns their total size and the number of nulls."""
     total, nulls = np.int64(0), np.int64(0)
     offsets[0] = 0
     for row in range(lengths.shape[0]):
@@ -357,7 +357,7 @@ def offsets_of(lengths: Longs, offsets: Ints) -> tuple[Long, Long]:
 
 @kernel
 def mark_valid(lengths: Longs, smallest_valid: Long, bitmap: Bytes) -> None:
-    """Arrow's validity bits, least significant first: set where a length is at least `smallest_valid`."""
+    """Arrow validity bits, least significant first: set where the length is at least `smallest_valid`."""
     bitmap[:] = 0
     for row in range(lengths.shape[0]):
         if lengths[row] >= smallest_valid:
@@ -366,7 +366,7 @@ def mark_valid(lengths: Longs, smallest_valid: Long, bitmap: Bytes) -> None:
 
 @kernel
 def gather(buffer: Bytes, starts: Longs, lengths: Longs, output: Bytes) -> Long:
-    """Copies the fields one after another; returns the bytes written, or BAD_BOUNDS before it would leave an array."""
+    """Copies the fields one after another; returns the bytes written, or BAD_BOUNDS instead of leaving an array."""
     written = np.int64(0)
     for row in range(starts.shape[0]):
         start, length = starts[row], lengths[row]

@@ -1,4 +1,4 @@
-"""Where Kafka's own clients put a key: murmur2 of its bytes."""
+"""Kafka's default partitioner for keys: murmur2 of the key's bytes."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ _MULTIPLIER = np.uint32(0x5BD1E995)
 
 @kernel
 def murmur2(data: Bytes, start: Long, length: Long) -> Long:
-    """As Kafka's Java clients compute it, here without a sign."""
+    """Same as Kafka's Java clients, as an unsigned number."""
     hashed = _SEED ^ np.uint32(length)
     whole_end = start + (length & ~3)
     for position in range(start, whole_end, 4):

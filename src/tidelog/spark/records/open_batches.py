@@ -1,4 +1,4 @@
-"""Room for the batches that are being filled, one for each target, as arrays that kernels write to."""
+"""Buffers of open batches, one per target, as arrays that kernels write to."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from tidelog.spark.records.kernels import Bytes, Longs
 
 
 class OpenBatches(NamedTuple):
-    """The records of target `t` so far are the first `filled_bytes[t]` bytes of its share of the arena."""
+    """The records of target `t` are the first `filled_bytes[t]` bytes of its share of the arena."""
 
     arena: Bytes
     capacity_bytes: int

@@ -1,4 +1,4 @@
-"""One buffer into which batches are decompressed, again and again: new memory each time takes three times as long."""
+"""Reused buffer for decompressed batches: allocating new memory each time takes three times as long."""
 
 from typing import Final
 
@@ -27,11 +27,11 @@ class Scratch:
         self._used = 0
 
     def append(self, codec: Codec, data: memoryview) -> tuple[int, int]:
-        """Decompresses behind what is there; returns where that starts and ends."""
+        """Decompresses to the end of the buffer; returns start and end."""
         start = self._used
         while (count := self._try(codec, data)) is None:
             if len(self._memory) - start >= self._limit_bytes:
-                raise CorruptMessage(f"its records decompress to more than the limit of {self._limit_bytes} bytes")
+                raise CorruptMessage(f"its records exceed the limit of {self._limit_bytes} bytes when decompressed")
             self._grow()
         self._used = start + count
         return start, self._used

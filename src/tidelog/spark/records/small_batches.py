@@ -1,4 +1,4 @@
-"""A run of small batches taken in one call: Python alone would need longer for their headers than for the records."""
+"""Kernel for runs of small batches: parsing their headers in Python would take longer than reading the records."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ from tidelog.spark.records.kernels import (
 )
 
 SMALL_BATCH_BYTES: Final = 4096
-"""The CRC of a larger batch is computed faster by the library, for all that it costs to call it."""
+"""Above this size the library computes the CRC faster, despite the cost of the call."""
 
 _SMALLEST_LENGTH: Final = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _LENGTH, _CRC, _ATTRIBUTES, _LAST_OFFSET_DELTA = 8, 17, CRC_START, 23
@@ -46,7 +46,7 @@ _BYTES_AT_ONCE: Final = 8
 
 
 def _crc_tables() -> npt.NDArray[np.uint32]:
-    """What each value of a byte contributes, which is followed by 0 to 7 others."""
+    """Contribution of each byte value, followed by 0 to 7 other bytes."""
     tables = np.zeros((_BYTES_AT_ONCE, 256), np.uint32)
     tables[0] = np.arange(256)
     for _ in range(8):
@@ -61,7 +61,7 @@ _CRC_TABLES = _crc_tables()
 
 @kernel
 def crc32c(buffer: Bytes, start: Long, end: Long) -> Long:
-    """The caller has checked the bounds."""
+    """Without bounds checks."""
     crc = np.uint32(0xFFFFFFFF)
     position = start
     while end - position >= _BYTES_AT_ONCE:
@@ -81,7 +81,7 @@ def crc32c(buffer: Bytes, start: Long, end: Long) -> Long:
 
 @inlined
 def _end_of_small_batch(buffer: Bytes, position: Long, refused_attributes: Long) -> Long:
-    """Where a batch ends that is whole, small, sound so far and of a kind that anybody sees; -1 for all others."""
+    """The end of a batch that is complete, small, valid so far and visible to all readers; -1 for all others."""
     if buffer.shape[0] - position < HEADER_BYTES or buffer[position + MAGIC_POSITION] != MAGIC:
         return np.int64(-1)
     length = np.int64(load_int32(buffer, position + _LENGTH))
@@ -100,7 +100,7 @@ def _end_of_small_batch(buffer: Bytes, position: Long, refused_attributes: Long)
 
 
 @kernel
-def take_small_batches(
+def scan_small_batches(
     buffer: Bytes,
     position: Long,
     start_offset: Long,
@@ -110,10 +110,10 @@ def take_small_batches(
     target_bytes: Long,
     batches: Longs,
 ) -> tuple[Long, Long, Long, Long]:
-    """Fills the table of `batches` with small, uncompressed ones until they have enough rows or bytes.
+    """Fills the table of `batches` with small, uncompressed batches until they have enough rows or bytes.
 
-    Stops before whatever it does not take, sound or not, and leaves it to the caller to look at that batch. Returns how
-    many batches it took, their rows and the bytes of their records, and where it stopped.
+    Stops at the first batch that it does not accept, valid or not; the caller handles that batch. Returns the number of
+    batches, their rows, the bytes of their records, and the position where it stopped.
     """
     refused_attributes = np.uint8(COMPRESSION_MASK | CONTROL_BIT)
     if not shows_transactions:

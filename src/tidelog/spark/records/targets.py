@@ -1,4 +1,4 @@
-"""Which partition each row goes to: the one it names, else by its key, else one after another."""
+"""Partitioner for rows: the column `partition`, else by key, else round robin in runs."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from tidelog.spark.records.murmur2 import partition_of_key
 from tidelog.types import TopicPartition
 
 SHORTEST_RUN = 1000
-"""So many rows without a key stay together at least: a few large batches instead of many small ones."""
+"""Rows without a key that go to the same partition in a row: few large batches instead of many small ones."""
 
 _ALL_CHOSEN = -1
 
 
 class NoSuchPartition(Exception):
-    """A row names a partition that its topic does not have."""
+    """A row has a partition that its topic does not have."""
 
 
 class _Topic(NamedTuple):
@@ -26,11 +26,11 @@ class _Topic(NamedTuple):
     partition_count: int
     first_target: int
     led: Sequence[int]
-    """The partitions that have a leader: rows without a key go to no others."""
+    """Partitions with a leader: only these get rows without a key."""
 
 
 class _Tables(NamedTuple):
-    """By the number of the topic: what the kernel needs to know of it, and how far its rows without a key are."""
+    """By topic number: the kernel's data about the topic, and the state of its round robin."""
 
     partition_counts: Longs
     first_targets: Longs
@@ -42,10 +42,10 @@ class _Tables(NamedTuple):
 
 
 class Targets:
-    """Numbers topics as they are added, and their partitions as targets."""
+    """Numbers topics in the order in which they are added, and their partitions as targets."""
 
     def __init__(self, first_led: int = 0) -> None:
-        """Rows without a key begin with the partition after `first_led`: many writers should not all begin alike."""
+        """Rows without a key start at the partition after `first_led`, which should differ between writers."""
         self.partitions: list[TopicPartition] = []
         self._topics: list[_Topic] = []
         self._numbers: dict[str, int] = {}
@@ -74,7 +74,7 @@ class Targets:
         )
 
     def choose(self, topics: Ints, partitions: NumbersColumn, keys: BytesColumn) -> Ints:
-        """The target of each row, given the numbers of their topics, the partitions they name, and their keys."""
+        """The target of each row, from topic numbers, partitions and keys."""
         chosen = np.empty(len(topics), np.int32)
         bad_row = _choose(topics, partitions, keys, self._tables, _run_rows(len(topics), self._tables), chosen)
         if bad_row != _ALL_CHOSEN:
@@ -84,7 +84,7 @@ class Targets:
     def _no_such_partition(self, topic: _Topic, partition: int) -> NoSuchPartition:
         return NoSuchPartition(
             f"A row has partition {partition} in its column 'partition', but topic '{topic.name}'"
-            f" has only the partitions 0 to {topic.partition_count - 1}."
+            f" has only partitions 0 to {topic.partition_count - 1}."
         )
 
 
@@ -93,7 +93,7 @@ def _numbers(values: Iterable[int]) -> Longs:
 
 
 def _run_rows(row_count: int, tables: _Tables) -> Longs:
-    """By topic: how many rows without a key one partition gets before the next has its turn."""
+    """By topic: rows without a key that one partition gets before the next one."""
     even_shares: Longs = -(-row_count // tables.led_counts)
     return np.maximum(SHORTEST_RUN, even_shares)
 
@@ -102,7 +102,7 @@ def _run_rows(row_count: int, tables: _Tables) -> Longs:
 def _choose(
     topics: Ints, partitions: NumbersColumn, keys: BytesColumn, tables: _Tables, run_rows: Longs, chosen: Ints
 ) -> Long:
-    """The first row that names a partition which is not there, or _ALL_CHOSEN."""
+    """The first row with a partition that does not exist, or _ALL_CHOSEN."""
     named_validity, named_first_bit, named = partitions
     validity, first_bit, offsets, data = keys
     partition_counts, first_targets, led_partitions, first_led, led_counts, current_led, rows_left = tables

@@ -1,1 +1,1 @@
-"""The writing half of `format("tidelog")`: rows encoded and delivered by tasks, committed by the driver."""
+"""Sink of `format("tidelog")`: tasks encode and deliver rows, the driver commits."""

@@ -1,4 +1,4 @@
-"""What a driver does around the tasks of a batch that is written exactly once: open, commit, abort."""
+"""Transactions of the driver around the tasks of a batch that is written exactly once: open, commit, abort."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,13 +26,13 @@ from tidelog.errors import (
 )
 from tidelog.runtime.clock import SystemClock
 from tidelog.spark import client_thread
-from tidelog.spark.errors import BrokersAway, SourceError
+from tidelog.spark.errors import BrokersUnavailable, SourceError
 from tidelog.spark.options.query import WriteOptions
 from tidelog.spark.sink.task_messages import (
-    GroupTicket,
+    GroupTransaction,
     NotExactlyOnce,
-    SharedTicket,
-    Ticket,
+    SharedTransaction,
+    WriteTransaction,
     Written,
     check_one_task_each,
     winners,
@@ -43,52 +43,51 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SHUT_OUT = (ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState, UnknownProducerId)
-"""What brokers say to a driver or its tasks whose transaction is over."""
+FENCING_ERRORS = (ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState, UnknownProducerId)
+"""Errors of a driver or task whose transaction has ended."""
 
 
-class ShutOut(SourceError):
-    """Somebody else writes for the query now, or time is up."""
+class QueryFenced(SourceError):
+    """Another run of the query has taken over, or the transaction has timed out."""
 
 
 _coordinators: WeakKeyDictionary[Cluster, Coordinators] = WeakKeyDictionary()
 
 
 def coordinators_of(cluster: Cluster) -> Coordinators:
-    """Of the clusters of the client's thread, and used by it only."""
+    """One per cluster of the client thread; used only by that thread."""
     return _coordinators.setdefault(cluster, Coordinators(cluster))
 
 
-def open_ticket(options: WriteOptions, query: QueryName, batch_id: int | None = None) -> Ticket | None:
-    """Earlier drivers of the name are shut out, and what they left open is aborted.
+def open_transaction(options: WriteOptions, query: QueryName, batch_id: int | None = None) -> WriteTransaction | None:
+    """Fences earlier drivers with this name and aborts their open transactions.
 
-    None if the brokers cannot keep what was not asked for in so many words.
+    None if the brokers do not support exactly-once delivery and it was not requested explicitly.
     """
     return client_thread.run(_explained(options, "open", lambda: _open(options, query, batch_id)))
 
 
-def commit(options: WriteOptions, ticket: Ticket, messages: Sequence[Written], batch_id: int | None) -> None:
-    """Returns when the rows count, and the batch with them."""
-    client_thread.run(_explained(options, "commit", lambda: _commit(options, ticket, messages, batch_id)))
+def commit(
+    options: WriteOptions, transaction: WriteTransaction, messages: Sequence[Written], batch_id: int | None
+) -> None:
+    """Returns when the rows are committed, and with them the batch id."""
+    client_thread.run(_explained(options, "commit", lambda: _commit(options, transaction, messages, batch_id)))
 
 
-def abort(options: WriteOptions, ticket: Ticket) -> None:
-    """To be quick: whoever opens the next ticket does it too, and so does time."""
+def abort(options: WriteOptions, transaction: WriteTransaction) -> None:
+    """Optional, to release readers early: the next driver and the transaction timeout also abort it."""
     try:
-        client_thread.run(_explained(options, "abort", lambda: _abort(options, ticket)))
+        client_thread.run(_explained(options, "abort", lambda: _abort(options, transaction)))
     except SourceError as error:
-        log.warning("a transaction was left to be aborted by its timeout: reason=%s", error)
+        log.warning("transaction not aborted, left to its timeout reason=%s", error)
 
 
-# -- opening
-
-
-async def _open(options: WriteOptions, query: QueryName, batch_id: int | None) -> Ticket | None:
+async def _open(options: WriteOptions, query: QueryName, batch_id: int | None) -> WriteTransaction | None:
     group = _group(options, query.name)
     if await group.is_supported():
-        return GroupTicket(query.name, await group.open(), query.query_id, batch_id)
+        return GroupTransaction(query.name, await group.open(), query.query_id, batch_id)
     if options.is_best_effort:
-        log.info("rows are written at least once: these brokers have no transaction groups")
+        log.info("delivery is at least once: brokers have no transaction groups")
         return None
     identity = TransactionalIdentity(
         coordinators_of(_cluster(options)),
@@ -98,7 +97,9 @@ async def _open(options: WriteOptions, query: QueryName, batch_id: int | None) -
     )
     opened = await identity.initialize()
     last_batch_id = await _last_batch_id(options, query.name)
-    return SharedTicket(query.name, opened.producer_id, opened.producer_epoch, last_batch_id, query.query_id, batch_id)
+    return SharedTransaction(
+        query.name, opened.producer_id, opened.producer_epoch, last_batch_id, query.query_id, batch_id
+    )
 
 
 def _cluster(options: WriteOptions) -> Cluster:
@@ -114,15 +115,14 @@ def _group(options: WriteOptions, name: str) -> TransactionGroup:
     )
 
 
-# -- ending
-
-
-async def _commit(options: WriteOptions, ticket: Ticket, messages: Sequence[Written], batch_id: int | None) -> None:
-    if isinstance(ticket, GroupTicket):
+async def _commit(
+    options: WriteOptions, transaction: WriteTransaction, messages: Sequence[Written], batch_id: int | None
+) -> None:
+    if isinstance(transaction, GroupTransaction):
         number = NO_BATCH if batch_id is None else batch_id
-        await _group(options, ticket.name).commit(ticket.opened, number, winners(messages))
+        await _group(options, transaction.name).commit(transaction.opened, number, winners(messages))
         return
-    producer = _shared_producer(options, ticket)
+    producer = _shared_producer(options, transaction)
     try:
         check_one_task_each(messages)
     except NotExactlyOnce:
@@ -131,59 +131,53 @@ async def _commit(options: WriteOptions, ticket: Ticket, messages: Sequence[Writ
     partitions = [partition for message in messages for partition in message.partitions]
     if partitions:
         if batch_id is not None:
-            await producer.send_offsets({min(partitions): batch_id + 1}, GroupMember(ticket.transactional_id))
+            await producer.send_offsets({min(partitions): batch_id + 1}, GroupMember(transaction.transactional_id))
         await producer.commit()
 
 
-async def _abort(options: WriteOptions, ticket: Ticket) -> None:
-    if isinstance(ticket, GroupTicket):
-        await _group(options, ticket.name).abort(ticket.opened)
+async def _abort(options: WriteOptions, transaction: WriteTransaction) -> None:
+    if isinstance(transaction, GroupTransaction):
+        await _group(options, transaction.name).abort(transaction.opened)
     else:
-        await _shared_producer(options, ticket).abort()
+        await _shared_producer(options, transaction).abort()
 
 
-# -- one producer for all tasks
-
-
-def _shared_producer(options: WriteOptions, ticket: SharedTicket) -> TransactionalProducer:
+def _shared_producer(options: WriteOptions, transaction: SharedTransaction) -> TransactionalProducer:
     return TransactionalProducer.resumed(
         _cluster(options),
         SystemClock(),
-        ticket.transactional_id,
-        Identity(ticket.producer_id, ticket.producer_epoch, is_transactional=True),
+        transaction.transactional_id,
+        Identity(transaction.producer_id, transaction.producer_epoch, is_transactional=True),
         timeout_s=options.client.timeout_s,
     )
 
 
 async def _last_batch_id(options: WriteOptions, name: str) -> int:
-    """The batch is the committed offset of a group of the same name, at one of the partitions written to."""
+    """The batch id is stored as a committed offset of the group with this name, on one of the written partitions."""
     groups = GroupAdmin(_cluster(options), timeout_s=options.client.timeout_s)
     offsets = await groups.offsets(name, require_stable=True)
     return max((committed.offset - 1 for committed in offsets.values()), default=NO_BATCH)
 
 
-# -- in words
-
-
 async def _explained(options: WriteOptions, verb: str, work: Callable[[], Awaitable[T]]) -> T:
     try:
         return await work()
-    except SHUT_OUT as error:
-        raise shut_out(options, error) from error
+    except FENCING_ERRORS as error:
+        raise fenced_error(options, error) from error
     except InvalidTransactionTimeout as error:
         raise NotExactlyOnce(
             f"Option 'kafka.transaction.timeout.ms' is {options.client.transaction_timeout_ms}, more than the brokers"
-            " allow: lower it, or raise their transaction.max.timeout.ms."
+            " allow: reduce it, or increase their transaction.max.timeout.ms."
         ) from error
     except (KafkaError, ConnectionLost, GaveUp) as error:
-        raise BrokersAway(
+        raise BrokersUnavailable(
             f"The brokers at {options.bootstrap} could not {verb} the transaction of this query: {reason_of(error)}"
         ) from error
 
 
-def shut_out(options: WriteOptions, error: Exception) -> ShutOut:
+def fenced_error(options: WriteOptions, error: Exception) -> QueryFenced:
     limit_s = options.client.transaction_timeout_ms / 1000
-    return ShutOut(
+    return QueryFenced(
         "This query cannot write any more: another run of it has taken over, or its batch took longer than"
-        f" 'kafka.transaction.timeout.ms' allows ({limit_s:g} s) ({reason_of(error)})."
+        f" 'kafka.transaction.timeout.ms' ({limit_s:g} s) ({reason_of(error)})."
     )

@@ -1,7 +1,7 @@
-"""Brings the batches of one task to their partitions, through the client's thread.
+"""Delivery of the batches of one task to their partitions, through the client thread.
 
-Who the producer is, is decided here and nowhere else: an idle one of this process, or with a ticket one that writes in
-the transaction of its driver, who ends it.
+The producer is chosen here and nowhere else: an idle one of this process or, in a transaction, one that writes in the
+driver's transaction, which the driver ends.
 """
 
 import asyncio
@@ -27,25 +27,32 @@ from tidelog.errors import (
     UnknownTopicOrPartition,
 )
 from tidelog.spark import client_thread
-from tidelog.spark.errors import BrokersAway, SourceError, UnknownTopic
+from tidelog.spark.errors import BrokersUnavailable, SourceError, UnknownTopic
 from tidelog.spark.options.client_settings import ClientSettings
 from tidelog.spark.options.query import WriteOptions
-from tidelog.spark.sink.commits import SHUT_OUT, coordinators_of, shut_out
-from tidelog.spark.sink.task_messages import GroupTicket, SharedTicket, Task, Ticket, check_may_share, check_not_taken
+from tidelog.spark.sink.commits import FENCING_ERRORS, coordinators_of, fenced_error
+from tidelog.spark.sink.task_messages import (
+    GroupTransaction,
+    SharedTransaction,
+    Task,
+    WriteTransaction,
+    check_may_share,
+    check_not_taken,
+)
 from tidelog.types import TopicPartition
 
 MISSING_TOPIC_S = 5.0
-"""A topic that the brokers make when it is first asked for is there by then; one that is not does not exist."""
+"""A topic that brokers create on first use exists by then; a topic that does not is missing."""
 
 
 class NotWritten(SourceError):
-    """Rows that the brokers did not take; the message says why, and what can be done."""
+    """The brokers rejected rows; the message says why and what to do."""
 
 
-class LentProducer:
-    """A producer that one task after another writes with.
+class PooledProducer:
+    """A producer that tasks use one after the other.
 
-    Brokers remember every producer for a day: one for each task of each micro-batch would be a million of them.
+    Brokers remember every producer id for a day: one per task and micro-batch would be a million.
     """
 
     def __init__(self, producer: BatchProducer) -> None:
@@ -56,69 +63,75 @@ class LentProducer:
     @classmethod
     async def open(
         cls, cluster: Cluster, settings: ProducerSettings, identity: ProducerIdentity | None = None
-    ) -> "LentProducer":
+    ) -> "PooledProducer":
         lent = cls(BatchProducer(cluster, settings, identity))
         await lent._is_open.wait()
         return lent
 
     async def _own(self) -> None:
-        """The producer's tasks belong to the task that enters and leaves it, and every call of ours is another."""
+        """Enters the producer in a task of its own, which also leaves it: our calls come from different tasks."""
         async with self.producer:
             self._is_open.set()
             await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """What is under way may or may not be written."""
+        """Batches in flight may or may not be written."""
         self._owner.cancel()
         await asyncio.wait([self._owner])
 
 
-_idle_producers: WeakKeyDictionary[Cluster, dict[ProducerSettings, list[LentProducer]]] = WeakKeyDictionary()
-"""Of the clusters of the client's thread, and used by it only."""
+_idle_producers: WeakKeyDictionary[Cluster, dict[ProducerSettings, list[PooledProducer]]] = WeakKeyDictionary()
+"""By cluster of the client thread; used only by that thread."""
 
 
 class Delivery:
-    """`begin`, then `send` as often as needed, then `finish`; or `abandon` at any time after `begin`."""
+    """`begin`, then `send` any number of times, then `finish`; or `abandon` at any time after `begin`."""
 
-    def __init__(self, options: WriteOptions, ticket: Ticket | None = None, task: Task | None = None) -> None:
+    def __init__(
+        self, options: WriteOptions, transaction: WriteTransaction | None = None, task: Task | None = None
+    ) -> None:
         self._options = options
         self._settings = producer_settings(options.client)
-        self._ticket = ticket
+        self._transaction = transaction
         self._task = task or Task()
-        self._lent: LentProducer | None = None
+        self._pooled: PooledProducer | None = None
         self._taken: frozenset[TopicPartition] = frozenset()
-        """What others have written to in a transaction that all tasks share."""
+        """Partitions that other tasks have written to in a shared transaction."""
         self._sending: client_thread.Started[None] | None = None
 
     @property
     def member_id(self) -> str | None:
-        """Who the driver lets win."""
-        return self._ticket.opened.member_id(self._task.member) if isinstance(self._ticket, GroupTicket) else None
+        """Member id of this task in the transaction group; the driver chooses the members to commit."""
+        return (
+            self._transaction.opened.member_id(self._task.member)
+            if isinstance(self._transaction, GroupTransaction)
+            else None
+        )
 
     def begin(self) -> None:
-        if isinstance(self._ticket, SharedTicket):
+        if isinstance(self._transaction, SharedTransaction):
             check_may_share(self._task)
         client_thread.run(self._begin())
 
     def topic(self, name: str) -> TopicMetadata:
-        """Made by the brokers if they do so; raises UnknownTopic or BrokersAway."""
+        """Created by the brokers if they allow it; raises UnknownTopic or BrokersUnavailable."""
         return client_thread.run(_find_topic(self._cluster, name, self._options))
 
     def send(self, topic_partition: TopicPartition, data: bytearray, record_count: int) -> None:
-        """Returns when there was room for the batch before: the next can be encoded meanwhile. This one is the
-        producer's from now on."""
+        """Returns when there was room for the previous batch, so that the next can be encoded meanwhile. The producer
+        owns `data` from now on."""
         self._wait_for_room()
         self._sending = client_thread.start(self._send(topic_partition, EncodedBatch(data, record_count)))
 
     def finish(self) -> None:
-        """Returns when all in-sync replicas have everything."""
+        """Returns when all batches are acknowledged."""
         self._wait_for_room()
         self._sending = client_thread.start(self._flush())
         self._wait_for_room()
         client_thread.run(self._end())
 
     def abandon(self) -> None:
-        """What is under way may or may not be written."""
+        """Batches in flight may or may not be written."""
         if self._sending is not None:
             self._sending.cancel()
         client_thread.run(self._abandon())
@@ -128,34 +141,34 @@ class Delivery:
         self._idle = _idle_producers.setdefault(self._cluster, {}).setdefault(self._settings, [])
 
     async def _send(self, topic_partition: TopicPartition, batch: EncodedBatch) -> None:
-        if self._lent is None:
-            self._lent = await self._producer()
+        if self._pooled is None:
+            self._pooled = await self._producer()
         check_not_taken(topic_partition, self._taken)
-        await self._lent.producer.send(topic_partition, batch)
+        await self._pooled.producer.send(topic_partition, batch)
 
     async def _flush(self) -> None:
-        if self._lent is not None:
-            await self._lent.producer.flush()
+        if self._pooled is not None:
+            await self._pooled.producer.flush()
 
-    async def _producer(self) -> LentProducer:
-        if self._ticket is None:
-            return self._idle.pop() if self._idle else await LentProducer.open(self._cluster, self._settings)
-        identity = await self._transactional_identity(self._ticket)
+    async def _producer(self) -> PooledProducer:
+        if self._transaction is None:
+            return self._idle.pop() if self._idle else await PooledProducer.open(self._cluster, self._settings)
+        identity = await self._transactional_identity(self._transaction)
         identity.begin()
-        return await LentProducer.open(self._cluster, self._settings, identity)
+        return await PooledProducer.open(self._cluster, self._settings, identity)
 
-    async def _transactional_identity(self, ticket: Ticket) -> TransactionalIdentity:
+    async def _transactional_identity(self, transaction: WriteTransaction) -> TransactionalIdentity:
         client, coordinators = self._options.client, coordinators_of(self._cluster)
-        if isinstance(ticket, SharedTicket):
+        if isinstance(transaction, SharedTransaction):
             described = await TransactionAdmin(self._cluster, timeout_s=client.timeout_s).describe(
-                ticket.transactional_id
+                transaction.transactional_id
             )
             self._taken = frozenset(described.partitions)
-            shared = Identity(ticket.producer_id, ticket.producer_epoch, is_transactional=True)
-            return shared_identity(coordinators, ticket.transactional_id, shared, timeout_s=client.timeout_s)
+            shared = Identity(transaction.producer_id, transaction.producer_epoch, is_transactional=True)
+            return shared_identity(coordinators, transaction.transactional_id, shared, timeout_s=client.timeout_s)
         identity = member_identity(
             coordinators,
-            ticket.opened,
+            transaction.opened,
             self._task.member,
             timeout_s=client.timeout_s,
             transaction_timeout_ms=client.transaction_timeout_ms,
@@ -164,24 +177,24 @@ class Delivery:
         return identity
 
     async def _end(self) -> None:
-        if self._lent is not None and self._ticket is None:
-            self._idle.append(self._lent)
-        elif self._lent is not None:
-            await self._lent.close()
+        if self._pooled is not None and self._transaction is None:
+            self._idle.append(self._pooled)
+        elif self._pooled is not None:
+            await self._pooled.close()
 
     async def _abandon(self) -> None:
-        if self._lent is not None:
-            await self._lent.close()
+        if self._pooled is not None:
+            await self._pooled.close()
 
     def _wait_for_room(self) -> None:
         sending, self._sending = self._sending, None
         try:
             if sending is not None:
                 sending.result()
-        except SHUT_OUT as error:
-            if self._ticket is None:
+        except FENCING_ERRORS as error:
+            if self._transaction is None:
                 raise NotWritten(why_not_written(error, self._options.bootstrap)) from error
-            raise shut_out(self._options, error) from error
+            raise fenced_error(self._options, error) from error
         except (KafkaError, ConnectionLost, GaveUp) as error:
             raise NotWritten(why_not_written(error, self._options.bootstrap)) from error
 
@@ -200,15 +213,15 @@ def producer_settings(client: ClientSettings) -> ProducerSettings:
 def why_not_written(error: Exception, bootstrap: str) -> str:
     reason = reason_of(error).rstrip(".")
     if isinstance(error, MessageTooLarge | RecordListTooLarge):
-        return f"{reason[:1].upper()}{reason[1:]}. Raise max.message.bytes of the topic, or write smaller rows."
+        return f"{reason[:1].upper()}{reason[1:]}. Increase max.message.bytes of the topic, or write smaller rows."
     if isinstance(error, ConnectionLost | GaveUp) or is_retriable(error):
         return f"Rows could not be written to the brokers at {bootstrap}: {reason}."
-    return f"The brokers at {bootstrap} refused rows: {reason}."
+    return f"The brokers at {bootstrap} rejected rows: {reason}."
 
 
 async def _find_topic(cluster: Cluster, name: str, options: WriteOptions) -> TopicMetadata:
-    """As it is now: a task before this one may have known it with fewer partitions."""
-    away = cluster.attempts(f"looking for topic {name!r}", options.client.timeout_s)
+    """Current metadata: an earlier task may have seen fewer partitions."""
+    away = cluster.attempts(f"finding topic {name!r}", options.client.timeout_s)
     missing: Attempts | None = None
     while True:
         try:
@@ -223,7 +236,7 @@ async def _find_topic(cluster: Cluster, name: str, options: WriteOptions) -> Top
         if isinstance(refusal, InvalidReplicationFactor):
             await _wait_for_replicas(away, name, refusal)
         else:
-            missing = missing or cluster.attempts(f"looking for topic {name!r}", MISSING_TOPIC_S)
+            missing = missing or cluster.attempts(f"finding topic {name!r}", MISSING_TOPIC_S)
             await _wait_for_topic(missing, name, refusal)
 
 
@@ -231,17 +244,17 @@ async def _wait_for_brokers(attempts: Attempts, error: Exception, bootstrap: str
     try:
         await attempts.after(error)
     except (GaveUp, KafkaError) as failure:
-        raise BrokersAway(f"The brokers at {bootstrap} could not be asked: {reason_of(failure)}") from failure
+        raise BrokersUnavailable(f"The brokers at {bootstrap} did not answer: {reason_of(failure)}") from failure
 
 
 async def _wait_for_replicas(attempts: Attempts, name: str, error: InvalidReplicationFactor) -> None:
-    """The topic is still to be made, and too few brokers are there for its replicas: some may be on their way back."""
+    """The topic cannot be created yet, because too few brokers are up for its replicas; some may come back."""
     try:
         await attempts.after(LeaderNotAvailable(error.message))
     except GaveUp:
         raise UnknownTopic(
-            f"Topic {name!r} does not exist, and there are too few brokers for its replicas: start those that are"
-            f" missing, or make it with `tidelog topic create {name}` and fewer replicas."
+            f"Topic {name!r} does not exist, and there are too few brokers for its replicas: start the missing brokers,"
+            f" or create it with `tidelog topic create {name}` and fewer replicas."
         ) from None
 
 
@@ -250,7 +263,7 @@ async def _wait_for_topic(attempts: Attempts, name: str, error: KafkaError) -> N
         await attempts.after(error)
     except GaveUp:
         raise UnknownTopic(
-            f"Topic {name!r} does not exist, and the brokers do not make topics by themselves: make it with"
+            f"Topic {name!r} does not exist, and the brokers do not create topics automatically: create it with"
             f" `tidelog topic create {name}`, or correct the name."
         ) from None
     except KafkaError as refusal:

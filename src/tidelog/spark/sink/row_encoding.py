@@ -1,4 +1,4 @@
-"""Turns rows into record batches for the partitions they go to; knows neither Spark nor the network."""
+"""Row encoder of the sink: rows to record batches by partition. Independent of Spark and the network."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,31 +37,27 @@ class PartitionBatch(NamedTuple):
 
 
 class RowEncoder:
-    """Give it the topics that `new_topics` names before the rows that need them; `counts` has the rows so far."""
+    """Add the topics that `new_topics` returns before the rows that need them; `counts` has the rows so far."""
 
     def __init__(self, topic: str | None, compression: Codec, batch_bytes: int, first_partition: int = 0) -> None:
-        """`topic` is for all rows; without it each row names its own."""
+        """`topic` is for all rows; without it each row has a column `topic`."""
         self._topic = topic
         self._targets = Targets(first_partition)
         self._encoder = BatchEncoder(0, compression, batch_bytes=batch_bytes)
         self.counts: Counter[TopicPartition] = Counter()
 
-    # -- topics
-
     def new_topics(self, rows: pa.RecordBatch) -> list[str]:
-        """The topics of these rows that were not given yet."""
+        """Topics of these rows that were not added yet."""
         names = [self._topic] if self._topic is not None else pc.unique(_topics_of(rows)).to_pylist()
         return [name for name in names if self._targets.number_of(name) is None]
 
     def add_topic(self, name: str, partition_count: int, led: list[int]) -> Iterator[PartitionBatch]:
-        """`led` are the partitions that have a leader. What was being filled goes out first."""
+        """`led` are the partitions with a leader. Returns the open batches first."""
         self._targets.add_topic(name, partition_count, led)
         yield from self._addressed(self._encoder.grow(len(self._targets.partitions)))
 
-    # -- rows
-
     def encode(self, rows: pa.RecordBatch, now_ms: int) -> Iterator[PartitionBatch]:
-        """The batches that these rows fill; what fills none stays for the next rows, or for `finish`."""
+        """The batches that these rows fill; the rest stays for the next rows, or for `finish`."""
         if rows.num_rows:
             yield from self._addressed(self._encoder.encode(self._columns(rows, now_ms)))
 
@@ -97,7 +93,7 @@ class RowEncoder:
 
 
 def timestamps_ms(column: pa.Array | None, row_count: int, now_ms: int) -> Longs:
-    """The times of the rows in whole milliseconds, now where they have none."""
+    """Timestamps of the rows in milliseconds; the present time for null."""
     if column is None or column.null_count == row_count:
         return np.full(row_count, now_ms, np.int64)
     if column.type.unit != "us":
@@ -107,8 +103,9 @@ def timestamps_ms(column: pa.Array | None, row_count: int, now_ms: int) -> Longs
         numbers[column.is_null().to_numpy(zero_copy_only=False)] = now_ms
     if numbers.min() < NO_TIMESTAMP:
         raise BadRow(
-            f"A row has a time before 1970 in its column 'timestamp' ({int(numbers.min())} ms), which records cannot"
-            " have: leave it null for the present time, or correct it."
+            f"A row has a timestamp before 1970 in its column 'timestamp' ({int(numbers.min())} ms), which records"
+            " cannot"
+            " have: set it to null for the present time, or correct it."
         )
     return numbers
 
@@ -122,7 +119,7 @@ def _topics_of(rows: pa.RecordBatch) -> pa.Array:
     topics = _column(rows, "topic")
     if topics is None or topics.null_count:
         raise BadRow(
-            "A row has no topic: its column 'topic' is null. Fill it, or name one topic for all rows with the"
+            "A row has no topic: its column 'topic' is null. Set it, or set one topic for all rows with the"
             " option 'topic'."
         )
     return topics if pa.types.is_string(topics.type) else topics.cast(pa.string())

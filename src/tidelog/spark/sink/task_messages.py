@@ -1,4 +1,4 @@
-"""What a driver gives its tasks so that what they write counts together or not at all, and what they bring back."""
+"""Messages between driver and tasks of an exactly-once write: the transaction out, the written partitions back."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ SPECULATION = "spark.speculation"
 
 
 class NotExactlyOnce(SourceError):
-    """Why rows cannot be written exactly once; the message says what can be done."""
+    """Rows cannot be written exactly once; the message says what to do."""
 
 
 class Task(NamedTuple):
-    """One attempt at a part of a batch, as Spark tells it."""
+    """One attempt of a task, from Spark's task context."""
 
     partition: int = 0
     attempt: int = 0
     task_attempt_id: int = 0
-    """No two attempts of an application share it, not even those of a stage that is run again."""
+    """Unique among all attempts of an application, including stages that run again."""
     batch_id: int | None = None
     query_id: str | None = None
     is_speculative: bool = False
@@ -53,14 +53,14 @@ def this_task() -> Task:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupTicket:
-    """Of a transaction group: each attempt writes as a member of it, and the driver says which of them count."""
+class GroupTransaction:
+    """Transaction group: each attempt writes as a member, and the driver chooses the members to commit."""
 
     name: str
     opened: OpenGroup
     query_id: str | None = None
     batch_id: int | None = None
-    """Of a batch that says so itself; in a stream tasks know it."""
+    """Batch id given by the option `batchId`; in a stream, tasks know it."""
 
     @property
     def last_batch_id(self) -> int:
@@ -68,7 +68,7 @@ class GroupTicket:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedTicket:
+class SharedTransaction:
     """For brokers without transaction groups: all tasks write as one producer, in one transaction."""
 
     transactional_id: str
@@ -80,57 +80,57 @@ class SharedTicket:
 
 
 @dataclass(frozen=True, slots=True)
-class NoTicket:
-    """Why there is none, for tasks to raise. An error of the driver's in `__getstate__` would tell of pickling."""
+class FailedTransaction:
+    """The driver's error, for tasks to raise: raised in `__getstate__`, Spark would report a pickling error."""
 
     error: Exception
 
 
-Ticket = GroupTicket | SharedTicket
+WriteTransaction = GroupTransaction | SharedTransaction
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task wrote: all in-sync replicas have it. Without a ticket it counts at once."""
+    """Rows that one task wrote, acknowledged. Without a transaction they are visible at once."""
 
     record_counts: Mapping[TopicPartition, int]
-    ticket: Ticket | None = None
+    transaction: WriteTransaction | None = None
     member_id: str | None = None
-    """None where nothing was written."""
+    """None if nothing was written."""
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self.record_counts)
 
 
-# -- in a task
-
-
-def is_written_already(ticket: Ticket, task: Task) -> bool:
-    """Whether the batch of the task was committed by an earlier run. Raises NotExactlyOnce if that cannot be told."""
-    if ticket.query_id is not None and task.query_id not in (None, ticket.query_id):
+def is_written_already(transaction: WriteTransaction, task: Task) -> bool:
+    """True if an earlier run committed the batch of this task. Raises NotExactlyOnce if that cannot be decided."""
+    if transaction.query_id is not None and task.query_id not in (None, transaction.query_id):
         raise NotExactlyOnce(
-            f"The checkpoint has changed while the query ran: it belongs to query {ticket.query_id}, and this is query"
-            f" {task.query_id}. Start the query again."
+            f"The checkpoint changed while the query was running: it belongs to query {transaction.query_id}, but"
+            " this is"
+            " query"
+            f" {task.query_id}. Restart the query."
         )
-    batch_id = ticket.batch_id if task.batch_id is None or ticket.batch_id is not None else task.batch_id
-    if batch_id is None or batch_id > ticket.last_batch_id:
+    batch_id = transaction.batch_id if task.batch_id is None or transaction.batch_id is not None else task.batch_id
+    if batch_id is None or batch_id > transaction.last_batch_id:
         return False
-    if batch_id < ticket.last_batch_id:
+    if batch_id < transaction.last_batch_id:
         raise NotExactlyOnce(
-            f"Batch {batch_id} cannot be written exactly once: batch {ticket.last_batch_id} was written already, so the"
-            " checkpoint is an older copy, or a new one under an old 'kafka.transactional.id'. Restore the latest"
-            " checkpoint, or set 'kafka.transactional.id' to another name to have the rows written again."
+            f"Batch {batch_id} cannot be written exactly once: batch {transaction.last_batch_id} was already written,"
+            " so the"
+            " checkpoint is an older copy, or a new one with an old 'kafka.transactional.id'. Restore the latest"
+            " checkpoint, or change 'kafka.transactional.id' to write the rows again."
         )
     return True
 
 
 def check_may_share(task: Task) -> None:
-    """One producer for all tasks: nothing that an earlier attempt wrote could be taken back alone."""
+    """With one producer for all tasks, the writes of an earlier attempt cannot be aborted alone."""
     if task.attempt > 0:
         raise NotExactlyOnce(
-            f"Task {task.partition} was tried before, and what it wrote then cannot be told from what it writes now:"
-            f" the batch has to be run again as a whole. {_WITHOUT_GROUPS}"
+            f"Task {task.partition} was attempted before, and its earlier writes cannot be separated from its new ones:"
+            f" the whole batch has to run again. {_WITHOUT_GROUPS}"
         )
     if task.is_speculative:
         raise NotExactlyOnce(
@@ -139,33 +139,31 @@ def check_may_share(task: Task) -> None:
 
 
 def check_not_taken(partition: TopicPartition, taken: Collection[TopicPartition]) -> None:
-    """Also of a stage that is run again, whose tasks look like new ones."""
+    """Also covers a stage that runs again, whose tasks look like new ones."""
     if partition in taken:
         raise NotExactlyOnce(_two_tasks(partition))
 
 
 def _two_tasks(partition: TopicPartition) -> str:
     return (
-        f"Two tasks wrote to partition {partition}, which one producer cannot do exactly once: give each partition to"
+        f"Two tasks wrote to partition {partition}, which one producer cannot do exactly once: write each partition in"
         " one task (repartition the rows by the column 'partition', or coalesce(1)), or set the option 'delivery' to"
         f" 'at-least-once'. {_WITHOUT_GROUPS}"
     )
 
 
 _WITHOUT_GROUPS = (
-    "(These brokers have no transaction groups, as Tidelog's have; the option 'delivery' = 'at-least-once' writes"
+    "(These brokers have no transaction groups, unlike Tidelog's; the option 'delivery' = 'at-least-once' writes"
     " without transactions.)"
 )
-
-# -- on the driver
 
 
 def written(messages: Iterable[WriterCommitMessage | None]) -> list[Written]:
     return [message for message in messages if isinstance(message, Written)]
 
 
-def ticket_of(messages: Sequence[Written]) -> Ticket | None:
-    return next((message.ticket for message in messages if message.ticket is not None), None)
+def transaction_of(messages: Sequence[Written]) -> WriteTransaction | None:
+    return next((message.transaction for message in messages if message.transaction is not None), None)
 
 
 def winners(messages: Iterable[Written]) -> list[str]:
@@ -173,7 +171,7 @@ def winners(messages: Iterable[Written]) -> list[str]:
 
 
 def check_one_task_each(messages: Iterable[Written]) -> None:
-    """Raises NotExactlyOnce if two tasks wrote to one partition: they number their batches alike."""
+    """Raises NotExactlyOnce if two tasks wrote to one partition: both use the same sequence numbers."""
     seen: set[TopicPartition] = set()
     for message in messages:
         if twice := seen & message.partitions:

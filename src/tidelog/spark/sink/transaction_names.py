@@ -1,7 +1,7 @@
-"""What the transactions of a query are called: a name that stays for as long as its checkpoint, and is nobody else's.
+"""Transactional ids of a query: unique to its checkpoint, and stable as long as the checkpoint exists.
 
-Spark tells a sink's driver neither the query nor the batch. It does hand over the option `checkpointLocation`, and the
-query writes its id into the checkpoint before anything else. tests/spark/test_order_of_calls.py holds PySpark to it.
+Spark gives a sink's driver neither the query id nor the batch id. It does pass the option `checkpointLocation`, and
+the query writes its id to the checkpoint first. tests/spark/test_order_of_calls.py checks that PySpark still does.
 """
 
 import json
@@ -18,25 +18,23 @@ LOCAL_SCHEMES = ("", "file")
 class QueryName(NamedTuple):
     name: str
     query_id: str | None = None
-    """As far as the name depends on it: tasks can tell theirs."""
+    """Set if the name is derived from it; tasks compare it with theirs."""
 
 
 def stream_name(options: WriteOptions) -> QueryName:
-    """Raises OptionError where it cannot be known."""
+    """Raises OptionError if the query id is not available."""
     if options.transactional_id is not None:
         return QueryName(options.transactional_id)
     if options.checkpoint is None:
         raise OptionError(
-            "Option 'checkpointLocation' is missing, and without it no stream can be written exactly once: set it for"
-            f" the query itself, not for the whole session; {_WAYS_OUT}"
+            "Option 'checkpointLocation' is missing, which exactly-once delivery of a stream needs: set it for"
+            f" the query itself, not for the whole session; {_REMEDIES}"
         )
     query_id = _query_id(options.checkpoint)
     return QueryName(f"spark-{query_id}", query_id)
 
 
-_WAYS_OUT = (
-    "or set 'kafka.transactional.id' to a name that belongs to this checkpoint alone, or 'delivery' to 'at-least-once'"
-)
+_REMEDIES = "or set 'kafka.transactional.id' to a name used only for this checkpoint, or 'delivery' to 'at-least-once'"
 
 
 def _query_id(checkpoint: str) -> str:
@@ -44,8 +42,8 @@ def _query_id(checkpoint: str) -> str:
         return str(json.loads(_read(checkpoint))["id"])
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise OptionError(
-            f"The checkpoint at {checkpoint!r} cannot be read by the sink ({error}), so that it does not know which"
-            f" query it writes for: {_WAYS_OUT.removeprefix('or ')}"
+            f"The sink cannot read the checkpoint at {checkpoint!r} ({error}), which has the id of its query:"
+            f" {_REMEDIES.removeprefix('or ')}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The writing half of `format("tidelog")`: what Spark calls on the driver and in every task."""
+"""Writers of `format("tidelog")`: the methods that Spark calls on the driver and in every task."""
 
 import logging
 from collections import Counter
@@ -17,15 +17,15 @@ from tidelog.spark.options.query import WriteOptions
 from tidelog.spark.options.values import OptionError
 from tidelog.spark.sink import commits
 from tidelog.spark.sink.task_messages import (
-    GroupTicket,
-    NoTicket,
-    SharedTicket,
+    FailedTransaction,
+    GroupTransaction,
+    SharedTransaction,
     Task,
-    Ticket,
+    WriteTransaction,
     Written,
     is_written_already,
     this_task,
-    ticket_of,
+    transaction_of,
     written,
 )
 from tidelog.spark.sink.transaction_names import QueryName, stream_name
@@ -48,99 +48,98 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-"""What a row may have, and in which types; `value` it must have. Other columns are not written."""
+"""Columns that are written, with their types; `value` is required. Other columns are not written."""
 
 _MANY_PARTITIONS = 1 << 16
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The same object writes, commits and aborts: Spark keeps it as it was when it was sent to the tasks."""
+    """One object writes, commits and aborts: Spark keeps it in the state in which it was sent to the tasks."""
 
     def __init__(self, options: WriteOptions, schema: "StructType") -> None:
         check_columns(schema, options)
         self._options = options
-        self._ticket: Ticket | NoTicket | None = None
+        self._transaction: WriteTransaction | FailedTransaction | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        if self._options.uses_transactions and self._ticket is None:
-            self._ticket = _ticket_or_reason(self._options, _name_of_job)
+        if self._options.uses_transactions and self._transaction is None:
+            self._transaction = _transaction_or_error(self._options, _name_of_job)
         return self.__dict__.copy()
 
     @only_the_sentence()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
-        return write_rows(iterator, self._options, self._ticket, this_task()._replace(batch_id=None, query_id=None))
+        return write_rows(
+            iterator, self._options, self._transaction, this_task()._replace(batch_id=None, query_id=None)
+        )
 
     @only_the_sentence()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if isinstance(self._ticket, GroupTicket | SharedTicket):
-            commits.commit(self._options, self._ticket, written(messages), self._options.batch_id)
-        _log_written("rows written", messages)
+        if isinstance(self._transaction, GroupTransaction | SharedTransaction):
+            commits.commit(self._options, self._transaction, written(messages), self._options.batch_id)
+        _log_written("batch written", messages)
 
     @only_the_sentence()
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if isinstance(self._ticket, GroupTicket | SharedTicket):
-            commits.abort(self._options, self._ticket)
-        _log_written("writing was broken off", messages)
+        if isinstance(self._transaction, GroupTransaction | SharedTransaction):
+            commits.abort(self._options, self._transaction)
+        _log_written("batch aborted", messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """For each micro-batch Spark makes two: one is sent to the tasks, the other knows only what they bring back.
+    """Spark makes two per micro-batch: one is sent to the tasks, the other only gets their commit messages.
 
-    What shuts earlier runs out belongs into `__getstate__`: the second one must not do it, and is never sent.
+    Fencing of earlier runs happens in `__getstate__`: the second writer must not do it, and is never sent.
     """
 
     def __init__(self, options: WriteOptions, schema: "StructType") -> None:
         check_columns(schema, options)
         self._options = options
-        self._ticket: Ticket | NoTicket | None = None
+        self._transaction: WriteTransaction | FailedTransaction | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        if self._options.uses_transactions and self._ticket is None:
-            self._ticket = _ticket_or_reason(self._options, stream_name)
+        if self._options.uses_transactions and self._transaction is None:
+            self._transaction = _transaction_or_error(self._options, stream_name)
         return self.__dict__.copy()
 
     @only_the_sentence()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
-        return write_rows(iterator, self._options, self._ticket, this_task())
+        return write_rows(iterator, self._options, self._transaction, this_task())
 
     @only_the_sentence()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._options.uses_transactions:
             found = written(messages)
-            ticket = ticket_of(found) or _ticket(self._options, stream_name)
-            if ticket is not None:
-                commits.commit(self._options, ticket, found, batchId)
-        _log_written(f"rows of a micro-batch written: batch_id={batchId}", messages)
+            transaction = transaction_of(found) or _transaction(self._options, stream_name)
+            if transaction is not None:
+                commits.commit(self._options, transaction, found, batchId)
+        _log_written(f"micro-batch written batch_id={batchId}", messages)
 
     @only_the_sentence()
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        ticket = ticket_of(written(messages))
-        if ticket is not None:
-            commits.abort(self._options, ticket)
-        _log_written(f"a micro-batch was broken off: batch_id={batchId}", messages)
-
-
-# -- on the driver
+        transaction = transaction_of(written(messages))
+        if transaction is not None:
+            commits.abort(self._options, transaction)
+        _log_written(f"micro-batch aborted batch_id={batchId}", messages)
 
 
 def check_columns(schema: "StructType", options: WriteOptions) -> None:
-    """Raises OptionError if rows with these columns could not become records."""
+    """Raises OptionError if rows with these columns cannot become records."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" not in types:
         near = nearest_name("value", types)
-        hint = f"did you mean '{near}' to be it?" if near else "select what is to be written AS value"
+        hint = f"did you mean column '{near}'?" if near else "rename the column to write: SELECT ... AS value"
         raise OptionError(f"The rows have no column 'value', which every record needs; {hint}")
     if "topic" not in types and options.topic is None:
-        raise OptionError("There is no topic to write to: set the option 'topic', or give the rows a column 'topic'")
+        raise OptionError("There is no topic to write to: set the option 'topic', or add a column 'topic'")
     for name, allowed in COLUMNS.items():
         found = types.get(name, allowed[0])
         if found not in allowed:
-            raise OptionError(f"Column '{name}' is {found}, but to be written it must be {' or '.join(allowed)}")
+            raise OptionError(f"Column '{name}' is {found}, but must be {' or '.join(allowed)}")
 
 
 def refuse_overwriting(is_overwriting: bool) -> None:
     if is_overwriting:
-        raise OptionError("Mode 'overwrite' cannot empty a topic first: write with mode('append')")
+        raise OptionError("Mode 'overwrite' is not supported for topics: use mode('append')")
 
 
 def _log_written(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -154,48 +153,47 @@ def _name_of_job(options: WriteOptions) -> QueryName:
     return QueryName(options.transactional_id or f"spark-job-{uuid4()}")
 
 
-def _ticket(options: WriteOptions, name: Callable[[WriteOptions], QueryName]) -> Ticket | None:
+def _transaction(options: WriteOptions, name: Callable[[WriteOptions], QueryName]) -> WriteTransaction | None:
     try:
         named = name(options)
     except OptionError as error:
         if not options.is_best_effort:
             raise
-        log.warning("rows are written at least once: reason=%s", error)
+        log.warning("delivery is at least once reason=%s", error)
         return None
-    return commits.open_ticket(options, named, options.batch_id)
+    return commits.open_transaction(options, named, options.batch_id)
 
 
-def _ticket_or_reason(options: WriteOptions, name: Callable[[WriteOptions], QueryName]) -> Ticket | NoTicket | None:
+def _transaction_or_error(
+    options: WriteOptions, name: Callable[[WriteOptions], QueryName]
+) -> WriteTransaction | FailedTransaction | None:
     try:
-        return _ticket(options, name)
+        return _transaction(options, name)
     except (SourceError, OptionError) as error:
-        return NoTicket(error)
-
-
-# -- in a task
+        return FailedTransaction(error)
 
 
 def write_rows(
     batches: "Iterator[pa.RecordBatch]",
     options: WriteOptions,
-    ticket: Ticket | NoTicket | None = None,
+    transaction: WriteTransaction | FailedTransaction | None = None,
     task: Task | None = None,
 ) -> Written:
-    """Returns when everything is acknowledged. Rows are encoded here while the client's thread sends those before."""
-    if isinstance(ticket, NoTicket):
-        raise ticket.error
+    """Returns when all rows are acknowledged. Encodes rows while the client thread sends the previous ones."""
+    if isinstance(transaction, FailedTransaction):
+        raise transaction.error
     task = task or Task()
-    if ticket is not None and is_written_already(ticket, task):
+    if transaction is not None and is_written_already(transaction, task):
         for _ in batches:
             pass
-        return Written({}, ticket)
+        return Written({}, transaction)
     from tidelog.spark.sink.delivery import Delivery
     from tidelog.spark.sink.row_encoding import RowEncoder
 
     client = options.client
     first_partition = SystemRandomness().below(_MANY_PARTITIONS)
     encoder = RowEncoder(options.topic, client.compression, client.batch_bytes, first_partition)
-    delivery = Delivery(options, ticket, task)
+    delivery = Delivery(options, transaction, task)
     delivery.begin()
     try:
         for rows in batches:
@@ -206,7 +204,7 @@ def write_rows(
     except BaseException:
         delivery.abandon()
         raise
-    return Written(dict(encoder.counts), ticket, delivery.member_id if encoder.counts else None)
+    return Written(dict(encoder.counts), transaction, delivery.member_id if encoder.counts else None)
 
 
 def _write(rows: "pa.RecordBatch", encoder: "RowEncoder", delivery: "Delivery") -> None:

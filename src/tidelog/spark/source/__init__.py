@@ -1,1 +1,1 @@
-"""The reading half of `format("tidelog")`: offsets planned on the driver, ranges read by tasks."""
+"""Source of `format("tidelog")`: the driver plans offset ranges, tasks read them."""

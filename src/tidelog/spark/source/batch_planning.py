@@ -1,4 +1,4 @@
-"""How far a micro-batch reads, and how what it reads is divided among tasks. Decides; asks nobody."""
+"""Micro-batch planning: end offsets of a batch, and its division into tasks. Pure functions."""
 
 # Core: no clock, no I/O, no await.
 
@@ -14,24 +14,24 @@ from tidelog.types import TopicPartition, Uuid
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one micro-batch may take; None: no such limit."""
+    """Limits of one micro-batch; None: no limit."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_trigger_delay_s: float = 900.0
-    """After so long a batch is made of fewer than `min_offsets`."""
+    """After this time a batch may have fewer than `min_offsets`."""
     max_bytes: int | None = None
 
 
 class OffsetRange(NamedTuple):
-    """What one task reads."""
+    """Offset range that one task reads."""
 
     topic: str
     partition: int
     start: int
     end: int
     topic_id: Uuid | None = None
-    """None where the broker gives topics no ids."""
+    """None if the broker has no topic ids."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -39,7 +39,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Offsets, not records: compaction and transactions leave some without one."""
+        """Offsets, not records: compaction and transactions leave gaps."""
         return self.end - self.start
 
 
@@ -50,10 +50,10 @@ def end_offsets(
     triggered_ago_s: float,
     record_bytes: Mapping[TopicPartition, float] | None = None,
 ) -> Offsets:
-    """Where the next micro-batch ends in every partition of `start`; `start` itself if it is better to wait.
+    """End of the next micro-batch in every partition of `start`; `start` itself if the batch should wait.
 
-    `triggered_ago_s`: since the last batch that took anything; infinite before the first. `record_bytes`: about how
-    large records are, by partition, for `limits.max_bytes`.
+    `triggered_ago_s`: time since the last batch with records; infinite before the first. `record_bytes`: approximate
+    size of records by partition, for `limits.max_bytes`.
     """
     sizes = {key: size for key, begin in start.items() if (size := available.get(key, begin) - begin) > 0}
     if _should_wait(sum(sizes.values()), limits, triggered_ago_s):
@@ -63,9 +63,9 @@ def end_offsets(
 
 
 def divide(sizes: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
-    """One for each partition, so that none is starved, and the rest in proportion to what else they have.
+    """One for each partition, so that none starves, and the rest in proportion to the backlog.
 
-    They add up to the limit, or to all there is; to more than the limit only if it is below the number of partitions.
+    The sum is the limit or the total, whichever is less; more only if the limit is below the number of partitions.
     """
     total, count = sum(sizes.values()), len(sizes)
     if limit is None or total <= max(limit, count):
@@ -82,7 +82,7 @@ def divide(sizes: Mapping[TopicPartition, int], limit: int | None) -> dict[Topic
 def ranges_between(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], topic_ids: Mapping[str, Uuid]
 ) -> list[OffsetRange]:
-    """One for every partition of both that has something in between."""
+    """One range for every partition in both with offsets in between."""
     return [
         OffsetRange(*key, start[key], end[key], topic_ids.get(key.topic))
         for key in sorted(start.keys() & end.keys())
@@ -93,9 +93,9 @@ def ranges_between(
 def split(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records_per_partition: int | None = None
 ) -> list[OffsetRange]:
-    """Ranges that cover the same, none larger than asked for, and as many as asked for if there are as many offsets.
+    """Pieces of the ranges: none above `max_records`, and at least `min_partitions` if there are enough offsets.
 
-    The largest pieces are cut further first; pieces of one range differ by at most one offset.
+    The largest pieces are cut first; pieces of one range differ by at most one offset.
     """
     whole = sorted(found for found in ranges if found.size > 0)
     counts = [-(-found.size // max_records_per_partition) if max_records_per_partition else 1 for found in whole]
@@ -139,7 +139,7 @@ def _most_offsets(
 def _offsets_in(
     max_bytes: int, sizes: Mapping[TopicPartition, int], record_bytes: Mapping[TopicPartition, float]
 ) -> int | None:
-    """As shares are in proportion to sizes, so is the mixture of record sizes; None if nothing is known of them."""
+    """Shares are in proportion to backlogs, and so is the mix of record sizes. None if no size is known."""
     known = {key: size for key, size in sizes.items() if record_bytes.get(key, 0) > 0}
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""A batch query: from where to where, decided once on the driver, and its ranges read by tasks."""
+"""Reader of a batch query: ranges are fixed once on the driver and read by tasks."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tidelog.spark import client_thread
 from tidelog.spark.accelerators.error_texts import only_the_sentence
-from tidelog.spark.accelerators.worker_memory import keeping_what_is_loaded
+from tidelog.spark.accelerators.worker_memory import freezing_loaded_objects
 from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.source.batch_planning import OffsetRange
 from tidelog.spark.source.offset_bounds import batch_ranges
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Ranges(InputPartition):
-    """What one task reads."""
+    """Ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(tuple(ranges))
@@ -32,13 +32,13 @@ class BatchReader(DataSourceReader):
 
     @only_the_sentence()
     def partitions(self) -> Sequence[InputPartition]:
-        # Spark would call read() without a partition if there were none.
+        # Without partitions Spark would call read() with None.
         return [Ranges([found]) for found in client_thread.run(_ranges(self._options))] or [Ranges([])]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Ranges)
         with only_the_sentence():
-            yield from keeping_what_is_loaded(read_ranges(partition.ranges, self._options, self._columns))
+            yield from freezing_loaded_objects(read_ranges(partition.ranges, self._options, self._columns))
 
 
 async def _ranges(options: ReadOptions) -> list[OffsetRange]:

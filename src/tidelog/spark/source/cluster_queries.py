@@ -1,4 +1,4 @@
-"""Asks the cluster what a query's options mean now: which partitions, and from where to where."""
+"""Cluster queries of a source: current partitions, topic ids and offsets."""
 
 import asyncio
 import re
@@ -13,8 +13,8 @@ from tidelog.client.pipeline import ConnectionLost
 from tidelog.client.retries import Attempts, GaveUp, reason_of
 from tidelog.config.nearest import nearest_name
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
-from tidelog.spark.errors import BrokersAway, UnknownPartition, UnknownTopic
-from tidelog.spark.offset_json import Offsets, TopicIds, known_ids
+from tidelog.spark.errors import BrokersUnavailable, UnknownPartition, UnknownTopic
+from tidelog.spark.offset_json import Offsets, TopicIds, valid_ids
 from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.options.values import Assign, Subscribe, SubscribePattern
 from tidelog.types import TopicPartition
@@ -22,22 +22,22 @@ from tidelog.types import TopicPartition
 T = TypeVar("T")
 
 MISSING_TOPIC_S = 2.0
-"""A topic just made may not be known to every broker yet; one unknown for so long does not exist."""
+"""A new topic may be unknown to some brokers for a moment; after this time it does not exist."""
 
 NEW_TOPICS_S = 1.0
-"""How often a stream with a pattern asks for all topics; triggers may come a hundred times as often."""
+"""Interval at which a stream with a pattern lists all topics; triggers may be a hundred times as frequent."""
 
 
 class Topics(NamedTuple):
-    """What a query reads."""
+    """Partitions that a query reads."""
 
     partitions: tuple[TopicPartition, ...]
-    """In order."""
+    """Sorted."""
     topic_ids: TopicIds
 
 
 async def resolve(cluster: Cluster, options: ReadOptions) -> Topics:
-    """The partitions that there are now. A pattern may find none; a topic or partition named must exist."""
+    """Current partitions. A pattern may match none; a topic or partition given by name must exist."""
     match options.subscription:
         case Subscribe(names):
             return _all_partitions(await _named(cluster, options, names))
@@ -47,44 +47,44 @@ async def resolve(cluster: Cluster, options: ReadOptions) -> Topics:
         case Assign(partitions):
             found = await _named(cluster, options, sorted({topic for topic, _ in partitions}))
             _check_partitions(partitions, found)
-            return Topics(partitions, known_ids({topic.name: topic.topic_id for topic in found}))
+            return Topics(partitions, valid_ids({topic.name: topic.topic_id for topic in found}))
 
 
 class TopicWatch:
-    """`resolve`, again and again for the same options."""
+    """`resolve`, repeatedly for the same options."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._names: list[str] = []
-        self._next_look_s = float("-inf")
+        self._next_listing_s = float("-inf")
 
     async def resolve(self, cluster: Cluster) -> Topics:
-        """As of now, but a topic that a pattern has not found yet may take NEW_TOPICS_S to be found."""
+        """Current, except that a topic newly matching a pattern may be found NEW_TOPICS_S later."""
         if not isinstance(self._options.subscription, SubscribePattern):
             return await resolve(cluster, self._options)
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._next_look_s:
+        if now_s < self._next_listing_s:
             metadata = await _ask(cluster, self._options, self._names)
             if all(name in metadata.topics for name in self._names):
                 return _all_partitions(metadata.topics[name] for name in self._names)
         found = await resolve(cluster, self._options)
         self._names = sorted({topic for topic, _ in found.partitions})
-        self._next_look_s = now_s + NEW_TOPICS_S
+        self._next_listing_s = now_s + NEW_TOPICS_S
         return found
 
 
 async def earliest(cluster: Cluster, topics: Topics, options: ReadOptions) -> Offsets:
-    """Where each partition begins."""
+    """Log start offset of each partition."""
     return await offsets_at(cluster, options, dict.fromkeys(topics.partitions, BEGINNING))
 
 
 async def latest(cluster: Cluster, topics: Topics, options: ReadOptions) -> Offsets:
-    """Where each partition ends; for a reader of committed records, before the first open transaction."""
+    """End of each partition; with read_committed, the last stable offset."""
     return await offsets_at(cluster, options, dict.fromkeys(topics.partitions, END))
 
 
 async def log_ends(cluster: Cluster, options: ReadOptions, partitions: Iterable[TopicPartition]) -> Offsets:
-    """Where each partition ends, whatever transactions are open."""
+    """Log end offset of each partition, including open transactions."""
     return await offsets_at(cluster, options, dict.fromkeys(partitions, END), isolation_level=READ_UNCOMMITTED)
 
 
@@ -95,21 +95,23 @@ async def offsets_at(
     *,
     isolation_level: int | None = None,
 ) -> Offsets:
-    """BEGINNING, END, or the first record not older than a time; -1 where there is none."""
+    """BEGINNING, END, or the first record at or after a timestamp; -1 if there is none."""
     if not timestamps_ms:
         return {}
     level = options.client.isolation_level if isolation_level is None else isolation_level
-    answers = await patiently(
+    answers = await with_retries(
         cluster,
         options,
-        "looking up offsets",
+        "list offsets",
         lambda remaining_s: list_offsets(cluster, timestamps_ms, isolation_level=level, timeout_s=remaining_s),
     )
     return {key: answer.offset for key, answer in answers.items()}
 
 
-async def patiently(cluster: Cluster, options: ReadOptions, what: str, attempt: Callable[[float], Awaitable[T]]) -> T:
-    """Again and again while the brokers are away; `attempt` is told how many seconds are left."""
+async def with_retries(
+    cluster: Cluster, options: ReadOptions, what: str, attempt: Callable[[float], Awaitable[T]]
+) -> T:
+    """Retries while the brokers are unavailable; `attempt` gets the remaining seconds."""
     attempts = cluster.attempts(what, options.client.timeout_s)
     try:
         while True:
@@ -118,11 +120,11 @@ async def patiently(cluster: Cluster, options: ReadOptions, what: str, attempt: 
             except (ConnectionLost, KafkaError) as error:
                 await attempts.after(error)
     except GaveUp as gave_up:
-        raise BrokersAway(f"The brokers at {options.bootstrap} could not be asked: {gave_up}") from gave_up
+        raise BrokersUnavailable(f"The brokers at {options.bootstrap} did not answer: {gave_up}") from gave_up
 
 
 async def _ask(cluster: Cluster, options: ReadOptions, names: Sequence[str]) -> ClusterMetadata:
-    return await patiently(cluster, options, "asking about topics", lambda _: cluster.ask_topics(names))
+    return await with_retries(cluster, options, "asking about topics", lambda _: cluster.ask_topics(names))
 
 
 async def _named(cluster: Cluster, options: ReadOptions, names: Iterable[str]) -> list[TopicMetadata]:
@@ -150,18 +152,18 @@ async def _why_unknown(cluster: Cluster, options: ReadOptions, name: str, failur
 
 
 async def _all_topics(cluster: Cluster, options: ReadOptions) -> ClusterMetadata:
-    return await patiently(cluster, options, "listing topics", lambda _: cluster.ask_topics(None))
+    return await with_retries(cluster, options, "listing topics", lambda _: cluster.ask_topics(None))
 
 
 def _matches(pattern: str, topic: TopicMetadata) -> bool:
-    """Found anywhere in the name, as Spark's Kafka source does it."""
+    """A match anywhere in the name, as in Spark's Kafka source."""
     return not topic.is_internal and re.search(pattern, topic.name) is not None
 
 
 def _all_partitions(topics: Iterable[TopicMetadata]) -> Topics:
     found = list(topics)
     partitions = [TopicPartition(topic.name, number) for topic in found for number in topic.partitions]
-    return Topics(tuple(sorted(partitions)), known_ids({topic.name: topic.topic_id for topic in found}))
+    return Topics(tuple(sorted(partitions)), valid_ids({topic.name: topic.topic_id for topic in found}))
 
 
 def _check_partitions(wanted: Iterable[TopicPartition], topics: Iterable[TopicMetadata]) -> None:

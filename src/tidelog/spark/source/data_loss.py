@@ -1,4 +1,4 @@
-"""What becomes of a query that finds records gone: it fails, or goes on if it was told to."""
+"""Data loss handling of a query: fail, or continue if `failOnDataLoss` is false."""
 
 import logging
 
@@ -7,10 +7,10 @@ from tidelog.spark.options.query import ReadOptions
 
 log = logging.getLogger(__name__)
 
-HINT = "set failOnDataLoss to false to go on with what is there"
+HINT = "set failOnDataLoss to false to continue with the remaining records"
 
 
 def report_loss(options: ReadOptions, loss: DataLost) -> None:
     if options.fail_on_data_loss:
         raise type(loss)(f"{loss}; {HINT}")
-    log.warning("going on after a loss of data: reason=%s", loss)
+    log.warning("continuing after data loss reason=%s", loss)

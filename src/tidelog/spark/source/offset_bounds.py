@@ -1,14 +1,14 @@
-"""From where to where a query reads: the places that its options name, turned into offsets."""
+"""Start and end offsets of a query, from its options."""
 
 import logging
 from collections.abc import Iterable, Mapping
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import END
-from tidelog.spark.errors import DataLost, NoRecordSoYoung
+from tidelog.spark.errors import DataLost, NoRecordAfterTime
 from tidelog.spark.offset_json import EARLIEST, LATEST, Offsets, partitions_text
 from tidelog.spark.options.query import ReadOptions
-from tidelog.spark.options.values import AtOffsets, AtTime, AtTimes, Edge, OptionError, Place, WhenTooYoung
+from tidelog.spark.options.values import AtOffsets, AtTime, AtTimes, Edge, OptionError, Place, TimestampStrategy
 from tidelog.spark.source.batch_planning import OffsetRange, ranges_between, split
 from tidelog.spark.source.cluster_queries import Topics, earliest, latest, log_ends, offsets_at, resolve
 from tidelog.types import NO_OFFSET, TopicPartition
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 async def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
-    """What the tasks of a batch query read."""
+    """Ranges that the tasks of a batch query read."""
     topics = await resolve(cluster, options)
     start = await starting_offsets(cluster, options, topics)
     end = await ending_offsets(cluster, options, topics)
@@ -35,27 +35,27 @@ async def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRan
 
 
 async def starting_offsets(cluster: Cluster, options: ReadOptions, topics: Topics) -> Offsets:
-    """Where a batch, or a stream without a checkpoint, starts in each partition."""
+    """Start of a batch query, or of a stream without a checkpoint."""
     name = _name("starting", options.starting)
     found = await _find(cluster, options, topics, options.starting, name)
     too_young = [key for key, offset in found.items() if offset == NO_OFFSET]
-    if too_young and options.when_too_young is WhenTooYoung.ERROR:
-        raise NoRecordSoYoung(
-            f"Option {name}: there is no record of that time or later in {partitions_text(too_young)}; set "
+    if too_young and options.timestamp_strategy is TimestampStrategy.ERROR:
+        raise NoRecordAfterTime(
+            f"Option {name}: there is no record at or after that time in {partitions_text(too_young)}; set "
             "startingOffsetsByTimestampStrategy to 'latest' to start such partitions at their end"
         )
     return found | await offsets_at(cluster, options, dict.fromkeys(too_young, END))
 
 
 async def ending_offsets(cluster: Cluster, options: ReadOptions, topics: Topics) -> Offsets:
-    """Where a batch ends in each partition: for a time that no record has reached yet, at the end of the log."""
+    """End of a batch query. For a timestamp after all records: the end of the log."""
     found = await _find(cluster, options, topics, options.ending, _name("ending", options.ending))
     too_young = [key for key, offset in found.items() if offset == NO_OFFSET]
     return found | await offsets_at(cluster, options, dict.fromkeys(too_young, END))
 
 
 async def _find(cluster: Cluster, options: ReadOptions, topics: Topics, place: Place, name: str) -> Offsets:
-    """-1 where a partition has no record as young as the time that was given."""
+    """-1 if a partition has no record at or after the timestamp."""
     match place:
         case Edge.EARLIEST:
             return await earliest(cluster, topics, options)
@@ -87,24 +87,26 @@ async def _inside_the_log(
 
 
 def _report_outside(options: ReadOptions, what: str, begin: int, end: int) -> None:
-    sentence = f"{what}, whose log begins at {begin} and ends at {end}"
+    sentence = f"{what}, but its log starts at {begin} and ends at {end}"
     if options.fail_on_data_loss:
-        raise DataLost(f"{sentence}; give one in between, or set failOnDataLoss to false to take the nearest")
-    log.warning("taking the nearest offset that there is: reason=%s", sentence)
+        raise DataLost(
+            f"{sentence}; choose an offset in this range, or set failOnDataLoss to false to use the nearest one"
+        )
+    log.warning("using nearest available offset reason=%s", sentence)
 
 
 def _check_names_all(name: str, given: Iterable[TopicPartition], partitions: Iterable[TopicPartition]) -> None:
     given, partitions = set(given), set(partitions)
     if missing := partitions - given:
-        edges = "" if "Timestamp" in name else f" ({LATEST} stands for latest, {EARLIEST} for earliest)"
+        edges = "" if "Timestamp" in name else f" ({LATEST} means latest, {EARLIEST} means earliest)"
         lacking = partitions_text(missing)
-        raise OptionError(f"Option {name} must name every partition that is read; it lacks {lacking}{edges}")
+        raise OptionError(f"Option {name} must have every partition that is read; missing: {lacking}{edges}")
     if unknown := given - partitions:
-        raise OptionError(f"Option {name} names partitions that are not read: {partitions_text(unknown)}")
+        raise OptionError(f"Option {name} has partitions that are not read: {partitions_text(unknown)}")
 
 
 def _name(side: str, place: Place) -> str:
-    """As the user knows it: with quotes."""
+    """The option name in quotes."""
     match place:
         case AtTime():
             return f"'{side}Timestamp'"

@@ -1,4 +1,4 @@
-"""How far a stream has come, told to the brokers as a consumer group that nobody joins: for whoever watches its lag."""
+"""Progress of a stream, published as committed offsets of a consumer group, so that its lag can be monitored."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ from tidelog.spark.options.query import ReadOptions
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
-LAST_WORD_S = 2.0
+FINAL_COMMIT_S = 2.0
 
 
 class PublishedProgress:
-    """Nothing depends on it: a query waits for no answer, and goes on without one."""
+    """Best effort: a query never waits for the commit, and continues if it fails."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -31,7 +31,7 @@ class PublishedProgress:
         self._trouble = ""
 
     def publish(self, position: Mapping[str, Any]) -> None:
-        """What has been read up to there is done with."""
+        """Records before this position are processed."""
         if self._group_id is None:
             return
         reached = from_dict(position).offsets
@@ -45,12 +45,12 @@ class PublishedProgress:
 
     async def _finish(self, group_id: str) -> None:
         try:
-            await asyncio.wait_for(self._publish(group_id), LAST_WORD_S)
+            await asyncio.wait_for(self._publish(group_id), FINAL_COMMIT_S)
         except TimeoutError:
-            log.warning("the progress of the query was not published to its end: group=%s", group_id)
+            log.warning("final progress not published group=%s", group_id)
 
     async def _publish(self, group_id: str) -> None:
-        """One at a time, the latest; those that it was overtaken by have nothing left to do."""
+        """One commit at a time, with the latest position; superseded calls return at once."""
         async with self._publishing:
             reached = self._reached
             if reached == self._published:
@@ -59,12 +59,12 @@ class PublishedProgress:
             try:
                 await GroupAdmin(cluster, timeout_s=TIMEOUT_S).commit(group_id, reached)
             except (KafkaError, ConnectionLost, GaveUp) as error:
-                self._tell(group_id, reason_of(error) or type(error).__name__)
+                self._warn_once(group_id, reason_of(error) or type(error).__name__)
             else:
                 self._trouble = ""
             self._published = reached
 
-    def _tell(self, group_id: str, reason: str) -> None:
+    def _warn_once(self, group_id: str, reason: str) -> None:
         if reason != self._trouble:
-            log.warning("the progress of the query cannot be published: group=%s reason=%s", group_id, reason)
+            log.warning("progress not published group=%s reason=%s", group_id, reason)
         self._trouble = reason

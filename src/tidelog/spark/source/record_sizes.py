@@ -1,7 +1,7 @@
-"""How large records are, about: a look at the next few batches of each partition.
+"""Estimated record sizes, from the next few batches of each partition.
 
-Brokers tell offsets, not bytes, so a limit of bytes is kept by an estimate. It counts bytes as they are on the wire,
-compressed, and is as good as the batches at the front are like those behind them.
+Brokers report offsets, not bytes, so a limit in bytes relies on an estimate. It counts compressed bytes as on the wire,
+and assumes that later batches resemble the next ones.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from tidelog.protocol.record_batch import split_batches
 from tidelog.runtime.disk import FileSlice
 from tidelog.spark.offset_json import Offsets
 from tidelog.spark.options.query import ReadOptions
-from tidelog.spark.source.cluster_queries import Topics, patiently
+from tidelog.spark.source.cluster_queries import Topics, with_retries
 from tidelog.types import ZERO_UUID, TopicPartition
 
 PARTITION_BYTES = 256 * 1024
@@ -27,7 +27,7 @@ UNKNOWN_BYTES = 0.0
 async def record_bytes(
     cluster: Cluster, options: ReadOptions, topics: Topics, start: Mapping[TopicPartition, int], available: Offsets
 ) -> dict[TopicPartition, float]:
-    """Bytes for each offset at the front of every partition that has some; 0 where the look showed nothing."""
+    """Bytes per offset in the next batches of every partition that has some; 0 if unknown."""
     wanted = {key: offset for key, offset in start.items() if available.get(key, offset) > offset}
     if not wanted:
         return {}
@@ -41,14 +41,14 @@ async def record_bytes(
             version=fetch_version(connection, has_topic_ids=has_topic_ids),
         )
         if response.error_code != NO_ERROR:
-            raise error_of(response.error_code, "looking at records")
+            raise error_of(response.error_code, "fetch record sizes")
         return dict.fromkeys(epochs, UNKNOWN_BYTES) | _answers(topics, response)
 
-    return await patiently(
+    return await with_retries(
         cluster,
         options,
-        "looking at records",
-        lambda remaining_s: ask_leaders(cluster, "looking at records", wanted, ask, remaining_s),
+        "fetch record sizes",
+        lambda remaining_s: ask_leaders(cluster, "fetch record sizes", wanted, ask, remaining_s),
     )
 
 
@@ -86,7 +86,7 @@ def _outcome(data: PartitionData) -> float:
     try:
         batches = [header for header, _ in split_batches(data.records)]
     except CorruptMessage:
-        return UNKNOWN_BYTES  # whoever reads it will say so
+        return UNKNOWN_BYTES  # malformed: the reader of the range reports it
     if not batches:
         return UNKNOWN_BYTES
     offsets = batches[-1].end_offset - batches[0].base_offset

@@ -1,4 +1,4 @@
-"""The rows of `format("tidelog")`: the columns of Spark's Kafka source, all of them or those a user asks for."""
+"""Row schema of `format("tidelog")`: the columns of Spark's Kafka source, or a selection of them."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -24,32 +24,32 @@ FIELDS: Mapping[str, str] = {
 
 
 def schema_text(*, has_headers: bool) -> str:
-    """With the type of `timestamp` by its full name: what the short one means depends on the session."""
+    """Uses the full name of the timestamp type: the meaning of the short one depends on the session."""
     kinds = {**FIELDS, "timestamp": "timestamp_ltz"}
     return ", ".join(f"{name} {kind}" for name, kind in kinds.items() if has_headers or name != HEADERS)
 
 
 def columns_of(schema: "StructType") -> tuple[str, ...]:
-    """The columns that a schema asks for, in its order; raises OptionError."""
+    """The columns of a schema, in its order; raises OptionError."""
     if not schema.fields:
-        raise OptionError(f"The schema asks for no column; there are {', '.join(FIELDS)}")
+        raise OptionError(f"The schema has no columns; available are {', '.join(FIELDS)}")
     for field in schema.fields:
         expected = FIELDS.get(field.name)
         if expected is None:
             near = nearest_name(field.name, FIELDS)
-            hint = f"did you mean '{near}'?" if near else f"there are {', '.join(FIELDS)}"
-            raise OptionError(f"The schema asks for a column '{field.name}', which records do not have; {hint}")
+            hint = f"did you mean '{near}'?" if near else f"available are {', '.join(FIELDS)}"
+            raise OptionError(f"The schema has column '{field.name}', which records do not have; {hint}")
         if field.dataType.simpleString() != expected:
             found = field.dataType.simpleString()
-            raise OptionError(f"The schema wants column '{field.name}' as {found}, but it is {expected}")
+            raise OptionError(f"The schema has column '{field.name}' as {found}, but it is {expected}")
         if not _may_be_null(field):
             raise OptionError(
-                f"The schema wants column '{field.name}' NOT NULL: leave that out, every column may be null"
+                f"The schema has column '{field.name}' as NOT NULL: remove that, every column is nullable"
             )
     return tuple(schema.fieldNames())
 
 
 def _may_be_null(field: "StructField") -> bool:
-    """And all that it consists of: Spark compares the columns it gets with the schema to the letter."""
+    """Including nested fields: Spark requires the columns to match the schema exactly."""
     described = field.json()
     return '"nullable":false' not in described and '"containsNull":false' not in described

@@ -1,4 +1,4 @@
-"""Plans the micro-batches of one streaming query: keeps what must be remembered between them."""
+"""Planner of the micro-batches of one streaming query; keeps the state between batches."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,23 +11,23 @@ from tidelog.spark.source import offset_bounds
 from tidelog.spark.source.batch_planning import Limits, OffsetRange, end_offsets, ranges_between, split
 from tidelog.spark.source.cluster_queries import TopicWatch
 from tidelog.spark.source.record_sizes import record_bytes
-from tidelog.spark.source.stream_positions import Outlook, going_on, look_ahead
+from tidelog.spark.source.stream_positions import NextOffsets, find_next_offsets, resume_offsets
 from tidelog.types import TopicPartition
 
 NEVER_S = float("inf")
 
 
 class StreamPlanner:
-    """Positions come and go as Spark writes them into its checkpoint."""
+    """Positions are passed as the JSON that Spark stores in its checkpoint."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._watch = TopicWatch(options)
         self._fixed_end: Offsets | None = None
-        """Of a query that ends when it has read what there was at its start."""
+        """End of a query with Trigger.AvailableNow, fixed at its start."""
         self._initial: dict[str, Any] | None = None
         self._at_their_end: frozenset[TopicPartition] = frozenset()
-        """Partitions that had nothing to read where the query starts; until the first micro-batch is planned."""
+        """Partitions without records at the start of the query; kept until the first micro-batch is planned."""
         self._latest: dict[str, Any] | None = None
         self._triggered_at_s = -NEVER_S
 
@@ -35,7 +35,7 @@ class StreamPlanner:
         return client_thread.cluster_for(self._options.bootstrap, self._options.client)
 
     async def initial(self) -> dict[str, Any]:
-        """Where a new query starts. Spark asks twice for it, and again after a failure in the first micro-batch."""
+        """Start of a new query. Spark calls it twice, and again after a failure in the first micro-batch."""
         if self._initial is None:
             found = await offset_bounds.resolve(self._cluster(), self._options)
             ends = await offset_bounds.latest(self._cluster(), found, self._options)
@@ -52,43 +52,47 @@ class StreamPlanner:
         return self._latest
 
     async def next_end(self, start: Mapping[str, Any], limits: Limits, now_s: float) -> dict[str, Any]:
-        """Where the next micro-batch ends; `start` if there is nothing new, or not yet enough."""
-        outlook = await look_ahead(self._cluster(), self._options, from_dict(start), self._watch)
-        self._latest = to_dict(outlook.available, outlook.topics.topic_ids)
-        available = self._not_after_fixed_end(outlook)
+        """End of the next micro-batch; `start` if there are no new records, or not enough."""
+        next_offsets = await find_next_offsets(self._cluster(), self._options, from_dict(start), self._watch)
+        self._latest = to_dict(next_offsets.available, next_offsets.topics.topic_ids)
+        available = self._bounded_by_fixed_end(next_offsets)
         if start == self._initial:
-            available |= self._to_be_written_down(outlook)
+            available |= self._empty_at_start(next_offsets)
         if self._fixed_end is not None:
-            # Nothing more will come: to wait for enough of it would be to wait forever.
+            # No more records will be read, so the minimum can never be reached.
             limits = Limits(max_offsets=limits.max_offsets, max_bytes=limits.max_bytes)
         sizes = None
         if limits.max_bytes is not None:
-            sizes = await record_bytes(self._cluster(), self._options, outlook.topics, outlook.start, available)
-        end = end_offsets(outlook.start, available, limits, now_s - self._triggered_at_s, sizes)
-        if end != outlook.start:
+            sizes = await record_bytes(
+                self._cluster(), self._options, next_offsets.topics, next_offsets.start, available
+            )
+        end = end_offsets(next_offsets.start, available, limits, now_s - self._triggered_at_s, sizes)
+        if end != next_offsets.start:
             self._triggered_at_s = now_s
-        return to_dict(end, outlook.topics.topic_ids)
+        return to_dict(end, next_offsets.topics.topic_ids)
 
-    def _to_be_written_down(self, outlook: Outlook) -> Offsets:
-        """Ends of the first micro-batch: Spark writes down where batches end, not where the first one starts.
+    def _empty_at_start(self, next_offsets: NextOffsets) -> Offsets:
+        """Ends of the first micro-batch in empty partitions: Spark stores ends of batches, not the start.
 
-        A query that starts at the end of a partition and fails in its first batch finds that end further on when it is
-        started again, and would never read what came in between if it belonged to that batch.
+        A query that starts at the end of a partition and fails in its first batch finds a later end after a restart.
+        It would skip the records in between if they belonged to that batch.
         """
         ended, self._at_their_end = self._at_their_end, frozenset()
-        return {key: outlook.start[key] for key in ended & outlook.start.keys()}
+        return {key: next_offsets.start[key] for key in ended & next_offsets.start.keys()}
 
-    def _not_after_fixed_end(self, outlook: Outlook) -> Offsets:
+    def _bounded_by_fixed_end(self, next_offsets: NextOffsets) -> Offsets:
         fixed = self._fixed_end
         if fixed is None:
-            return outlook.available
-        start = outlook.start
-        return {key: max(start[key], min(end, fixed.get(key, start[key]))) for key, end in outlook.available.items()}
+            return next_offsets.available
+        start = next_offsets.start
+        return {
+            key: max(start[key], min(end, fixed.get(key, start[key]))) for key, end in next_offsets.available.items()
+        }
 
     async def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
-        """What to read of a micro-batch that Spark has written down; after a restart perhaps long ago."""
+        """Ranges of a micro-batch in the checkpoint; after a restart it may be old."""
         options, until = self._options, from_dict(end)
         partitions = offset_bounds.Topics(tuple(sorted(until.offsets)), until.topic_ids)
-        begin = await going_on(self._cluster(), options, partitions, from_dict(start))
+        begin = await resume_offsets(self._cluster(), options, partitions, from_dict(start))
         found = ranges_between(begin, until.offsets, until.topic_ids)
         return split(found, options.min_partitions, options.max_records_per_partition)

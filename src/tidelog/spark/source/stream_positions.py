@@ -1,4 +1,4 @@
-"""Where a stream goes on: from its last positions, with new partitions, lost records and topics made anew."""
+"""Positions at which a stream continues: last positions, new partitions, lost records, recreated topics."""
 
 import asyncio
 import logging
@@ -17,24 +17,24 @@ from tidelog.types import TopicPartition
 log = logging.getLogger(__name__)
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0)
-"""What looks like a loss is looked at again: a broker that has just started, or just become leader, may know less."""
+"""Apparent losses are checked again: a broker that has just started or become leader may have old metadata."""
 
 
-class Outlook(NamedTuple):
-    """What the next micro-batch can choose from."""
+class NextOffsets(NamedTuple):
+    """Offsets that the next micro-batch can choose from."""
 
     topics: Topics
     start: Offsets
     available: Offsets
-    """The end of every partition of `start`, never before it."""
+    """End of every partition of `start`, never before it."""
 
 
-async def look_ahead(
+async def find_next_offsets(
     cluster: Cluster, options: ReadOptions, positions: Positions, watch: TopicWatch | None = None
-) -> Outlook:
-    """From the positions a stream has reached; asks which topics and partitions there are now."""
+) -> NextOffsets:
+    """Resolves current topics and partitions, and compares them with the positions of the stream."""
     topics = await _topics_with_all_of(positions, cluster, watch or TopicWatch(options))
-    start = await going_on(cluster, options, topics, positions)
+    start = await resume_offsets(cluster, options, topics, positions)
     available = await _ends_not_before(cluster, options, topics, start)
     behind = [key for key in start if available[key] < start[key]]
     log_end = await log_ends(cluster, options, behind)
@@ -43,36 +43,38 @@ async def look_ahead(
         where = ", ".join(f"{key} ends at {end}, read up to {start[key]}" for key, end in sorted(lost.items()))
         report_loss(options, DataLost(f"records that were read before are gone from the log: {where}"))
     start |= lost
-    return Outlook(topics, start, {key: max(start[key], end) for key, end in available.items()})
+    return NextOffsets(topics, start, {key: max(start[key], end) for key, end in available.items()})
 
 
-async def going_on(cluster: Cluster, options: ReadOptions, topics: Topics, positions: Positions) -> Offsets:
-    """Where to start in each partition of `topics`: where the stream was, and at the beginning where it never was."""
+async def resume_offsets(cluster: Cluster, options: ReadOptions, topics: Topics, positions: Positions) -> Offsets:
+    """Start of each partition of `topics`: the stream's position, or the beginning for a new partition."""
     recreated = recreated_topics(positions.topic_ids, topics.topic_ids)
     if recreated:
         names = ", ".join(map(repr, recreated))
-        report_loss(options, TopicRecreated(f"topic {names} was deleted and made again since this query last read it"))
+        report_loss(
+            options, TopicRecreated(f"topic {names} was deleted and created again since this query last read it")
+        )
     if gone := gone_partitions(positions, topics):
         report_loss(options, DataLost(f"partitions that this query reads are gone: {partitions_text(gone)}"))
-    known = {key: offset for key, offset in positions.offsets.items() if key.topic not in recreated}
-    new = [key for key in topics.partitions if key not in known]
+    positions_kept = {key: offset for key, offset in positions.offsets.items() if key.topic not in recreated}
+    new = [key for key in topics.partitions if key not in positions_kept]
     begin = await offsets_at(cluster, options, dict.fromkeys(new, BEGINNING))
-    return {key: known[key] if key in known else begin[key] for key in topics.partitions}
+    return {key: positions_kept[key] if key in positions_kept else begin[key] for key in topics.partitions}
 
 
 def recreated_topics(before: TopicIds, now: TopicIds) -> list[str]:
-    """Topics that have another id than they had."""
+    """Topics whose id has changed."""
     return sorted(topic for topic, topic_id in before.items() if topic in now and now[topic] != topic_id)
 
 
 def gone_partitions(positions: Positions, topics: Topics) -> list[TopicPartition]:
-    """Those that were read and are no longer there, though their topic is the same."""
+    """Partitions that were read and no longer exist, although the topic is the same."""
     there, recreated = set(topics.partitions), recreated_topics(positions.topic_ids, topics.topic_ids)
     return [key for key in positions.offsets if key not in there and key.topic not in recreated]
 
 
 async def _topics_with_all_of(positions: Positions, cluster: Cluster, watch: TopicWatch) -> Topics:
-    """What there is now; if anything that was read seems to be gone, only after several looks."""
+    """Current topics. If anything that was read seems to be gone, only after several attempts."""
     topics = await watch.resolve(cluster)
     for pause_s in PAUSES_S:
         if not (recreated_topics(positions.topic_ids, topics.topic_ids) or gone_partitions(positions, topics)):

@@ -1,4 +1,4 @@
-"""A streaming query: which offsets the next micro-batch covers, on the driver, and its ranges read by tasks."""
+"""Reader of a streaming query: the driver plans the offsets of each micro-batch, tasks read the ranges."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tidelog.spark import client_thread
-from tidelog.spark.accelerators.driver_reads import DecoderLoad, MayReadOnDriver, SmallBatches
+from tidelog.spark.accelerators.driver_reads import DecoderPreload, DriverReads, SmallBatches
 from tidelog.spark.accelerators.error_texts import only_the_sentence
-from tidelog.spark.accelerators.worker_memory import keeping_what_is_loaded
+from tidelog.spark.accelerators.worker_memory import freezing_loaded_objects
 from tidelog.spark.options.query import OptionError, ReadOptions
 from tidelog.spark.source.batch_planning import Limits, OffsetRange
 from tidelog.spark.source.batch_reader import Ranges
@@ -28,31 +28,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one Python process for as long as its query."""
+class StreamReader(DriverReads, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in one Python process as long as its query."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
         self._planner = StreamPlanner(options)
         self._small_batches = SmallBatches()
-        self._decoder = DecoderLoad(self._columns)
+        self._decoder = DecoderPreload(self._columns)
         self._progress = PublishedProgress(options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """To tasks, which only read."""
+        """Sent to tasks, which only read."""
         return {"_options": self._options, "_columns": self._columns}
-
-    # -- offsets
 
     @only_the_sentence()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's name
         return client_thread.run(self._planner.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark knows one limit at a time: the planner has them all, and is told whether to use them.
+        """Spark supports one limit at a time: the planner has all of them, and gets only whether to apply them.
 
-        It asks first of all, when a query starts, and on the driver only.
+        Spark calls this first when a query starts, and only on the driver.
         """
         if self.can_hand_over and self._options.driver_read_rows > 0:
             self._decoder.start()
@@ -60,7 +58,7 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
 
     @only_the_sentence()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        self._progress.publish(start)  # the batch before is done; Spark's commit tells so only when there is a next
+        self._progress.publish(start)  # the previous batch is done; Spark calls commit() only with the next one
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
         return client_thread.run(self._planner.next_end(start, limits, time.monotonic()))
 
@@ -70,8 +68,6 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return self._planner.latest_seen()
-
-    # -- rows
 
     @only_the_sentence()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -91,10 +87,10 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Ranges)
         with only_the_sentence():
-            yield from keeping_what_is_loaded(read_ranges(partition.ranges, self._options, self._columns))
+            yield from freezing_loaded_objects(read_ranges(partition.ranges, self._options, self._columns))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark keeps the position in its checkpoint; others may want to know it too."""
+        """Spark stores the position in its checkpoint; this publishes it for monitoring."""
         self._progress.publish(end)
 
     def stop(self) -> None:
@@ -102,10 +98,10 @@ class StreamReader(MayReadOnDriver, DataSourceStreamReader, SupportsTriggerAvail
         client_thread.stop()
 
 
-class RefusedStream(DataSourceStreamReader):
-    """Says why there can be no reader as soon as it is asked anything.
+class FailedStreamReader(DataSourceStreamReader):
+    """Raises the error at the first call of any method.
 
-    An error while a reader is made is followed by one of PySpark's own, which then stands last where users look first.
+    If an error is raised while a reader is created, PySpark adds an error of its own, which users would see first.
     """
 
     def __init__(self, why: OptionError) -> None:

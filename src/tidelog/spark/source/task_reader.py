@@ -1,4 +1,4 @@
-"""What a task does: fetch its ranges, the next fetch under way while the last is decoded, and give Spark Arrow."""
+"""Range reader of a task: fetches ahead while the previous fetch is decoded to Arrow."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Generator, Sequence
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RANGES_AT_ONCE = 4
-"""So many are fetched at a time, each on a connection of its own; a client keeps as many for the next time."""
+"""Ranges fetched concurrently, each on its own connection; the client keeps as many connections open."""
 
 
 def read_ranges(
     ranges: Sequence[OffsetRange], options: ReadOptions, columns: Sequence[str]
 ) -> "Generator[pa.RecordBatch, None, None]":
-    """Raises DataLost, unless the query is to go on without what is gone or cannot be read."""
+    """Raises DataLost, unless failOnDataLoss is false."""
     from tidelog.spark.records.decoding import PartitionDecoder
 
     def on_unreadable(error: KafkaError) -> None:
@@ -45,17 +45,17 @@ def read_ranges(
 
 
 def after_loss(found: OffsetRange, error: KafkaError, options: ReadOptions) -> list[OffsetRange]:
-    """What there still is to read of a range that could not be read to its end."""
+    """The remaining part of a range that could not be read completely."""
     if isinstance(error, OffsetsGone):
         report_loss(options, DataLost(error.message))
-        left = what_is_left(found, error)
+        left = remaining_range(found, error)
         return [] if left is None else [left]
     report_loss(options, (TopicRecreated if isinstance(error, TopicChanged) else DataLost)(error.message))
     return []
 
 
-def what_is_left(found: OffsetRange, gone: OffsetsGone) -> OffsetRange | None:
-    """The part of a range that the log still has; None if it is nothing, or nothing that could be told apart."""
+def remaining_range(found: OffsetRange, gone: OffsetsGone) -> OffsetRange | None:
+    """The part of a range that is still in the log; None if there is none, or if it cannot be known."""
     start, end = max(found.start, gone.log_start_offset), min(found.end, gone.log_end_offset)
     if start >= end or (start, end) == (found.start, found.end):
         return None
@@ -65,7 +65,7 @@ def what_is_left(found: OffsetRange, gone: OffsetsGone) -> OffsetRange | None:
 async def _fetch_in_turn(
     ranges: Sequence[OffsetRange], options: ReadOptions
 ) -> AsyncIterator[tuple[int, FetchedRange | KafkaError]]:
-    """What is fetched of one range after another, or why no more can be, with the number of the range."""
+    """Fetched data of one range after another, or the error that ended a range, with the number of the range."""
     readers = deque(_reader(found, options) for found in ranges)
     try:
         for number in range(len(ranges)):
