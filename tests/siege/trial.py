@@ -30,7 +30,11 @@ SAMPLE_S = 0.05
 NORMAL, BESIEGED = "normal", "besieged"
 PARTITIONS = 6
 BESIEGED_BYTES = 20_000_000
-SIGNS_OF_LOSS = ("session of the coordination store ended", "may take this broker for dead", "died or hung")
+SIGNS_OF_LOSS = (
+    "session of coordination store ended",
+    "may take this broker for dead",
+    "ended session of dead process",
+)
 
 
 class Outcome(NamedTuple):

@@ -176,9 +176,9 @@ def test_renewing_a_lease_makes_others_read_no_nodes(tmp_path: Path) -> None:
         seen = store._seen_transaction_id
         stores.clock.advance(2000)
         await other.poll()
-        sight = store._database.look(store.session_id, ["/"], seen)
-        assert sight.nodes is None
-        assert max(session.lease_end_ms for session in sight.sessions) == 11_000
+        changes = store._database.read_changes(store.session_id, ["/"], seen)
+        assert changes.nodes is None
+        assert max(session.lease_end_ms for session in changes.sessions) == 11_000
         await stores.close()
 
     asyncio.run(scenario())
@@ -233,7 +233,7 @@ def test_who_finds_another_file_in_place_of_its_own_has_no_session_any_more(tmp_
         await store.poll()
         stores.clock.advance(4000)
         await store.poll()
-        assert "is gone" in store.trouble
+        assert "is missing" in store.trouble
         other = await stores.open()
         assert other.session_id != store.session_id
         assert await other.children("/") == []

@@ -75,7 +75,7 @@ def test_a_server_that_is_not_there_is_one_clear_sentence() -> None:
 
     async def scenario() -> None:
         workers = ThreadWorkers("store", 1)
-        with pytest.raises(StoreUnavailable, match=rf"^no ZooKeeper answered within 0\.3 s at {connect}$"):
+        with pytest.raises(StoreUnavailable, match=rf"^no ZooKeeper server answered at 0\.3 s at {connect}$"):
             await open_store(settings, SystemDisk(), SystemClock(), workers)
         workers.close()
 
@@ -92,7 +92,7 @@ def test_a_server_that_falls_silent_at_once_is_the_same_sentence(
 
     async def scenario() -> None:
         with pytest.raises(
-            StoreUnavailable, match=rf"^no ZooKeeper answered within 20 s at {zookeeper.connect_string}$"
+            StoreUnavailable, match=rf"^no ZooKeeper server answered at 20 s at {zookeeper.connect_string}$"
         ):
             async with session(zookeeper.connect_string):
                 pass

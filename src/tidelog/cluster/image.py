@@ -1,4 +1,4 @@
-"""What a broker knows of its cluster: immutable, so that whoever holds an image sees one moment."""
+"""Cluster image: immutable snapshot of the metadata that a broker has of its cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,15 +7,15 @@ from tidelog.config.listeners import Endpoint
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition, Uuid
 
 NO_INCARNATION = 0
-"""The epoch of none: no incarnation of the replica is known to hold everything that is committed (R41)."""
+"""No incarnation of the replica is known to have all committed records (R41)."""
 
 CLUSTER_WIDE = "<default>"
-"""The name, among the brokers' configs, of what holds for all brokers."""
+"""Name of the cluster-wide defaults among the broker configs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The leadership of one partition, as the store has it."""
+    """Leadership and ISR of one partition, as in the store."""
 
     index: int
     replicas: tuple[BrokerId, ...]
@@ -24,23 +24,23 @@ class Partition:
     in_sync_replicas: tuple[BrokerId, ...]
     controller_epoch: int = 0
     version: int = 0
-    """Of its state in the store: the one a compare-and-set must name."""
+    """Version of the state node in the store, for compare-and-set."""
     adding_replicas: tuple[BrokerId, ...] = ()
     removing_replicas: tuple[BrokerId, ...] = ()
     in_sync_epochs: Mapping[BrokerId, int] = field(default_factory=dict, compare=False)
-    """The incarnation (broker epoch) in which each in-sync replica is in sync; none other counts (R41).
+    """The incarnation (broker epoch) in which each in-sync replica is in sync; no other incarnation counts (R41).
 
-    States written by Kafka have none, nor has what brokers are told of the cluster.
+    Empty in states written by Kafka, and in the metadata sent to brokers.
     """
     eligible_replicas: tuple[BrokerId, ...] = ()
-    """Left the in-sync replicas below min ISR, with everything that is committed (R42, KIP-966)."""
+    """Replicas that left the ISR below min ISR with all committed records (R42, KIP-966)."""
     eligible_epochs: Mapping[BrokerId, int] = field(default_factory=dict, compare=False)
     """The incarnation in which each eligible replica was in sync."""
     last_known_eligible: tuple[BrokerId, ...] = ()
-    """Eligible replicas that restarted uncleanly since; only in what brokers are told of the cluster."""
+    """Eligible replicas that have restarted uncleanly since; only in the metadata sent to brokers."""
 
     def stamped(self, *, controller_epoch: int | None = None, version: int | None = None) -> "Partition":
-        """As `dataclasses.replace`, which takes several times as long: a failover makes thousands."""
+        """Same as `dataclasses.replace`, several times as fast: a failover makes thousands of copies."""
         return Partition(
             self.index,
             self.replicas,
@@ -62,7 +62,7 @@ class Partition:
         return bool(self.adding_replicas or self.removing_replicas)
 
     def recorded_epoch(self, replica: BrokerId) -> int | None:
-        """The incarnation in which this replica is known to have had everything that is committed."""
+        """The incarnation in which this replica had all committed records."""
         epoch = self.in_sync_epochs.get(replica)
         return self.eligible_epochs.get(replica) if epoch is None else epoch
 
@@ -74,9 +74,9 @@ class Topic:
     partitions: tuple[Partition, ...]
     """By index: partitions[3].index == 3."""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """The topic's own settings, by Kafka's name."""
+    """Topic-level settings, by Kafka's names."""
     version: int = 0
-    """Of its assignment in the store."""
+    """Version of the assignment node in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +85,17 @@ class Broker:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = -1
-    """The transaction that registered it (R39)."""
+    """The transaction id of its registration (R39)."""
     previous_epoch: int = -1
-    """The epoch before this one if nothing was lost in between: a clean shutdown, or only the session ended (R42)."""
+    """The epoch before this one if no data was lost in between: clean shutdown, or only the session ended (R42)."""
     directory_ids: tuple[str, ...] = ()
-    """Of its log directories that are online (KIP-858)."""
+    """Ids of its online log directories (KIP-858)."""
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         return next((found for found in self.endpoints if found.listener_name == listener_name), None)
 
     def inter_broker_endpoint(self, listener_name: str | None = None) -> Endpoint | None:
-        """Where other brokers reach it: by this listener, or else by its first one without encryption."""
+        """Address for other brokers: of this listener, else of its first plaintext listener."""
         if listener_name is not None:
             return self.endpoint(listener_name.upper())
         return next((found for found in self.endpoints if found.security_protocol == "PLAINTEXT"), None)
@@ -107,12 +107,12 @@ class ClusterImage:
     brokers: Mapping[BrokerId, Broker] = field(default_factory=dict)
     topics: Mapping[str, Topic] = field(default_factory=dict)
     topic_names: Mapping[Uuid, str] = field(default_factory=dict)
-    """The name of each topic id."""
+    """Topic names by id."""
     controller_id: BrokerId = NO_BROKER
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings, by broker id or CLUSTER_WIDE."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The settings of groups that have some of their own."""
+    """Settings of groups that have their own."""
 
     def topic_by_id(self, topic_id: Uuid) -> Topic | None:
         name = self.topic_names.get(topic_id)
@@ -129,7 +129,7 @@ class ClusterImage:
         return {broker.id: broker.rack for broker in self.brokers.values()}
 
     def with_topics(self, *changed: Topic) -> "ClusterImage":
-        """New and changed topics; one copy of the dictionaries however many there are."""
+        """New and changed topics; copies the dictionaries once for all of them."""
         topics = dict(self.topics)
         if all(self.topic_names.get(topic.topic_id) == topic.name for topic in changed):
             topics.update((topic.name, topic) for topic in changed)

@@ -1,4 +1,4 @@
-"""Inventories: what the log directories of one broker hold, for the controller of an empty store (R44)."""
+"""Inventories of log directories: one per broker, for the controller of an empty store (R44)."""
 
 import json
 import zlib
@@ -13,11 +13,11 @@ INVENTORIES = "/takeover"
 """One ephemeral node per part of an inventory, `3-0-of-2`: part 0 of the two parts of broker 3."""
 
 LARGEST_PART_BYTES = 512 * 1024
-"""ZooKeeper takes requests of 1 MB."""
+"""ZooKeeper accepts requests of 1 MB."""
 
 
 class FoundLog(NamedTuple):
-    """The log of one replica, as it was found in a log directory."""
+    """Log of one replica, as found in a log directory."""
 
     topic_partition: TopicPartition
     topic_id: Uuid | None
@@ -32,7 +32,7 @@ class FoundLog(NamedTuple):
 
     @property
     def age(self) -> tuple[int, int]:
-        """The greater of two logs of one partition has everything committed that the other has."""
+        """Of two logs of one partition, the greater one has all committed records of the other."""
         return self.last_epoch, self.log_end_offset
 
     @property
@@ -49,17 +49,17 @@ class FoundLog(NamedTuple):
 
 
 class Backup(NamedTuple):
-    """What a broker noted of the metadata of its cluster, to have it when the coordination store is lost."""
+    """A broker's backup of cluster metadata, for the case that the coordination store is lost."""
 
     members: frozenset[BrokerId] = frozenset()
     """The brokers that hold replicas."""
     controller_epoch: int = 0
     leader_epoch: int = NO_LEADER_EPOCH
-    """The highest of all partitions: an epoch without records leaves no trace in the logs, but in clients."""
+    """The highest of all partitions: an epoch without records is not in the logs, but clients may know it."""
     last_producer_id: int = NO_PRODUCER_ID
-    """Of the blocks that this broker took."""
+    """The highest id of the blocks that this broker allocated."""
     topic_configs: Mapping[str, Mapping[str, str]] = {}
-    """The settings of all topics; of a topic that is not named here nobody knows them."""
+    """Settings of all topics; those of a topic that is not listed are unknown."""
     written_ms: int = 0
     store_id: str = ""
     """The coordination store in which `store_changes` were counted."""
@@ -73,20 +73,20 @@ class Inventory(NamedTuple):
     broker_id: BrokerId
     logs: Sequence[FoundLog] = ()
     backup: Backup | None = None
-    """None: this broker never held a replica, or its log directories are new."""
+    """None: this broker has never held a replica, or its log directories are new."""
     controller_epoch: int = 0
-    """The highest that this broker has heard of since it started."""
+    """The highest that this broker has seen since it started."""
     last_producer_id: int = NO_PRODUCER_ID
-    """The highest one in its logs and producer snapshots."""
+    """The highest in its logs and producer snapshots."""
     empty_directories: Sequence[str] = ()
-    """Log directories without a backup, where another one of the broker has it."""
+    """Log directories without a backup, while another directory of the broker has one."""
     offline_directories: Sequence[str] = ()
     missing_directories: Sequence[str] = ()
     """The ids of log directories that the broker had, and that are no longer in log.dirs."""
 
 
 def encode_inventory(inventory: Inventory) -> list[bytes]:
-    """In as many parts as it takes."""
+    """In as many parts as needed."""
     content = {
         "version": 1,
         "broker": inventory.broker_id,
@@ -143,7 +143,7 @@ def _found_log(entry: list[Any], high_watermark: int, epochs: list[list[int]]) -
 
 
 def backup_content(backup: Backup) -> dict[str, object]:
-    """As JSON has it."""
+    """As JSON content."""
     configs = {topic: dict(configs) for topic, configs in backup.topic_configs.items()}
     return {
         "version": 1,
@@ -155,7 +155,7 @@ def backup_content(backup: Backup) -> dict[str, object]:
 
 
 def backup_of(content: Mapping[str, Any]) -> Backup:
-    """Raises one of NONSENSE where it is not what `backup_content` gives."""
+    """Raises one of NONSENSE for anything that `backup_content` does not produce."""
     return Backup(
         members=frozenset(map(int, content["members"])),
         controller_epoch=int(content["controller_epoch"]),
@@ -174,7 +174,7 @@ def part_name(broker_id: BrokerId, index: int, count: int) -> str:
 
 
 def parts_by_broker(names: Sequence[str]) -> dict[BrokerId, list[str]]:
-    """The names of the parts in order, of the brokers of which all parts are there."""
+    """Part names in order, for the brokers whose parts are complete."""
     found: dict[BrokerId, dict[int, str]] = {}
     counts: dict[BrokerId, int] = {}
     for name in names:

@@ -1,8 +1,8 @@
-"""Which brokers get the replicas of new partitions: Kafka's rules, as pure functions.
+"""Replica placement for new partitions: Kafka's rules, as pure functions.
 
-Leaders go round the brokers. The followers of a partition stand at a distance from its leader that grows by one with
-every round, so that brokers do not always share the same partitions. With racks, the brokers are first put in an order
-that alternates between racks, and a rack gets a second replica only when every rack has one.
+Leaders are assigned round robin. The distance of followers from the leader grows by one with every round, so that
+brokers do not always share the same partitions. With racks, brokers are first ordered so that racks alternate, and a
+rack gets a second replica only when every rack has one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from tidelog.types import BrokerId
 
 
 class Start(NamedTuple):
-    """Where the round begins; random for a new topic, fixed when partitions are added."""
+    """Start of the round: random for a new topic, fixed when partitions are added."""
 
     leader_index: int
     follower_shift: int
@@ -25,7 +25,7 @@ def random_start(broker_count: int, below: Callable[[int], int]) -> Start:
 
 
 def start_after(existing: int, first_leader: BrokerId, brokers: Sequence[BrokerId]) -> Start:
-    """Go on where the existing partitions of a topic ended, given the leader of its first partition."""
+    """Continues after the existing partitions of a topic, given the leader of its first partition."""
     index = next((index for index, broker in enumerate(brokers) if broker >= first_leader), 0)
     return Start(index, index, existing)
 
@@ -56,7 +56,7 @@ def place_replicas(
             f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced."
         )
     rack_of = {broker: rack for broker, rack in racks.items() if rack is not None}
-    if len(rack_of) < len(racks):  # racks help only where every broker has one
+    if len(rack_of) < len(racks):  # rack awareness needs a rack for every broker
         rack_of = {}
     brokers = rack_alternated(rack_of) if rack_of else sorted(racks)
     on_live = min(replication_factor, len(brokers))
@@ -72,7 +72,7 @@ def _in_turn(brokers: Sequence[BrokerId], count: int, turn: int) -> tuple[Broker
 
 
 def rack_alternated(rack_of: Mapping[BrokerId, str]) -> list[BrokerId]:
-    """The brokers in an order in which neighbours stand in different racks as long as there are any."""
+    """The brokers in an order in which neighbours are in different racks, as far as possible."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker in sorted(rack_of):
         by_rack.setdefault(rack_of[broker], []).append(broker)
@@ -103,7 +103,7 @@ def _replicas(
 
 
 def _rounds_before(partition: int, first_partition: int, broker_count: int) -> int:
-    """How many rounds of the brokers began among the new partitions up to this one, not counting partition 0."""
+    """Rounds that started among the new partitions up to this one, without partition 0."""
     return partition // broker_count - max(first_partition - 1, 0) // broker_count
 
 

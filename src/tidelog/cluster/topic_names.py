@@ -1,4 +1,4 @@
-"""Which names a topic may have."""
+"""Validation of topic names."""
 
 import re
 from collections.abc import Iterable
@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from tidelog.errors import InvalidRequest, InvalidTopic
 
 MAX_NAME_LENGTH = 249
-"""With a dash and the number of a partition it must fit the 255 bytes of a directory name."""
+"""With a dash and a partition number it must fit into the 255 bytes of a directory name."""
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
 
 METADATA_TOPIC = "__cluster_metadata"
-"""Of Kafka's own quorum. There is none here, and no other topic may pose as it."""
+"""Topic of Kafka's KRaft quorum. It does not exist here, and no topic may have its name."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """InvalidTopic, in Kafka's words, if a topic may not be called so."""
+    """Raises InvalidTopic with Kafka's message."""
     reason = _why_invalid(name)
     if reason is not None:
         raise InvalidTopic(f"Topic name is invalid: {reason}")
@@ -34,7 +34,7 @@ def is_internal(name: str) -> bool:
 
 
 def collides(name: str, other: str) -> bool:
-    """Metrics are named with `_` for `.`, so that `a.b` and `a_b` could not be told apart."""
+    """Metric names replace `.` by `_`, so that `a.b` and `a_b` would be the same."""
     return _collision_key(name) == _collision_key(other)
 
 

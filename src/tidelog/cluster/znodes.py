@@ -1,4 +1,4 @@
-"""The nodes of Apache Kafka 3.9 in ZooKeeper mode: their paths and their JSON."""
+"""Znodes of Apache Kafka 3.9 in ZooKeeper mode: paths and JSON content."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ PERSISTENT_PATHS = (
     PRODUCER_ID_BLOCK,
     LOG_DIRECTORY_EVENTS,
 )
-"""What must exist before anything else, parents first."""
+"""Nodes that must exist first, parents before children."""
 
 REGISTRATION_VERSION = 5
 TOPIC_VERSION = 3
@@ -62,7 +62,7 @@ CONTROLLER_VERSION = 2
 PARTITION_LIST_VERSION = 1
 LOG_DIRECTORY_EVENT_VERSION = 1
 LOG_DIRECTORY_FAILED = 1
-"""The one kind of event that Kafka knows."""
+"""The only event type of Kafka."""
 PRODUCER_ID_BLOCK_VERSION = 1
 LOG_DIRECTORY_VERSION = 1
 FROM_THE_BEGINNING = 0
@@ -72,24 +72,24 @@ NO_KRAFT_EPOCH = -1
 
 
 INT32 = range(-(2**31), 2**31 - 1)
-"""What the wire can carry of ids and epochs, and of the epoch after it."""
+"""Range of ids and epochs on the wire; the upper end leaves room for the next epoch."""
 INT64 = range(-(2**63), 2**63)
 
 
 class MalformedNode(Exception):
-    """A node does not hold what Kafka writes there."""
+    """A node does not have the content that Kafka writes."""
 
 
 NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What taking apart JSON of another shape than expected ends with."""
+"""Exceptions raised when JSON of an unexpected shape is taken apart."""
 
 
 class TakeoverState(StrEnum):
-    """How far the takeover of log directories by an empty store has come (R44)."""
+    """State of the takeover of log directories by an empty store (R44)."""
 
     UNKNOWN = ""  # a store that no Tidelog controller has served yet, or one of Apache Kafka
-    WAITING = "waiting"  # something is missing: `reason` says what
-    REFUSED = "refused"  # waiting does not help: `reason` says what does
+    WAITING = "waiting"  # something is missing, see `reason`
+    REFUSED = "refused"  # waiting does not help, see `reason` for what to do
     REGISTERING = "registering"  # some of the topics found are in the store
     DONE = "done"
 
@@ -113,9 +113,9 @@ def broker_path(broker_id: BrokerId) -> str:
 
 
 def log_directories_path(broker_id: BrokerId) -> str:
-    """Kafka has no such nodes: below it stands one for each log directory that the broker ever had (R42).
+    """Tidelog's own node: one child for each log directory that the broker has ever had (R42).
 
-    Its version counts what the broker has noted of the store's changes (R44).
+    Its version counts the changes of the store that the broker has noted (R44).
     """
     return f"{LOG_DIRECTORIES}/{broker_id}"
 
@@ -153,7 +153,7 @@ def group_config_path(group_id: str) -> str:
 
 
 def group_node_name(group_id: str) -> str:
-    """Kafka has no such nodes; it escapes the names of users and clients in this way, which may be any text too."""
+    """Tidelog's own node. The name is escaped as Kafka escapes user and client names, which may be any text, too."""
     name = quote(group_id, safe="")
     return name.replace(".", "%2E") if name in (".", "..") else name
 
@@ -163,7 +163,7 @@ def group_id_of(node_name: str) -> str:
 
 
 def delete_topic_path(topic: str) -> str:
-    """A node without content: the topic is to be deleted."""
+    """An empty node: the topic is to be deleted."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -208,7 +208,7 @@ def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
 
 
 def encode_log_directory(*, is_from_the_beginning: bool) -> bytes:
-    """Since when the broker has the directory: since the node was made, or for as long as there is the broker."""
+    """Since when the broker has the directory: since the node was created, or since the broker exists."""
     content: dict[str, object] = {"version": LOG_DIRECTORY_VERSION}
     if is_from_the_beginning:
         content["from_the_beginning"] = True
@@ -235,7 +235,7 @@ def encode_topic(topic_id: Uuid, partitions: Sequence[Partition]) -> bytes:
 
 
 def partition_count(name: str, data: bytes) -> int:
-    """How many states to read before `decode_topic` can be called."""
+    """Number of states to read before `decode_topic`."""
     partitions = _field(data, topic_path(name), "partitions")
     if not isinstance(partitions, dict):
         raise MalformedNode(f"{topic_path(name)}: partitions is not an object")
@@ -245,7 +245,7 @@ def partition_count(name: str, data: bytes) -> int:
 def decode_topic(
     name: str, data: bytes, version: int, states: Sequence[tuple[bytes, int] | None], configs: Mapping[str, str]
 ) -> Topic:
-    """`states`: data and version of the state node of each partition; None where no leader was ever elected."""
+    """`states`: data and version of the state node of each partition; None if no leader was ever elected."""
     content = _decode(data, topic_path(name))
     try:
         assignment: dict[str, list[int]] = content["partitions"]
@@ -278,7 +278,7 @@ def encode_state(partition: Partition) -> bytes:
 
 
 def decode_state(topic: str, partition: Partition, data: bytes, version: int) -> Partition:
-    """The partition with the leadership that its state node tells."""
+    """The partition with the leadership of its state node."""
     path = state_path(topic, partition.index)
     content = _decode(data, path)
     try:
@@ -298,7 +298,7 @@ def decode_state(topic: str, partition: Partition, data: bytes, version: int) ->
 
 
 def _epochs(replicas: Iterable[BrokerId], epochs: Iterable[object]) -> dict[BrokerId, int]:
-    """By replica, where they are known; Kafka's own states have none."""
+    """By replica, where known; Kafka's own states have none."""
     found = zip(replicas, map(_int64, epochs), strict=False)
     return {replica: epoch for replica, epoch in found if epoch != UNKNOWN_EPOCH}
 
@@ -333,7 +333,7 @@ def decode_config_change(data: bytes, path: str) -> str:
 
 
 def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
-    """What stands in an ISR change notification and in a request for preferred leaders."""
+    """Content of an ISR change notification and of a preferred leader election."""
     return _encode({"version": PARTITION_LIST_VERSION, "partitions": [each._asdict() for each in partitions]})
 
 
@@ -382,7 +382,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 def encode_cluster(node: ClusterNode) -> bytes:
-    """`takeover` and `store_id` are Tidelog's own; Kafka reads only the id."""
+    """`takeover` and `store_id` are Tidelog's extensions; Kafka reads only the id."""
     content: dict[str, object] = {"version": "1", "id": node.cluster_id}
     if node.takeover is not TakeoverState.UNKNOWN:
         content["takeover"] = node.takeover.value
@@ -466,7 +466,7 @@ def _decode_partition(name: str, index: int, topic: dict[str, Any], state: tuple
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
-    text.encode()  # half a surrogate pair cannot be sent
+    text.encode()  # fails for a lone surrogate, which cannot be sent
     endpoint = parse_listener(text, protocols)
     if endpoint.security_protocol not in PROTOCOL_NUMBERS:
         raise ValueError(f"unknown security protocol {endpoint.security_protocol}")
@@ -477,7 +477,7 @@ def _text_or_none(value: object) -> str | None:
     if isinstance(value, str):
         value.encode()
     elif value is not None:
-        raise TypeError(f"not a text: {value!r}")
+        raise TypeError(f"not a string: {value!r}")
     return value
 
 

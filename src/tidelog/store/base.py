@@ -1,4 +1,4 @@
-"""What every store does alike: single operations as transactions of one, the lease, callbacks on the event loop."""
+"""Common part of all stores: single operations as transactions of one, the lease, callbacks on the event loop."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from tidelog.store.watches import WatchedAspect, Watches
 
 
 class BaseStore(ABC):
-    """Whoever caused a call back, it runs in the context in which the store was opened: in its owner's process."""
+    """Callbacks run in the context in which the store was opened, whichever process caused them."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         """`now`: monotonic seconds, for the lease."""
@@ -37,7 +37,7 @@ class BaseStore(ABC):
         self._session_end_callbacks: list[Callable[[], None]] = []
         self._has_session_ended = False
         self.trouble = ""
-        """Why the store could not be asked the last time; empty if it could."""
+        """Why the last request to the store failed; empty if it succeeded."""
 
     @property
     def is_session_alive(self) -> bool:
@@ -63,7 +63,7 @@ class BaseStore(ABC):
             self._session_end_callbacks.append(callback)
 
     def session_ended(self) -> None:
-        """Tell those who asked, each once."""
+        """Calls the registered callbacks, each once."""
         self._has_session_ended = True
         self.lease.cancel()
         callbacks, self._session_end_callbacks = self._session_end_callbacks, []

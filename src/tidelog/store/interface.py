@@ -1,4 +1,4 @@
-"""The coordination store: ZooKeeper's model of versioned nodes, sessions, ephemeral and sequential nodes, watches."""
+"""Coordination store interface: ZooKeeper's model of versioned nodes, sessions, ephemeral nodes and watches."""
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
@@ -9,7 +9,7 @@ NO_OWNER = 0
 
 
 class StoreError(Exception):
-    """Base of what a store answers instead of a result; nothing was changed."""
+    """Base class of errors; nothing was changed."""
 
     def __init__(self, path: str = "", reason: str = "") -> None:
         reason = reason or (type(self).__doc__ or "").strip()
@@ -26,7 +26,7 @@ class NodeExists(StoreError):
 
 
 class BadVersion(StoreError):
-    """The node has another version than the one named: somebody else changed it."""
+    """The node has another version than expected: it was changed meanwhile."""
 
 
 class NotEmpty(StoreError):
@@ -38,15 +38,15 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class SessionExpired(StoreError):
-    """The session has ended, and its ephemeral nodes with it; a new session is needed."""
+    """The session has ended, with its ephemeral nodes; a new session is needed."""
 
 
 class RequestTooLarge(StoreError):
-    """The operations are larger than what the store takes in one request; nothing was changed."""
+    """The operations exceed the store's request size; nothing was changed."""
 
 
 class StoreUnavailable(StoreError):
-    """The store could not be asked; the same may work later, and the operation may or may not have happened."""
+    """The store did not answer. The operation may or may not have happened; a retry may succeed."""
 
 
 class Node(NamedTuple):
@@ -71,7 +71,7 @@ class WatchEvent(NamedTuple):
 
 
 Watch: TypeAlias = Callable[[WatchEvent], None]
-"""Called once, on the event loop, after the change; whoever wants to hear of the next one asks again."""
+"""Called once, on the event loop, after the change; set it again to hear of the next change."""
 
 
 class Create(NamedTuple):
@@ -99,7 +99,7 @@ class Check(NamedTuple):
 
 Operation: TypeAlias = Create | Set | Delete | Check
 Result: TypeAlias = str | Node | None
-"""Of a Create the path, of a Set the node, of the others nothing."""
+"""The path of a Create, the node of a Set, None for others."""
 
 
 class Store(Protocol):
@@ -115,47 +115,47 @@ class Store(Protocol):
 
     @property
     def lease_end(self) -> float:
-        """Until when, in seconds of the monotonic clock, the session certainly lives."""
+        """Monotonic time in seconds until which the session is certain to live."""
         ...
 
     @property
     def trouble(self) -> str:
-        """Why the store could not be asked the last time, as far as known; empty if it could."""
+        """Why the last request to the store failed, as far as known; empty if it succeeded."""
         ...
 
     def on_suspended(self, callback: Callable[[], None]) -> None:
-        """Call back, on the event loop, whenever the store could not be reached for so long that the session may end.
+        """Called on the event loop whenever the store was unreachable for so long that the session may end.
 
-        Until `on_resumed` or `on_session_end` nobody may act as a member of the cluster.
+        Until `on_resumed` or `on_session_end`, the broker must not act as a member of the cluster.
         """
         ...
 
     def on_resumed(self, callback: Callable[[], None]) -> None:
-        """Call back, on the event loop, whenever a session that was suspended turned out to live on."""
+        """Called on the event loop whenever a suspended session proved to be alive."""
         ...
 
     def on_session_end(self, callback: Callable[[], None]) -> None:
-        """Call back, on the event loop, once when the session ended without `close`; soon, if it has."""
+        """Called once on the event loop when the session has ended without `close`; soon if it already has."""
         ...
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """The path, with its number if sequential. NodeExists, NoNode, NoChildrenForEphemerals."""
+        """The path, with a number if sequential. NodeExists, NoNode, NoChildrenForEphemerals."""
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
-        """NoNode. The watch hears of a change of the data and of the deletion."""
+        """NoNode. The watch fires when the data changes and when the node is deleted."""
         ...
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes in the order of the paths, None where there is none: in one go where the store can."""
+        """Nodes in the order of the paths, None for missing ones; one request where the store supports it."""
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
-        """The watch hears of creation, a change of the data and deletion."""
+        """The watch fires when the node is created, changed or deleted."""
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Names, sorted. NoNode. The watch hears of children that come and go and of the node's deletion."""
+        """Names, sorted. NoNode. The watch fires when children are added or removed, and when the node is deleted."""
         ...
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Node:
@@ -167,13 +167,13 @@ class Store(Protocol):
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """All of them or none; the error is that of the first operation that failed."""
+        """Atomic; raises the error of the first operation that failed."""
         ...
 
     async def run(self) -> None:
-        """Keep the session alive and deliver watches, until cancelled."""
+        """Keeps the session alive and delivers watches, until cancelled."""
         ...
 
     async def close(self) -> None:
-        """End the session; its ephemeral nodes go at once."""
+        """Ends the session; its ephemeral nodes are deleted at once."""
         ...

@@ -1,4 +1,4 @@
-"""Reads many nodes in one request (ZooKeeper 3.6 and later), which kazoo does not know: it takes one per node."""
+"""Multi-read request of ZooKeeper 3.6 (many nodes in one request), which kazoo does not have."""
 
 import struct
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _stat = struct.Struct(">qqqqiiiqiiq")
 
 
 class MultiRead(NamedTuple):
-    """A request as kazoo sends it."""
+    """A request in the form that kazoo sends."""
 
     paths: Sequence[str]
 
@@ -37,7 +37,7 @@ class MultiRead(NamedTuple):
 
     @staticmethod
     def deserialize(answer: bytes, offset: int) -> list[tuple[bytes, ZnodeStat] | None]:
-        """Data and stat of each node, None for those that do not exist."""
+        """Data and stat of each node, None if it does not exist."""
         nodes: list[tuple[bytes, ZnodeStat] | None] = []
         while True:
             kind, is_end, _ = _header.unpack_from(answer, offset)

@@ -1,7 +1,7 @@
-"""One ZooKeeper session through kazoo, whose own thread talks to the server.
+"""One ZooKeeper session through kazoo, whose thread talks to the server.
 
-Answers, watch events and changes of the connection come to the event loop in the order in which kazoo read them from
-the wire: a watch never overtakes the answer that set it.
+Answers, watch events and connection changes reach the event loop in the order in which kazoo read them: a watch event
+never overtakes the answer to the request that set the watch.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 RECONNECT_POLICY = {"max_tries": -1, "delay": 0.02, "backoff": 2, "max_delay": 0.5, "max_jitter": 0.4}
 HANDSHAKE_TIMEOUT_PART = 1 / 6
-"""Of the session timeout: how long a server may take to answer a new connection. A server that is just starting may
-never answer, and kazoo would wait until the session has ended."""
+"""Share of the session timeout that a server has to answer a new connection. A server that is starting may never
+answer, and kazoo would wait until the session has ended."""
 SHORTEST_HANDSHAKE_SECONDS = 0.5
 READ_TIMEOUT_PART = 2 / 3
-"""Of the negotiated session timeout: what kazoo makes its read timeout."""
+"""Share of the negotiated session timeout that kazoo uses as its read timeout."""
 
 kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
-kazoo_logger.setLevel(logging.ERROR)  # it warns at every attempt to connect
+kazoo_logger.setLevel(logging.ERROR)  # kazoo warns at every connection attempt
 
 
 class SessionOwner(Protocol):
@@ -56,7 +56,7 @@ class KazooSession:
             logger=kazoo_logger,
         )
         self.client.add_listener(self._on_state)
-        # kazoo tells nobody which session timeout the server granted, and opens a new session when one has expired.
+        # kazoo does not expose the session timeout granted by the server, and opens a new session when one has expired.
         connection = self.client._connection
         self._kazoo_connect, self._kazoo_invoke = connection._connect, connection._invoke
         connection._connect, connection._invoke = self._connect, self._invoke
@@ -67,15 +67,15 @@ class KazooSession:
         self.client.start_async()
 
     def stop(self) -> None:
-        """End the session and wait for kazoo's thread: not on the event loop."""
-        # If no server can be reached, the session ends when its timeout has passed.
+        """Ends the session and waits for kazoo's thread; must not run on the event loop."""
+        # If no server can be reached, the session ends with its timeout.
         with suppress(Exception):
             self.client.stop()
         with suppress(Exception):
             self.client.close()
 
     def ask(self, request: Callable[[], Any], on_answer: Callable[[Any], T]) -> asyncio.Future[T]:
-        """The result of `on_answer`, which runs before any later event is told; or kazoo's exception."""
+        """The result of `on_answer`, which runs before any later event is delivered; or kazoo's exception."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settle(result: Any) -> None:
@@ -86,7 +86,7 @@ class KazooSession:
                 return
             try:
                 future.set_result(on_answer(result.value))
-            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            except Exception as error:  # noqa: BLE001 - the waiting caller gets it
                 future.set_exception(error)
 
         with self._handler.linking(settle):
@@ -102,10 +102,10 @@ class KazooSession:
         return self.ask(request, on_answer)
 
     def on_watch(self, event: WatchedEvent) -> None:
-        """The one watch function, so that kazoo keeps one per node."""
+        """The only watch function, so that kazoo keeps one per node."""
         self._owner.on_watch_event(event)
 
-    # From here on in kazoo's thread.
+    # The methods below run in kazoo's thread.
 
     def _connect(self, host: str, address: str, port: int) -> tuple[float, float]:
         if self._is_over:
@@ -128,13 +128,13 @@ class KazooSession:
 
 
 class _LoopQueue:
-    """What kazoo would give to its worker threads goes to the event loop."""
+    """Passes work to the event loop that kazoo would give to its worker threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def put(self, work: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits for it
             self._loop.call_soon_threadsafe(work)
 
 
@@ -149,9 +149,9 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
     @contextmanager
     def linking(self, callback: Callable[[Any], None]) -> Iterator[None]:
-        """Let `callback` be known before the request is sent that is made within.
+        """Registers `callback` before the request within the block is sent.
 
-        Linked afterwards, it could be told later than a watch event that kazoo's thread has read behind the answer.
+        Registered afterwards, it could run later than a watch event that kazoo's thread has read after the answer.
         """
         self._link = callback
         try:

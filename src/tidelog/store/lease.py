@@ -1,17 +1,17 @@
-"""How long a session certainly lives, judged by the broker's own clock: a broker fences itself when this ends."""
+"""Lease of a session: until when it is certain to live by the broker's own clock. A broker fences itself then."""
 
 import asyncio
 from collections.abc import Callable
 from math import inf
 
 SAFETY_MARGIN = 0.1
-"""The part of the session timeout by which a broker fences itself before the store can end its session."""
+"""Share of the session timeout by which a broker fences itself before the store can end its session."""
 
 
 class Lease:
-    """Counted from when a heartbeat was sent, not from its answer: the store cannot have heard it earlier.
+    """Counted from the time at which a heartbeat was sent, not answered: the store may have received it right then.
 
-    A process that was stopped and wakes up is out of its lease before any of its timers has run.
+    A process that was stopped and continues is out of its lease before any of its timers runs.
     """
 
     def __init__(
@@ -29,35 +29,35 @@ class Lease:
         return self.end == inf or self._now() < self.end
 
     def renew(self, sent_at: float, timeout_s: float) -> None:
-        """A heartbeat that was sent then has been answered."""
+        """A heartbeat sent at this time was answered."""
         self.end = sent_at + timeout_s * (1 - SAFETY_MARGIN)
         self.check()
 
     def extend(self, sent_at: float, timeout_s: float) -> None:
-        """The same from another thread, while the loop is late: it tells nobody, and never shortens the lease.
+        """The same from another thread, while the loop is late. Calls no callback, and never shortens the lease.
 
-        What ended stays ended: whoever is suspended, or has no session any more, is not woken by this.
+        A lease that has ended stays ended: a suspended or ended session is not resumed by this.
         """
         end = sent_at + timeout_s * (1 - SAFETY_MARGIN)
         if self.is_valid and not self.is_suspended and self.end < end < inf:
             self.end = end
 
     def is_within(self, now: float, distance_s: float) -> bool:
-        """Whether it is valid and ends soon."""
+        """True if it is valid and ends soon."""
         return now < self.end < now + distance_s
 
     def hold(self) -> None:
-        """Valid until further notice."""
+        """Valid until `renew` or `cancel`."""
         self.end = inf
         self.check()
 
     def cancel(self) -> None:
-        """The session is over: nothing more to tell."""
+        """The session has ended: no more callbacks."""
         self.end = -inf
         self._stop_timer()
 
     def check(self) -> None:
-        """Tell whether the lease ran out or came back; done by a timer too."""
+        """Calls the callbacks if the lease has ended or is valid again; also called by a timer."""
         if self.end == -inf:
             return
         if self.is_valid == self.is_suspended:
@@ -78,7 +78,7 @@ class Lease:
             self._timer = loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
-        """The lease may have been renewed meanwhile: then the timer is set for the rest."""
+        """Sets the timer again if the lease was renewed meanwhile."""
         self._timer = None
         self.check()
 

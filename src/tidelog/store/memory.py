@@ -1,4 +1,4 @@
-"""The store in memory: for tests and the simulator, where several brokers share one state."""
+"""In-memory store, for tests and the simulator; several brokers share one state."""
 
 import asyncio
 from collections import deque
@@ -24,28 +24,28 @@ T = TypeVar("T")
 
 SESSION_TIMEOUT_MS = 9000
 UNANSWERED_SECONDS = 0.1
-"""How long a request that cannot reach the store takes to fail."""
+"""Time until a request fails that cannot reach the store."""
 
 
 class StepFaultKind(Enum):
     REQUEST_LOST = auto()
-    ANSWER_LOST = auto()  # though the write took effect
+    ANSWER_LOST = auto()  # but the write took effect
     SESSION_ENDS_BEFORE = auto()
-    SESSION_ENDS_AFTER = auto()  # of a write that took effect
+    SESSION_ENDS_AFTER = auto()  # after a write that took effect
 
 
 class StepFault(NamedTuple):
     kind: StepFaultKind
     writes_before: int
     away_s: float
-    """How long the session cannot reach the store, where a message was lost."""
+    """How long the session cannot reach the store after a lost message."""
 
 
 class MemoryStoreState:
-    """What a ZooKeeper server would hold; every MemoryStore of it is a session.
+    """State of a simulated ZooKeeper server; each MemoryStore is a session.
 
-    A session that is cut off can neither ask nor hear anything. It expires when its timeout has passed, which its owner
-    learns when it is connected again.
+    A disconnected session can neither send requests nor receive events. It expires with its timeout, which its
+    owner learns after it has reconnected.
     """
 
     def __init__(self) -> None:
@@ -53,9 +53,9 @@ class MemoryStoreState:
         self.children: dict[str, set[str]] = {ROOT: set()}
         self.sessions: dict[int, MemoryStore] = {}
         self.latency_s = 0.0
-        """Of a request, of its answer and of an event: a write may have taken effect and its answer be lost."""
+        """Latency of requests, answers and events: a write may take effect and its answer be lost."""
         self.draw_latency_s: Callable[[], float] | None = None
-        """Of one message; without it every message takes `latency_s`."""
+        """Random latency of one message; without it every message takes `latency_s`."""
         self._step_faults: dict[int, StepFault] = {}
         self._cut_off: dict[int, MemoryStore] = {}
         self._crashed: set[int] = set()
@@ -63,17 +63,17 @@ class MemoryStoreState:
         self._last_transaction_id = 0
         self._last_session_id = NO_OWNER
         self.on_written: list[Callable[[int, Sequence[Operation]], None]] = []
-        """Told of every successful write: by which session, and what."""
+        """Called for every successful write with the session and the operations."""
 
     def message_latency_s(self) -> float:
         return self.latency_s if self.draw_latency_s is None else self.draw_latency_s()
 
     def break_step(self, session_id: int, kind: "StepFaultKind", writes_before: int, away_s: float) -> None:
-        """After so many more writes of this session, let the next one go wrong in this way."""
+        """After this many more writes of the session, the next one fails in this way."""
         self._step_faults[session_id] = StepFault(kind, writes_before, away_s)
 
-    def take_step_fault(self, session_id: int) -> "StepFault | None":
-        """The fault that strikes the write which arrives now, if one does."""
+    def next_step_fault(self, session_id: int) -> "StepFault | None":
+        """The fault for the write that arrives now, if there is one."""
         fault = self._step_faults.get(session_id)
         if fault is None:
             return None
@@ -120,7 +120,7 @@ class MemoryStoreState:
         return session_id in self._cut_off
 
     def cut_off(self, session_id: int) -> None:
-        """From now on the session's owner cannot reach the store."""
+        """From now on the session cannot reach the store."""
         if session_id in self._cut_off or session_id not in self.sessions:
             return
         store = self._cut_off[session_id] = self.sessions[session_id]
@@ -131,12 +131,12 @@ class MemoryStoreState:
         store.lease.renew(loop.time(), store.session_timeout_s)
 
     def lose_connection(self, session_id: int, away_s: float) -> None:
-        """The owner cannot reach the store for a while."""
+        """The session cannot reach the store for a while."""
         self.cut_off(session_id)
         asyncio.get_running_loop().call_later(away_s, self.reconnect, session_id, context=Context())
 
     def reconnect(self, session_id: int) -> None:
-        """The owner can reach the store again, and learns whether its session is still there and what it missed."""
+        """The session can reach the store again, and learns whether it is alive and what it missed."""
         if session_id in self._crashed:
             return
         store = self._cut_off.pop(session_id, None)
@@ -150,7 +150,7 @@ class MemoryStoreState:
         store.lease.hold()
 
     def crash(self, session_id: int, noticed_after_s: float = 0.0) -> None:
-        """The owner died and hears nothing any more; after a while the store ends its session."""
+        """The owner of the session died; the store ends the session after a while."""
         store = self.sessions[session_id]
         self._cut_off[session_id] = store
         self._crashed.add(session_id)
@@ -170,7 +170,7 @@ class MemoryStoreState:
         self._fire(remove_owned(self, owned))
 
     def expire(self, session_id: int) -> None:
-        """End a session against its will, as if its process had hung or died."""
+        """Ends a session as if its process had hung or died."""
         store = self.sessions[session_id]
         self.end_session(session_id)
         if not self.is_cut_off(session_id):
@@ -183,7 +183,7 @@ class MemoryStoreState:
 
 
 class _Transaction:
-    """Changes on top of the state, taken over only if all operations succeed."""
+    """Changes on top of the state, applied only if all operations succeed."""
 
     def __init__(self, state: MemoryStoreState) -> None:
         self._state = state
@@ -251,11 +251,11 @@ class MemoryStore(BaseStore):
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         check_path(path)
 
-        def look() -> list[str]:
+        def read() -> list[str]:
             self._seen_with_children(path, self._state.find(path), watch)
             return sorted(self._state.children[path])
 
-        return await self._ask(look)
+        return await self._ask(read)
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         return await self._ask(lambda: self._state.perform(operations, self._session_id), is_write=True)
@@ -269,10 +269,10 @@ class MemoryStore(BaseStore):
             self._state.end_session(self._session_id)
 
     async def _ask(self, operation: Callable[[], T], *, is_write: bool = False) -> T:
-        """A request takes time: others may come between a read and the write that follows it."""
+        """Requests take time: other sessions may write between a read and the write that follows it."""
         await self._travel()
         await self._check_connection()
-        fault = self._state.take_step_fault(self._session_id) if is_write else None
+        fault = self._state.next_step_fault(self._session_id) if is_write else None
         if fault is not None:
             return await self._fail_step(fault, operation)
         if not self._has_latency:
@@ -303,13 +303,13 @@ class MemoryStore(BaseStore):
         return self._state.latency_s > 0 or self._state.draw_latency_s is not None
 
     async def _travel(self) -> None:
-        """Requests of one session arrive in the order of sending."""
+        """Requests of one session arrive in the order in which they were sent."""
         now = asyncio.get_running_loop().time()
         self._last_request_s = max(self._last_request_s, now + self._state.message_latency_s())
         await asyncio.sleep(self._last_request_s - now)
 
     async def _return(self) -> None:
-        """The answer travels behind the events that were on their way before it."""
+        """The answer arrives after the events that were sent before it."""
         arrived = asyncio.get_running_loop().create_future()
         self._send(lambda: None if arrived.done() else arrived.set_result(None))
         await arrived
@@ -329,7 +329,7 @@ class MemoryStore(BaseStore):
             super()._deliver_soon(watch, event)
 
     def _send(self, arrive: Callable[[], None]) -> None:
-        """Let it arrive at the owner, in order: timers of one moment come in any order."""
+        """Delivers in order: timers with the same time would fire in any order."""
         self._under_way.append(arrive)
         loop = asyncio.get_running_loop()
         self._last_answer_s = max(self._last_answer_s, loop.time() + self._state.message_latency_s())

@@ -1,4 +1,4 @@
-"""Opens the store that the settings name."""
+"""Factory for the store that the settings choose."""
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.runtime.clock import Clock
@@ -9,9 +9,9 @@ from tidelog.store.sqlite import SqliteStore
 
 
 async def open_store(settings: BrokerSettings, disk: Disk, clock: Clock, workers: RepeatingWorkers) -> Store:
-    """A new session with it."""
+    """Opens a new session."""
     if settings.zookeeper_connect:
-        # Only here: a broker that does without ZooKeeper starts faster without its client.
+        # Imported here: a broker without ZooKeeper starts faster without its client.
         from tidelog.store.zookeeper import ZooKeeperStore
 
         return await ZooKeeperStore.open(

@@ -1,10 +1,10 @@
-"""Renewal of a session while the event loop is late: a thread that goes on as long as the loop shows signs of life.
+"""Session keeper: a thread that renews the session while the event loop is late but alive.
 
-The loop renews the lease itself. A long turn of it, with much garbage to collect or a very large request, must not cost
-a broker its session and all of its leaders; so a thread renews when the loop is late. It asks the loop for a sign of
-life all the time, and stops renewing when there was none for `patience_s`: a broker whose loop hangs loses its session,
-if later. A process that is stopped stops this thread, too. The lease is counted as everywhere (from when the renewal
-was sent), so that a broker still fences itself before others can take it for dead.
+The loop normally renews the lease itself. A long turn of the loop, with a large request or much garbage to collect,
+must not cost a broker its session and all its leaders, so the thread renews when the loop is late. It keeps asking
+the loop for a response, and stops renewing after `patience_s` without one: a broker whose loop hangs still loses its
+session, only later. A stopped process stops this thread, too. The lease is counted from the time a renewal was sent,
+as everywhere, so a broker still fences itself before others can declare it dead.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ TICKS_PER_SESSION = 12
 
 
 class SessionKeeper:
-    """Everything here but `__init__` runs in a thread of its own."""
+    """All methods except `__init__` run in the keeper's thread."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class SessionKeeper:
         renew: Callable[[float], None],
         patience_s: float | None = None,
     ) -> None:
-        """`renew` takes the time of now and returns when the store has taken it; it may raise anything."""
+        """`renew` takes the current time and returns when the store has renewed the session; it may raise anything."""
         self._lease = lease
         self._timeout_s = timeout_s
         self._now = now
@@ -51,15 +51,15 @@ class SessionKeeper:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._on_asked)
         is_alive = now - self._sign_of_life < self._patience_s
-        # The loop renews several times in a session: half of one without that is late.
+        # The loop renews several times per session timeout: half a timeout without renewal is late.
         if is_alive and self._lease.is_within(now, self._timeout_s / 2):
             try:
                 self._renew(now)
-            except Exception as error:  # noqa: BLE001 - the loop meets it again, and acts on it
+            except Exception as error:  # noqa: BLE001 - the loop will see the same error and handle it
                 logger.debug("session not renewed reason=%s", error)
             else:
                 self._lease.extend(now, self._timeout_s)
-                logger.warning("event loop is late, session renewed for it silent_ms=%d", self._silent_ms())
+                logger.warning("event loop is late, session renewed by keeper thread silent_ms=%d", self._silent_ms())
 
     def _silent_ms(self) -> int:
         return int((self._now() - self._sign_of_life) * 1000)

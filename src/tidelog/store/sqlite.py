@@ -1,8 +1,8 @@
-"""The store in an SQLite file, for all brokers of one machine.
+"""SQLite store, for all brokers of one machine.
 
-Sessions are leases. A session also holds a file lock, which the operating system lets go of the moment the process
-dies: whoever can take the lock ends the session. The end of a watched process makes the others try at once; the poll
-tries too. Changes of other processes are noticed by SQLite's data version: a poll costs little more than waking up.
+Sessions are leases. A session also holds a file lock, which the operating system releases as soon as the process dies:
+a process that can take the lock ends the session. The end of a watched process triggers this at once, and so does the
+poll. Changes by other processes are detected with SQLite's data version, so that a poll is cheap.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tidelog.runtime.workers import RepeatingWorkers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import Node, Operation, Result, SessionExpired, StoreUnavailable, Watch
 from tidelog.store.session_keeper import SessionKeeper
-from tidelog.store.sqlite_database import ChangeDetector, Database, Session, Sight, renew_session_apart
+from tidelog.store.sqlite_database import ChangeDetector, Changes, Database, Session, renew_session_separately
 from tidelog.store.tree import StoredNode, check_path
 
 P = ParamSpec("P")
@@ -32,20 +32,20 @@ LONE_POLL_INTERVAL_SECONDS = 0.25
 """While no other process has a session."""
 BUSY_AFTER_CHANGE_MS = 1000
 BUSY_AFTER_OPENING_MS = 5000
-"""For so long others are looked at often: one change seldom comes alone."""
+"""How long to poll at short intervals after a change: changes rarely come alone."""
 CREATION_PAUSE_SECONDS = 0.02
 CREATION_ATTEMPTS = 500
-"""While another process makes the file, which takes it some milliseconds."""
+"""Waits while another process creates the file, which takes milliseconds."""
 HEARTBEATS_PER_SESSION = 4
-"""At least so many within the session timeout, however rarely the settings ask for them."""
+"""Minimum number of heartbeats per session timeout, whatever the settings say."""
 
 
 class FileReplaced(StoreUnavailable):
-    """Another file stands in the place of the one that this session is in."""
+    """The file of this session was replaced by another file."""
 
 
 class SqliteStore(BaseStore):
-    """One session. `run` must be running for watches of other processes' changes and for the lease."""
+    """One session. `run` must be running for watches on changes by other processes, and for the lease."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class SqliteStore(BaseStore):
         heartbeat_interval_ms: int = 2000,
         processes: Processes | None = None,
     ) -> "SqliteStore":
-        """Make the file if it is missing; end the sessions of dead processes; begin a session."""
+        """Creates the file if it is missing, ends sessions of dead processes, and starts a session."""
         processes = processes or SystemProcesses()
         store = cls(disk, clock, workers, processes, session_timeout_ms, heartbeat_interval_ms)
         opened_ms = store._now_ms()
@@ -108,7 +108,7 @@ class SqliteStore(BaseStore):
             if await self._workers.run(self._has_file, path):
                 return
             await asyncio.sleep(CREATION_PAUSE_SECONDS)
-        raise StoreUnavailable(path, "another process makes the file and does not get on")
+        raise StoreUnavailable(path, "another process is creating the file and has not finished")
 
     @property
     def session_id(self) -> int:
@@ -139,7 +139,7 @@ class SqliteStore(BaseStore):
 
     async def run(self) -> None:
         keeper = SessionKeeper(
-            self.lease, self._session_timeout_ms / 1000, self._clock.monotonic, self._renew_while_the_loop_is_late
+            self.lease, self._session_timeout_ms / 1000, self._clock.monotonic, self._renew_from_keeper
         )
         stop_keeping = self._workers.repeat(keeper.interval_s, keeper.tick)
         try:
@@ -152,7 +152,7 @@ class SqliteStore(BaseStore):
         await asyncio.Event().wait()
 
     async def _rest(self) -> None:
-        """Until the next poll, or until another process has ended."""
+        """Until the next poll, or until another process ends."""
         timer = asyncio.get_running_loop().call_later(self._poll_interval(), self._wake.set)
         try:
             await self._wake.wait()
@@ -166,7 +166,7 @@ class SqliteStore(BaseStore):
         return POLL_INTERVAL_SECONDS if self._others else LONE_POLL_INTERVAL_SECONDS
 
     async def poll(self) -> None:
-        """One round: renew the lease if due, bury dead sessions, look for changes of other processes."""
+        """One round: renew the lease if due, end dead sessions, detect changes by other processes."""
         async with self._turn:
             if self._is_ended:
                 return
@@ -180,7 +180,7 @@ class SqliteStore(BaseStore):
                 trouble = self._file_trouble() or error
                 self._not_reached(trouble)
                 if isinstance(trouble, FileReplaced) and not self.lease.is_valid:
-                    # Nobody renews a lease in a file that was replaced: a session in the new one is the way back.
+                    # The lease cannot be renewed in a replaced file: the way back is a session in the new file.
                     self._end()
 
     async def close(self) -> None:
@@ -192,40 +192,42 @@ class SqliteStore(BaseStore):
                 await self._workers.run(self._close)
 
     async def _poll(self) -> None:
-        """What is cheap happens here; a thread is woken only if there is something to do."""
+        """Cheap checks happen here; a worker thread is used only if there is something to do."""
         now_ms = self._now_ms()
         if now_ms >= self._renewed_ms + self._heartbeat_interval_ms:
             await self._workers.run(self._renew, now_ms + self._session_timeout_ms)
             self._renewed(now_ms)
         data_version = self._detector.data_version()
         if data_version != self._seen_data_version:
-            await self._look_around()
+            await self._read_changes()
             self._seen_data_version = data_version
         dead = [session for session in self._others if self._is_dead(session)]
         if dead:
-            await self._workers.run(self._bury, dead)
-            await self._look_around()
+            await self._workers.run(self._end_sessions, dead)
+            await self._read_changes()
         self._last_poll_ms = now_ms
 
     def _renewed(self, sent_ms: int) -> None:
         self._renewed_ms = sent_ms
         self.lease.renew(sent_ms / 1000, self._session_timeout_ms / 1000)
 
-    async def _look_around(self) -> None:
-        """Read after the data version, so that a change in between shows at the next poll."""
+    async def _read_changes(self) -> None:
+        """Reads after the data version, so that a change in between shows at the next poll."""
         paths = list(self.watches.paths())
-        sight = await self._workers.run(self._database.look, self._session_id, paths, self._seen_transaction_id)
-        self._see(paths, sight)
+        changes = await self._workers.run(
+            self._database.read_changes, self._session_id, paths, self._seen_transaction_id
+        )
+        self._apply_changes(paths, changes)
 
-    def _see(self, paths: Sequence[str], sight: Sight) -> None:
-        others = [session for session in sight.sessions if session.id != self._session_id]
-        if sight.nodes is not None or len(others) != len(self._others):
+    def _apply_changes(self, paths: Sequence[str], changes: Changes) -> None:
+        others = [session for session in changes.sessions if session.id != self._session_id]
+        if changes.nodes is not None or len(others) != len(self._others):
             self._busy_end_ms = max(self._busy_end_ms, self._now_ms() + BUSY_AFTER_CHANGE_MS)
         self._others = others
         self._watch_processes({session.process_id for session in others})
-        self._seen_transaction_id = sight.transaction_id
-        if sight.nodes is not None:
-            self.watches.compare(dict(zip(paths, sight.nodes, strict=True)))
+        self._seen_transaction_id = changes.transaction_id
+        if changes.nodes is not None:
+            self.watches.compare(dict(zip(paths, changes.nodes, strict=True)))
 
     def _watch_processes(self, process_ids: Collection[int]) -> None:
         for process_id in self._process_watches.keys() - set(process_ids):
@@ -239,24 +241,24 @@ class SqliteStore(BaseStore):
         if not self._is_reachable:
             self._is_reachable = True
             self.trouble = ""
-            logger.info("coordination store can be asked again session_id=%d", self._session_id)
+            logger.info("coordination store is available again session_id=%d", self._session_id)
 
     def _not_reached(self, error: Exception) -> None:
         if self._is_reachable or self.trouble != str(error):
             self._is_reachable = False
             self.trouble = str(error)
-            logger.warning("coordination store cannot be asked session_id=%d error=%s", self._session_id, error)
+            logger.warning("coordination store is not available session_id=%d error=%s", self._session_id, error)
 
     def _file_trouble(self) -> StoreUnavailable | None:
-        """Whether the file is still the one that this session is in."""
+        """An error if the file is no longer the one of this session."""
         path = self._database.path
         try:
             is_replaced = self._file_identity != self._disk.identity(path)
         except FileNotFoundError:
             # It may come back, like a server that was stopped.
-            return StoreUnavailable(path, "the file is gone")
+            return StoreUnavailable(path, "the file is missing")
         except OSError:
-            return None  # whoever asked has an error of its own to tell
+            return None  # the caller already has an error to report
         return FileReplaced(path, "the file was replaced by another") if is_replaced else None
 
     async def _find(self, path: str) -> StoredNode | None:
@@ -284,14 +286,14 @@ class SqliteStore(BaseStore):
     def _end(self) -> None:
         if not self._is_ended:
             self._is_ended = True
-            logger.warning("session of the coordination store ended session_id=%d", self._session_id)
+            logger.warning("session of coordination store ended session_id=%d", self._session_id)
             self.session_ended()
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
     def _is_dead(self, session: Session) -> bool:
-        """Its process is gone, or has not renewed the lease in time."""
+        """True if its process is gone, or has not renewed the lease in time."""
         try:
             self._disk.lock(self._lock_path(session.id)).release()
         except DirectoryInUse:
@@ -300,17 +302,17 @@ class SqliteStore(BaseStore):
 
     def _has_hung(self, session: Session) -> bool:
         now_ms = self._now_ms()
-        # Whoever stood still itself, as when a machine was suspended, must give the others time to renew.
+        # If this process stood still itself, as in a suspended machine, it must give the others time to renew.
         has_watched = now_ms - self._last_poll_ms <= self._heartbeat_interval_ms
         return has_watched and now_ms >= session.lease_end_ms
 
     def _lock_path(self, session_id: int) -> str:
         return f"{self._database.path}.session-{session_id}.lock"
 
-    # From here on what runs in a worker thread, one call at a time.
+    # The methods below run in a worker thread, one call at a time.
 
     def _has_file(self, path: str) -> bool:
-        """Make it if it is missing; False while another process does."""
+        """Creates the file if it is missing; False while another process is creating it."""
         self._disk.make_directory(path.rpartition("/")[0] or ".")
         if self._disk.exists(path):
             return True
@@ -321,10 +323,10 @@ class SqliteStore(BaseStore):
             return False
         try:
             if not self._disk.exists(path):
-                # What a file that was removed has left beside it: SQLite would play it into the new one.
+                # Remove the journal of a deleted file: SQLite would apply it to the new file.
                 for suffix in ("-wal", "-shm", "-journal"):
                     self._disk.remove(f"{path}{suffix}")
-                # No two files give the same id to a session: its lock may outlive a file that was removed.
+                # Session ids are never reused in a new file: the lock of a session may outlive a deleted file.
                 Database(path, first_session_id=self._now_ms()).close()
             self._disk.remove(lock_path)
         finally:
@@ -336,44 +338,44 @@ class SqliteStore(BaseStore):
             self._database = Database(path)
             self._file_identity = self._disk.identity(path)
             undo.callback(self._database.close)
-            self._bury([session for session in self._database.sessions() if self._is_dead(session)])
+            self._end_sessions([session for session in self._database.sessions() if self._is_dead(session)])
             self._detector = ChangeDetector(path)
             undo.callback(self._detector.close)
             self._last_poll_ms = opened_ms
             lease_end_ms = opened_ms + self._session_timeout_ms
             undo.callback(self._release_lock)
-            self._session_id = self._database.open_session(lease_end_ms, self._processes.own_id(), self._take_lock)
+            self._session_id = self._database.open_session(lease_end_ms, self._processes.own_id(), self._acquire_lock)
             undo.pop_all()
 
     def _renew(self, lease_end_ms: int) -> None:
-        """A file that was removed still works for those who have it open; whoever starts next makes another."""
+        """A deleted file keeps working for processes that have it open, but the next process creates another one."""
         trouble = self._file_trouble()
         if trouble is not None:
             raise trouble
         self._database.renew_session(self._session_id, lease_end_ms)
 
-    def _renew_while_the_loop_is_late(self, now: float) -> None:
-        """In the keeper's thread, over a connection of its own: the other one may be in use, or waiting."""
+    def _renew_from_keeper(self, now: float) -> None:
+        """Runs in the keeper's thread, on its own connection: the other one may be in use or blocked."""
         trouble = self._file_trouble()
         if trouble is not None:
             raise trouble
-        renew_session_apart(self._database.path, self._session_id, int(now * 1000) + self._session_timeout_ms)
+        renew_session_separately(self._database.path, self._session_id, int(now * 1000) + self._session_timeout_ms)
 
-    def _take_lock(self, session_id: int) -> None:
+    def _acquire_lock(self, session_id: int) -> None:
         self._lock = self._disk.lock(self._lock_path(session_id))
 
     def _release_lock(self) -> None:
         if self._lock is not None:
             self._lock.release()
 
-    def _bury(self, dead: Sequence[Session]) -> None:
+    def _end_sessions(self, dead: Sequence[Session]) -> None:
         for session in dead:
             nodes = self._database.end_session(session.id, session.lease_end_ms)
             if nodes is None:
                 continue
             if nodes:
                 logger.info(
-                    "ended the session of a process that died or hung session_id=%d process_id=%d nodes=%s",
+                    "ended session of dead process session_id=%d process_id=%d nodes=%s",
                     session.id,
                     session.process_id,
                     ",".join(sorted(nodes)),

@@ -1,4 +1,4 @@
-"""The nodes and sessions in an SQLite file: blocking calls, for a worker thread, one at a time."""
+"""Nodes and sessions in an SQLite file: blocking calls for a worker thread, one at a time."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -45,8 +45,8 @@ class Session(NamedTuple):
     process_id: int
 
 
-class Sight(NamedTuple):
-    """The sessions, and the nodes asked for if there was a transaction since the one named."""
+class Changes(NamedTuple):
+    """The sessions, and the requested nodes if there was a transaction since the given one."""
 
     transaction_id: int
     sessions: list[Session]
@@ -59,10 +59,10 @@ class Written(NamedTuple):
 
 
 class Database:
-    """One connection. Times are those of the machine's monotonic clock, which all its processes share."""
+    """One connection. Times are from the machine's monotonic clock, which all its processes share."""
 
     def __init__(self, path: str, first_session_id: int = NO_OWNER + 1) -> None:
-        """A new file counts its sessions from `first_session_id` on."""
+        """A new file numbers its sessions from `first_session_id` on."""
         self.path = path
         self._first_session_id = first_session_id
         with _storage_errors(path):
@@ -92,7 +92,7 @@ class Database:
         return self._connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone() is not None
 
     def read(self, session_id: int, paths: Sequence[str]) -> list[StoredNode | None]:
-        """The nodes as of one moment."""
+        """The nodes at one moment."""
         with self._transaction("DEFERRED"):
             self._require_session(session_id)
             return [self.find(path) for path in paths]
@@ -103,31 +103,31 @@ class Database:
             rows = self._connection.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
             return self.find(path), [child.rpartition("/")[2] for (child,) in rows]
 
-    def look(self, session_id: int, paths: Sequence[str], seen_transaction_id: int) -> Sight:
-        """Leases are renewed far more often than nodes change, so that most looks read no nodes."""
+    def read_changes(self, session_id: int, paths: Sequence[str], seen_transaction_id: int) -> Changes:
+        """Leases are renewed far more often than nodes change, so most calls read no nodes."""
         with self._transaction("DEFERRED"):
             self._require_session(session_id)
             transaction_id = self._last("transaction_id")
             nodes = None if transaction_id == seen_transaction_id else [self.find(path) for path in paths]
-            return Sight(transaction_id, self._sessions(), nodes)
+            return Changes(transaction_id, self._sessions(), nodes)
 
     def write(self, session_id: int, operations: Sequence[Operation]) -> Written:
-        """All of the operations or none, and none for a session that has ended."""
+        """All operations or none, and none for a session that has ended."""
         with self._transaction("IMMEDIATE"):
             self._require_session(session_id)
             outcome = perform(self, operations, session_id, self._next("transaction_id"))
             return Written(outcome.results, outcome.events)
 
-    def open_session(self, lease_end_ms: int, process_id: int, take_lock: Callable[[int], None]) -> int:
-        """The lock is taken before anybody can see the session, so that it never looks dead."""
+    def open_session(self, lease_end_ms: int, process_id: int, acquire_lock: Callable[[int], None]) -> int:
+        """Takes the lock before others can see the session, so that it never seems dead."""
         with self._transaction("IMMEDIATE"):
             session_id = self._next("session_id")
-            take_lock(session_id)
+            acquire_lock(session_id)
             self._connection.execute("INSERT INTO session VALUES (?, ?, ?)", (session_id, lease_end_ms, process_id))
             return session_id
 
     def renew_session(self, session_id: int, lease_end_ms: int) -> None:
-        # A lease that is lost in a crash of the machine is worth nothing: no need to wait for the disk.
+        # A lease lost in a crash of the machine has no value, so this does not wait for the disk.
         self._connection.execute("PRAGMA synchronous = NORMAL")
         try:
             with self._transaction("IMMEDIATE"):
@@ -137,11 +137,11 @@ class Database:
             self._connection.execute("PRAGMA synchronous = FULL")
 
     def end_session(self, session_id: int, lease_end_ms: int | None = None) -> list[str] | None:
-        """With a lease: only if it was not renewed since. The nodes that went with it; None if it lives on."""
+        """With a lease: only if it was not renewed since. Returns the deleted nodes; None if the session lives."""
         with self._transaction("IMMEDIATE"):
             row = self._connection.execute("SELECT lease_end_ms FROM session WHERE id = ?", (session_id,)).fetchone()
             if row is None:
-                return []  # somebody else was faster
+                return []  # another process was faster
             if lease_end_ms not in (None, row[0]):
                 return None
             self._next("transaction_id")
@@ -181,7 +181,7 @@ class Database:
                 elif self._user_version() == 1:
                     self._execute_all(_UPGRADE)
         if self._user_version() != SCHEMA_VERSION:
-            raise StoreUnavailable(self.path, "written by a newer version of this program")
+            raise StoreUnavailable(self.path, "written by a newer version of Tidelog; use that version")
 
     def _execute_all(self, statements: str) -> None:
         for statement in filter(str.strip, statements.split(";")):
@@ -203,8 +203,8 @@ class Database:
                 raise
 
 
-def renew_session_apart(path: str, session_id: int, lease_end_ms: int) -> None:
-    """Over a connection of its own, from any thread. A file that is missing is not made anew."""
+def renew_session_separately(path: str, session_id: int, lease_end_ms: int) -> None:
+    """On its own connection, from any thread. Does not create a missing file."""
     with _storage_errors(path):
         uri = f"file:{quote(path)}?mode=rw"
         connection = sqlite3.connect(uri, uri=True, timeout=LOCK_WAIT_SECONDS, isolation_level=None)
@@ -218,7 +218,7 @@ def renew_session_apart(path: str, session_id: int, lease_end_ms: int) -> None:
 
 
 class ChangeDetector:
-    """A connection of its own, only to see that others have committed. It never waits for the disk."""
+    """A connection that only detects commits by others. It never waits for the disk."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -226,7 +226,7 @@ class ChangeDetector:
             self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
 
     def data_version(self) -> int:
-        """Another number whenever another connection has committed something."""
+        """Changes whenever another connection has committed."""
         with _storage_errors(self._path):
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 

@@ -1,4 +1,4 @@
-"""What the operations mean, over any table of nodes: the one place where both stores get their rules from."""
+"""Semantics of store operations, shared by the SQLite and in-memory stores."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class StoredNode:
     modified_id: int
     owner: int
     child_version: int
-    """Counts children that came or went; it also numbers sequential children."""
+    """Counts added and removed children; also numbers sequential children."""
 
     def as_node(self) -> Node:
         return Node(self.data, self.version, self.created_id, self.modified_id, self.owner)
@@ -44,7 +44,7 @@ ROOT_NODE = StoredNode(b"", 0, 0, 0, NO_OWNER, 0)
 
 
 class NodeTable(Protocol):
-    """Nodes by path. Undoing what a failed sequence of operations did is the table's business."""
+    """Nodes by path. The table itself undoes the changes of a failed sequence of operations."""
 
     def find(self, path: str) -> StoredNode | None: ...
 
@@ -71,7 +71,7 @@ def parent_of(path: str) -> str:
 
 
 def perform(table: NodeTable, operations: Sequence[Operation], session_id: int, transaction_id: int) -> Outcome:
-    """Carry out the operations in order; the first that fails raises."""
+    """Executes the operations in order; the first one that fails raises."""
     outcome = Outcome([], [])
     for operation in operations:
         check_path(operation.path)
@@ -89,7 +89,7 @@ def perform(table: NodeTable, operations: Sequence[Operation], session_id: int, 
 
 
 def remove_owned(table: NodeTable, paths: Iterable[str]) -> list[WatchEvent]:
-    """End the ephemeral nodes of a session."""
+    """Deletes the ephemeral nodes of a session."""
     outcome = Outcome([], [])
     for path in paths:
         _delete(table, Delete(path), outcome)

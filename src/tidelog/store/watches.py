@@ -1,4 +1,4 @@
-"""The one-shot watches of one session, and what each of them has seen."""
+"""One-shot watches of one session, with the node state that each has seen."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
@@ -27,7 +27,7 @@ class Watched(NamedTuple):
 
 
 class Watches:
-    """`deliver` hands an event to a callback; the event loop does that after the current step."""
+    """`deliver` passes an event to a callback; the event loop runs it after the current step."""
 
     def __init__(self, deliver: Callable[[Watch, WatchEvent], None]) -> None:
         self._deliver = deliver
@@ -49,7 +49,7 @@ class Watches:
                     self._deliver(watched.callback, event)
 
     def compare(self, current: dict[str, StoredNode | None]) -> None:
-        """Fire the watches whose node is no longer as they saw it: the changes of other processes."""
+        """Fires the watches whose node has changed since they saw it, by other processes."""
         for (aspect, path), registered in list(self._watched.items()):
             if path not in current:
                 continue

@@ -1,4 +1,4 @@
-"""The store in ZooKeeper, for brokers on several hosts."""
+"""ZooKeeper store, for brokers on several hosts."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ from tidelog.store.tree import ROOT, check_path
 from tidelog.store.watches import WatchedAspect
 from tidelog.store.zookeeper_terms import (
     KINDS,
-    NOT_TO_BLAME,
+    ROLLED_BACK_ERRORS,
     check_size,
     node_or_none,
     nodes,
@@ -49,12 +49,12 @@ logger = logging.getLogger(__name__)
 
 HEARTBEATS_PER_SESSION = 6
 SHORTEST_WAIT_SECONDS = 0.1
-"""For a connection, even if the lease is over: those who try again do not spin."""
+"""Minimum time to wait for a connection, so that retries after an expired lease do not spin."""
 NODES_PER_READ = 1000
 
 
 class ZooKeeperStore(BaseStore):
-    """One session. `run` must be running for the lease, and for watches that outlive a connection."""
+    """One session. `run` must be running for the lease, and for watches that survive a reconnect."""
 
     def __init__(self, connect: str, clock: Clock, workers: RepeatingWorkers, session_timeout_ms: int) -> None:
         super().__init__(clock.monotonic)
@@ -81,7 +81,7 @@ class ZooKeeperStore(BaseStore):
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int | None = None,
     ) -> "ZooKeeperStore":
-        """`connect`: host:port,host:port/chroot. The chroot is made if it is missing."""
+        """`connect`: host:port,host:port/chroot. The chroot is created if it is missing."""
         store = cls(connect, clock, workers, session_timeout_ms)
         timeout_s = (session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms) / 1000
         store._session.start()
@@ -91,7 +91,9 @@ class ZooKeeperStore(BaseStore):
             await store._make_chroot()
         except (TimeoutError, StoreUnavailable):
             await store.close()
-            raise StoreUnavailable("", f"no ZooKeeper answered within {timeout_s:g} s at {connect}") from None
+            raise StoreUnavailable(
+                "", f"no ZooKeeper server answered at {connect} within {timeout_s:g} s; check zookeeper.connect"
+            ) from None
         except StoreError:
             await store.close()
             raise
@@ -118,7 +120,7 @@ class ZooKeeperStore(BaseStore):
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
         check_path(path)
         while True:
-            found = await self._read(path, lambda: self._look_for_node(path, watch))
+            found = await self._read(path, lambda: self._find_node(path, watch))
             if not isinstance(found, ZnodeStat):
                 return found
 
@@ -140,15 +142,15 @@ class ZooKeeperStore(BaseStore):
         transaction = self._client.transaction()
         for operation in operations:
             self._add(transaction, operation)
-        # Not repeated if the connection is lost: nobody knows whether it happened.
+        # Not retried after a lost connection: the operation may have happened.
         answers = await self._answer("", self._session.ask(transaction.commit_async, list))
         for operation, answer in zip(operations, answers, strict=True):
-            if isinstance(answer, Exception) and not isinstance(answer, NOT_TO_BLAME):
+            if isinstance(answer, Exception) and not isinstance(answer, ROLLED_BACK_ERRORS):
                 raise translated(answer, operation.path)
         return [self._result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
     async def run(self) -> None:
-        keeper = SessionKeeper(self.lease, self._timeout_s, self._clock.monotonic, self._ask_while_the_loop_is_late)
+        keeper = SessionKeeper(self.lease, self._timeout_s, self._clock.monotonic, self._sync_from_keeper)
         stop_keeping = self._workers.repeat(keeper.interval_s, keeper.tick)
         try:
             while not self._is_ended:
@@ -165,8 +167,8 @@ class ZooKeeperStore(BaseStore):
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), self._timeout_s / HEARTBEATS_PER_SESSION)
 
-    def _ask_while_the_loop_is_late(self, _: float) -> None:
-        """In the keeper's thread: kazoo's own keeps the session alive, and this shows that it does."""
+    def _sync_from_keeper(self, _: float) -> None:
+        """Runs in the keeper's thread. kazoo keeps the session alive; this shows that it does."""
         self._client.sync_async(self._full(ROOT)).get(timeout=self._timeout_s / HEARTBEATS_PER_SESSION)
 
     async def _keep_up(self) -> None:
@@ -178,7 +180,7 @@ class ZooKeeperStore(BaseStore):
             logger.debug("no answer from ZooKeeper session_id=%x reason=%s", self._session_id, error)
 
     async def heartbeat(self) -> None:
-        """kazoo's own pings cannot be seen; this one tells that the session lived when it was sent.
+        """kazoo's own pings are not visible; this one proves that the session lived when it was sent.
 
         A sync, because a server that lost its quorum still answers reads for a while.
         """
@@ -193,35 +195,35 @@ class ZooKeeperStore(BaseStore):
             self.lease.cancel()
             await self._workers.run(self._session.stop)
 
-    # What kazoo tells.
+    # Callbacks of KazooSession.
 
     def on_connected(self, session_id: int, timeout_s: float) -> None:
         self._must_catch_up = self._session_id != 0
         self._session_id, self._timeout_s = session_id, timeout_s
         self._connected.set()
         self._news.set()
-        logger.info("connected with ZooKeeper session_id=%x session_timeout_ms=%d", session_id, timeout_s * 1000)
+        logger.info("connected to ZooKeeper session_id=%x session_timeout_ms=%d", session_id, timeout_s * 1000)
 
     def on_disconnected(self) -> None:
         self._connected.clear()
         if not self._is_ended:
-            logger.warning("connection with ZooKeeper lost, connecting again session_id=%x", self._session_id)
+            logger.warning("connection to ZooKeeper lost, reconnecting session_id=%x", self._session_id)
 
     def on_expired(self) -> None:
         self._connected.clear()
         if not self._is_ended:
             self._is_ended = True
             self._news.set()
-            logger.warning("session with ZooKeeper ended session_id=%x", self._session_id)
+            logger.warning("ZooKeeper session ended session_id=%x", self._session_id)
             self.session_ended()
 
     def on_watch_event(self, event: WatchedEvent) -> None:
         kind = KINDS.get(event.type)
-        if kind is not None:  # kazoo forgets its watches when a connection is lost, and says so: `_catch_up` sets them
+        if kind is not None:  # None: kazoo dropped its watches with the connection; `_catch_up` restores them
             path = event.path[len(self._root) :] or ROOT
             self.watches.fire([WatchEvent(kind, path)])
 
-    # How to ask.
+    # Requests.
 
     def _full(self, path: str) -> str:
         return path if not self._root else self._root + path.rstrip("/")
@@ -241,10 +243,10 @@ class ZooKeeperStore(BaseStore):
         kazoo_watch = self._session.on_watch if watch else None
         return self._session.ask(lambda: self._client.get_async(self._full(path), watch=kazoo_watch), on_answer)
 
-    async def _look_for_node(self, path: str, watch: Watch | None) -> Node | ZnodeStat | None:
-        """ZooKeeper's `exists` gives no data and `get` watches no missing node, so both are asked at once.
+    async def _find_node(self, path: str, watch: Watch | None) -> Node | ZnodeStat | None:
+        """ZooKeeper's `exists` returns no data and `get` sets no watch on a missing node, so both are sent at once.
 
-        ZnodeStat: the node came between the two.
+        ZnodeStat: the node was created between the two.
         """
         getting = self._ask_for_node(path, watch)
 
@@ -260,31 +262,29 @@ class ZooKeeperStore(BaseStore):
         return stat if isinstance(found, kazoo_errors.NoNodeError) else node_or_none(found)
 
     async def _catch_up(self) -> None:
-        """Set the watches anew that ended with the last connection, and deliver what they missed."""
-        self._must_catch_up = False  # before the first question: the next connection may be lost before the last answer
+        """Sets the watches again that ended with the last connection, and delivers the events they missed."""
+        self._must_catch_up = False  # first: the connection may be lost again before the last answer
         try:
-            await asyncio.gather(*(self._watch_anew(aspect, path) for aspect, path in self.watches.watched()))
+            await asyncio.gather(*(self._rewatch(aspect, path) for aspect, path in self.watches.watched()))
         except StoreError:
             self._must_catch_up = True
             raise
 
-    async def _watch_anew(self, aspect: WatchedAspect, path: str) -> None:
+    async def _rewatch(self, aspect: WatchedAspect, path: str) -> None:
         def compare(stat: ZnodeStat | None) -> None:
             self.watches.compare({path: None if stat is None else stored_node(b"", stat)})
 
         if aspect is WatchedAspect.DATA:
-            asking = self._session.ask(lambda: self._request_stat(path, deliver_nothing), compare)
+            asking = self._session.ask(lambda: self._request_stat(path, ignore_event), compare)
         else:
-            asking = self._session.ask(
-                lambda: self._request_children(path, deliver_nothing), lambda got: compare(got[1])
-            )
+            asking = self._session.ask(lambda: self._request_children(path, ignore_event), lambda got: compare(got[1]))
         try:
             await self._answer(path, asking)
         except NoNode:
             compare(None)
 
     async def _read(self, path: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Reads are repeated when their connection is lost."""
+        """Reads are retried after a lost connection."""
         while True:
             await self._wait_for_connection()
             try:
@@ -301,7 +301,7 @@ class ZooKeeperStore(BaseStore):
             rest_s = self.lease.end - self._clock.monotonic()
             await asyncio.wait_for(self._connected.wait(), max(SHORTEST_WAIT_SECONDS, rest_s))
         except TimeoutError:
-            raise StoreUnavailable("", "no connection with ZooKeeper") from None
+            raise StoreUnavailable("", "no connection to ZooKeeper") from None
         finally:
             self._require_session()
 
@@ -350,5 +350,5 @@ class ZooKeeperStore(BaseStore):
                 continue
 
 
-def deliver_nothing(_: WatchEvent) -> None:
+def ignore_event(_: WatchEvent) -> None:
     return None

@@ -1,4 +1,4 @@
-"""What ZooKeeper says, in the words of the store: errors, nodes, events, addresses, limits."""
+"""Translation between ZooKeeper and the store interface: errors, nodes, events, addresses, limits."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from tidelog.store.interface import (
 from tidelog.store.tree import ROOT, StoredNode, check_path
 
 MAX_REQUEST_BYTES = 1_048_575
-"""ZooKeeper's default of jute.maxbuffer; a larger request would cost the connection."""
+"""ZooKeeper's default of jute.maxbuffer; a larger request would close the connection."""
 OPERATION_OVERHEAD_BYTES = 64
 
 ERRORS: dict[type[Exception], type[StoreError]] = {
@@ -38,8 +38,8 @@ ERRORS: dict[type[Exception], type[StoreError]] = {
     kazoo_errors.ConnectionClosedError: StoreUnavailable,
     kazoo_errors.OperationTimeoutError: StoreUnavailable,
 }
-NOT_TO_BLAME = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
-"""What ZooKeeper answers for the operations before and after the one that failed."""
+ROLLED_BACK_ERRORS = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+"""Results of the operations before and after the one that failed."""
 
 KINDS = {
     "CREATED": WatchKind.CREATED,
@@ -50,7 +50,7 @@ KINDS = {
 
 
 def parse_connect(connect: str) -> tuple[str, str]:
-    """Hosts, and the chroot as a prefix of paths."""
+    """Hosts, and the chroot as a path prefix."""
     hosts, slash, chroot = connect.partition("/")
     root = slash + chroot.rstrip("/") if chroot else ""
     try:
@@ -61,7 +61,7 @@ def parse_connect(connect: str) -> tuple[str, str]:
 
 
 def stored_node(data: bytes | None, stat: ZnodeStat) -> StoredNode:
-    """Apache Kafka leaves nodes without data, which is not the same as empty data to ZooKeeper."""
+    """Apache Kafka creates nodes without data, which ZooKeeper distinguishes from empty data."""
     return StoredNode(data or b"", stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.cversion)
 
 
@@ -78,8 +78,8 @@ def node_or_none(found: Node | BaseException) -> Node | None:
 
 
 def translated(error: Exception, path: str) -> StoreError:
-    known = ERRORS.get(type(error))
-    return known(path) if known else StoreError(path, f"ZooKeeper answered {error!r}")
+    error_class = ERRORS.get(type(error))
+    return error_class(path) if error_class else StoreError(path, f"ZooKeeper answered {error!r}")
 
 
 def check_size(operations: Sequence[Operation]) -> None:
@@ -90,6 +90,6 @@ def check_size(operations: Sequence[Operation]) -> None:
     if size > MAX_REQUEST_BYTES:
         raise RequestTooLarge(
             operations[0].path,
-            f"{len(operations)} operations are about {size} bytes, and ZooKeeper takes {MAX_REQUEST_BYTES}"
-            " in one request (jute.maxbuffer)",
+            f"{len(operations)} operations have about {size} bytes, but ZooKeeper accepts {MAX_REQUEST_BYTES}"
+            " bytes per request (jute.maxbuffer)",
         )
