@@ -1,4 +1,4 @@
-"""Kafka's errors as classes. An error becomes its number only where a response is built."""
+"""Kafka's error codes as exception classes. They become numbers only where a response is built."""
 
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Self
@@ -7,7 +7,7 @@ MAX_MESSAGE_LENGTH = 4_000
 
 
 class KafkaError(Exception):
-    """Base of all errors that have a code on the wire; `str(error)` is the message for people."""
+    """Base class of all errors with a code on the wire; `str(error)` is the message for people."""
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
@@ -20,12 +20,12 @@ class KafkaError(Exception):
 
     @property
     def message(self) -> str:
-        """Short enough to be sent, whatever it quotes."""
+        """Limited in length, so that it can be sent."""
         text = str(self) or (type(self).__doc__ or "").strip()
         return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}..."
 
     def as_value(self) -> Self:
-        """Without the frames it came through: whoever keeps thousands of errors would keep these, in cycles."""
+        """Without traceback: a large number of stored errors would keep all frames alive, in cycles."""
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
@@ -35,20 +35,20 @@ NO_ERROR = 0
 
 
 class RetriableError(KafkaError):
-    """The same request may succeed later, or at another broker."""
+    """The request may succeed later, or on another broker."""
 
     retriable = True
 
 
 class RecordError(NamedTuple):
-    """Why one record of a batch was refused (KIP-467)."""
+    """Why one record of a batch was rejected (KIP-467)."""
 
     batch_index: int
     message: str
 
 
 class RecordsRefused(KafkaError):
-    """A batch was refused; where single records are to blame, `record_errors` names them."""
+    """A batch was rejected; `record_errors` lists the records that caused it, if any."""
 
     def __init__(self, message: str = "", record_errors: Sequence[RecordError] = ()) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class UnknownServerError(KafkaError, code=-1):
 
 
 class OffsetOutOfRange(KafkaError, code=1):
-    """The offset is outside what the partition holds."""
+    """The offset is outside the range of the partition."""
 
 
 class CorruptMessage(RetriableError, code=2):
@@ -104,7 +104,7 @@ class CoordinatorLoadInProgress(RetriableError, code=14):
 
 
 class CoordinatorNotAvailable(RetriableError, code=15):
-    """No broker coordinates this group or transaction now."""
+    """The coordinator of this group or transaction is not available."""
 
 
 class NotCoordinator(RetriableError, code=16):
@@ -160,7 +160,7 @@ class InvalidCommitOffsetSize(KafkaError, code=28):
 
 
 class TopicAuthorizationFailed(KafkaError, code=29):
-    """The topic is not for this client."""
+    """The client is not authorized for this topic."""
 
 
 class InvalidTimestamp(RecordsRefused, code=32):
@@ -216,11 +216,11 @@ class InvalidProducerEpoch(KafkaError, code=47):
 
 
 class InvalidTxnState(KafkaError, code=48):
-    """The transaction is not in a state that allows this."""
+    """The transaction is in a state that does not allow this."""
 
 
 class InvalidProducerIdMapping(KafkaError, code=49):
-    """The producer id is not the one of this transactional id."""
+    """The producer id does not belong to this transactional id."""
 
 
 class InvalidTransactionTimeout(KafkaError, code=50):
@@ -228,7 +228,7 @@ class InvalidTransactionTimeout(KafkaError, code=50):
 
 
 class ConcurrentTransactions(RetriableError, code=51):
-    """The end of the transaction before is still under way."""
+    """The previous transaction of this producer is still ending."""
 
 
 class TransactionCoordinatorFenced(KafkaError, code=52):
@@ -236,11 +236,11 @@ class TransactionCoordinatorFenced(KafkaError, code=52):
 
 
 class TransactionalIdAuthorizationFailed(KafkaError, code=53):
-    """The producer may not use this transactional id, or has not said which one it means."""
+    """The producer is not authorized for this transactional id, or did not send one."""
 
 
 class SecurityDisabled(KafkaError, code=54):
-    """No authorizer is configured: everybody may do everything."""
+    """No authorizer is configured: there is no access control."""
 
 
 class OperationNotAttempted(KafkaError, code=55):
@@ -252,7 +252,7 @@ class KafkaStorageError(RetriableError, code=56):
 
 
 class UnknownProducerId(KafkaError, code=59):
-    """The broker no longer knows this producer: what it wrote was deleted."""
+    """The broker has no state of this producer: its records were deleted."""
 
 
 class NonEmptyGroup(KafkaError, code=68):
@@ -260,7 +260,7 @@ class NonEmptyGroup(KafkaError, code=68):
 
 
 class GroupIdNotFound(KafkaError, code=69):
-    """There is no such group."""
+    """The group does not exist."""
 
 
 class FetchSessionIdNotFound(RetriableError, code=70):
@@ -292,7 +292,7 @@ class StaleBrokerEpoch(KafkaError, code=77):
 
 
 class OffsetNotAvailable(RetriableError, code=78):
-    """The new leader does not know yet how far the log is committed."""
+    """The new leader does not know its high watermark yet."""
 
 
 class MemberIdRequired(KafkaError, code=79):
@@ -300,23 +300,23 @@ class MemberIdRequired(KafkaError, code=79):
 
 
 class PreferredLeaderNotAvailable(RetriableError, code=80):
-    """The preferred leader of the partition is away, or not in sync."""
+    """The preferred leader of the partition is not available, or not in sync."""
 
 
 class GroupMaxSizeReached(KafkaError, code=81):
-    """The group has as many members as it may have."""
+    """The group has reached its maximum size."""
 
 
 class FencedInstanceId(KafkaError, code=82):
-    """Another member has taken this group.instance.id over."""
+    """Another member uses this group.instance.id now."""
 
 
 class EligibleLeadersNotAvailable(RetriableError, code=83):
-    """None of the replicas of the partition is there to lead it."""
+    """No replica of the partition is available as leader."""
 
 
 class ElectionNotNeeded(RetriableError, code=84):
-    """The partition is led as it should be."""
+    """The partition already has the right leader."""
 
 
 class GroupSubscribedToTopic(KafkaError, code=86):
@@ -328,11 +328,11 @@ class InvalidRecord(RecordsRefused, code=87):
 
 
 class UnstableOffsetCommit(RetriableError, code=88):
-    """Offsets of transactions that are not decided yet stand in the way."""
+    """Offsets of open transactions are pending; retry."""
 
 
 class ProducerFenced(KafkaError, code=90):
-    """A newer producer has taken this transactional id over."""
+    """A newer producer uses this transactional id."""
 
 
 class UnknownTopicId(RetriableError, code=100):
@@ -344,15 +344,15 @@ class BrokerIdNotRegistered(KafkaError, code=102):
 
 
 class InconsistentTopicId(RetriableError, code=103):
-    """The partition here belongs to another topic of the same name."""
+    """The partition belongs to another topic with the same name."""
 
 
 class TransactionalIdNotFound(KafkaError, code=105):
-    """There is no such transactional id."""
+    """The transactional id does not exist."""
 
 
 class FetchSessionTopicIdError(RetriableError, code=106):
-    """The fetch session names topics in the other way: by name, or by id."""
+    """The fetch session and the request disagree on topic names or topic ids."""
 
 
 class FencedMemberEpoch(KafkaError, code=110):
@@ -368,7 +368,7 @@ class UnsupportedAssignor(KafkaError, code=112):
 
 
 class StaleMemberEpoch(KafkaError, code=113):
-    """The member epoch is old; look again when the heartbeat has brought the new one."""
+    """The member epoch is old; retry with the new epoch from the heartbeat."""
 
 
 class MismatchedEndpointType(KafkaError, code=114):
@@ -388,13 +388,13 @@ class InvalidRegularExpression(KafkaError, code=128):
 
 
 def error_of(code: int, context: str = "", message: str | None = None) -> KafkaError:
-    """The error that a response names by its code, with the context and what the broker said of it."""
+    """The error for the code of a response, with context and the broker's message."""
     found = ERRORS_BY_CODE.get(code)
     said = message or (f"error code {code}" if found is None else (found.__doc__ or "").strip())
     return (found or UnknownServerError)(f"{context}: {said}" if context else said)
 
 
 def raise_error(code: int, context: str = "", message: str | None = None) -> None:
-    """Nothing, if the code is that of success."""
+    """Returns if the code means success."""
     if code != NO_ERROR:
         raise error_of(code, context, message)

@@ -1,4 +1,4 @@
-"""The few plain types that every layer shares."""
+"""Plain types shared by all layers."""
 
 import base64
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 BrokerId: TypeAlias = int
 
 Uuid: TypeAlias = bytes
-"""Sixteen bytes, as on the wire. `uuid_text` and `uuid_from_text` give Kafka's 22 characters."""
+"""Sixteen bytes, as on the wire. `uuid_text` and `uuid_from_text` convert to Kafka's 22 characters."""
 
 ZERO_UUID: Uuid = bytes(16)
 
@@ -31,7 +31,7 @@ class TopicPartition(NamedTuple):
 
 
 def indexes_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """As messages name partitions: the topics and the indexes of each, in order."""
+    """Partition indexes by topic, as in messages."""
     indexes: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         indexes.setdefault(topic, []).append(index)
@@ -39,12 +39,12 @@ def indexes_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
 
 
 def ids_text(broker_ids: Iterable[BrokerId]) -> str:
-    """As log lines name several brokers: `1,2,3`, and `-` for none."""
+    """Broker ids in log lines: `1,2,3`, or `-` for none."""
     return ",".join(map(str, broker_ids)) or "-"
 
 
 def uuid_text(value: Uuid) -> str:
-    """Kafka writes ids as URL-safe base64 without padding: 22 characters."""
+    """Kafka's form: URL-safe base64 without padding, 22 characters."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
 
 

@@ -40,7 +40,7 @@ BROKER = CoordinatorSettings()
         ({"consumer.heartbeat.interval.ms": "6000", "bad": "2"}, "Unknown group config name: bad"),
         (
             {"share.isolation.level": "read_committed"},
-            "Group config share.isolation.level is known to Kafka, but not supported here",
+            "Group config share.isolation.level is a Kafka setting that is not supported",
         ),
     ],
 )

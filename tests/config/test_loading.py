@@ -61,9 +61,9 @@ def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING):
         load_broker_settings(None, ["num.io.threads=8", "zookeeper.set.acl=false", "ssl.client.auth=none"])
     assert [record.getMessage() for record in caplog.records] == [
-        "setting is known to Kafka, without effect here: --set name=num.io.threads",
-        "setting is known to Kafka, without effect here: --set name=zookeeper.set.acl",
-        "setting is known to Kafka, without effect here: --set name=ssl.client.auth",
+        "Kafka setting has no effect place=--set name=num.io.threads",
+        "Kafka setting has no effect place=--set name=zookeeper.set.acl",
+        "Kafka setting has no effect place=--set name=ssl.client.auth",
     ]
 
 
@@ -92,13 +92,13 @@ def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureF
 )
 def test_a_setting_that_would_guard_a_broker_is_not_silently_left_out(given: str) -> None:
     name = given.partition("=")[0]
-    assert mistakes(given) == [f"--set: {name}: not supported; a broker without it would not be guarded"]
+    assert mistakes(given) == [f"--set: {name}: not supported; without it the broker would be unprotected"]
     assert "secret" not in mistakes(given)[0].replace(name, "")
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
 def test_a_listener_that_would_be_guarded_is_not_opened_unguarded(protocol: str) -> None:
-    unsupported = f"--set: listeners: listener {{}} asks for {protocol}; only PLAINTEXT is supported"
+    unsupported = f"--set: listeners: listener {{}} has protocol {protocol}; only PLAINTEXT is supported"
     assert unsupported.format(protocol) in mistakes(f"listeners={protocol}://127.0.0.1:9092")
     named = ["listeners=OUTSIDE://127.0.0.1:9092", f"listener.security.protocol.map=OUTSIDE:{protocol}"]
     assert unsupported.format("OUTSIDE") in mistakes(*named)
@@ -121,7 +121,7 @@ def test_a_listener_on_every_interface_advertises_the_name_of_the_machine() -> N
 
 def test_an_address_that_others_cannot_reach_is_not_advertised() -> None:
     (mistake,) = mistakes("listeners=PLAINTEXT://:9092", "advertised.listeners=PLAINTEXT://tide1:9092")
-    assert mistake.endswith("for every interface write listeners=PLAINTEXT://0.0.0.0:PORT")
+    assert mistake.endswith("for every interface set listeners=PLAINTEXT://0.0.0.0:PORT")
     assert load_broker_settings(None, ["advertised.listeners=PLAINTEXT://localhost:19092"])
 
 
@@ -149,11 +149,11 @@ def test_node_id_and_broker_id_are_one() -> None:
         ("listeners=", "--set: listeners: at least one listener must be given"),
         ("listeners=9092", "--set: listeners: expected NAME://host:port, found '9092'"),
         ("listeners=PLAINTEXT://a:99999", "--set: listeners: expected NAME://host:port, found 'PLAINTEXT://a:99999'"),
-        ("listeners=SSL://a:1", "--set: listeners: listener SSL asks for SSL; only PLAINTEXT is supported"),
+        ("listeners=SSL://a:1", "--set: listeners: listener SSL has protocol SSL; only PLAINTEXT is supported"),
         ("listeners=X://a:1", "--set: listeners: listener.security.protocol.map has no protocol for listener X"),
         (
             "advertised.listeners=PLAINTEXT://0.0.0.0:1",
-            "--set: advertised.listeners: clients cannot connect to the address of all interfaces; name the machine",
+            "--set: advertised.listeners: clients cannot connect to 0.0.0.0; use the name or address of the machine",
         ),
         (
             "inter.broker.listener.name=INSIDE",

@@ -1,4 +1,4 @@
-"""The settings of a broker, with the names, defaults and bounds of Kafka 4.3 where Kafka has them."""
+"""Broker settings, with Kafka 4.3's names, defaults and bounds where Kafka has them."""
 
 import posixpath
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ GENERATED_ID = -1
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class BrokerSettings(CoordinatorSettings):
-    """Built from keywords by code; from a file and flags, with all checks, by `config.loading`."""
+    """Built from keywords by code, or by `config.loading` from a file and flags, with all checks."""
 
     auto_create_topics_enable: bool = setting(
-        default=True, doc="Whether asking for the metadata of an unknown topic creates it."
+        default=True, doc="Whether a metadata request for an unknown topic creates it."
     )
     auto_leader_rebalance_enable: bool = setting(
         default=True, doc="Whether the controller elects preferred leaders when leaders are out of balance."
@@ -42,11 +42,11 @@ class BrokerSettings(CoordinatorSettings):
     broker_id: int = setting(
         default=GENERATED_ID,
         at_least=-1,
-        doc="The number of this broker in its cluster; -1 takes the one in the log directories, or a new one.",
+        doc="The id of this broker; -1 uses the one in the log directories, or generates a new one.",
     )
-    broker_rack: str | None = setting(default=None, doc="Where the broker stands; replicas are spread over racks.")
+    broker_rack: str | None = setting(default=None, doc="The rack of the broker; replicas are spread over racks.")
     broker_session_timeout_ms: int = setting(
-        default=9000, at_least=1, doc="A broker that has not renewed its lease for this long counts as gone."
+        default=9000, at_least=1, doc="A broker that has not renewed its lease for this long is considered dead."
     )
     compression_gzip_level: int = setting(
         default=-1,
@@ -54,7 +54,7 @@ class BrokerSettings(CoordinatorSettings):
         at_most=9,
         also_allowed=-1,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="The level when compression.type is gzip; -1 is the library's own choice.",
+        doc="The level when compression.type is gzip; -1 is the library's default.",
     )
     compression_lz4_level: int = setting(
         default=9,
@@ -67,7 +67,7 @@ class BrokerSettings(CoordinatorSettings):
         default="producer",
         one_of=COMPRESSION_TYPES,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="How topics store batches: as the producer compressed them, or always in the given way.",
+        doc="Compression of stored batches: as sent by the producer, or always this type.",
     )
     compression_zstd_level: int = setting(
         default=3,
@@ -77,31 +77,31 @@ class BrokerSettings(CoordinatorSettings):
         doc="The level when compression.type is zstd.",
     )
     connections_max_idle_ms: int = setting(
-        default=600_000, kind=ConfigType.LONG, doc="A connection that is silent for this long is closed."
+        default=600_000, kind=ConfigType.LONG, doc="Idle connections are closed after this time."
     )
     controlled_shutdown_enable: bool = setting(
-        default=True, doc="Whether a broker that stops first lets the controller move its leaders away."
+        default=True, doc="Whether a broker that stops first asks the controller to move its leaders to other brokers."
     )
     controlled_shutdown_max_retries: int = setting(
-        default=3, doc="How often a broker that stops asks the controller again while it still leads partitions."
+        default=3, doc="How often a stopping broker repeats the request while it still leads partitions."
     )
     controlled_shutdown_retry_backoff_ms: int = setting(
-        default=5000, kind=ConfigType.LONG, doc="How long a broker that stops waits before it asks again in vain."
+        default=5000, kind=ConfigType.LONG, doc="How long a stopping broker waits before it repeats the request."
     )
     coordination_store: str | None = setting(
         default=None,
-        doc="Tidelog's own: the SQLite file that holds the cluster's metadata. Brokers of one machine that name the"
-        f" same file form a cluster. Without it, `{COORDINATION_FILE}` in the first log directory.",
+        doc="Specific to Tidelog: the SQLite file with the cluster's metadata. Brokers on one machine that use the same"
+        f" file form a cluster. Default: `{COORDINATION_FILE}` in the first log directory.",
     )
     default_replication_factor: int = setting(
-        default=1, at_least=1, doc="The replicas of a topic that is created without saying how many."
+        default=1, at_least=1, doc="The replication factor of topics that are created without one."
     )
     delete_topic_enable: bool = setting(default=True, doc="Whether topics can be deleted.")
     fetch_max_bytes: int = setting(
-        default=57_671_680, at_least=1024, doc="The most that one fetch is answered with, whatever it asks for."
+        default=57_671_680, at_least=1024, doc="The maximum size of a fetch response, whatever the request allows."
     )
     inter_broker_listener_name: str | None = setting(
-        default=None, doc="The listener by which brokers reach each other; without it, the first unencrypted one."
+        default=None, doc="The listener for connections between brokers; default: the first unencrypted one."
     )
     leader_imbalance_check_interval_seconds: int = setting(
         default=300,
@@ -118,25 +118,25 @@ class BrokerSettings(CoordinatorSettings):
         doc="The security protocol of each listener name. Only PLAINTEXT is supported.",
     )
     advertised_listeners: tuple[str, ...] | None = setting(
-        default=None, doc="The addresses that clients are told, if they differ from `listeners`."
+        default=None, doc="The addresses that clients connect to, if they differ from `listeners`."
     )
     listeners: tuple[str, ...] = setting(
         default=("PLAINTEXT://:9092",),
-        doc="The addresses to listen on. Without a host it is the loopback interface, as nobody is authenticated (in"
-        " Kafka: every interface); the host 0.0.0.0 is every interface.",
+        doc="The addresses to listen on. Without a host: the loopback interface, because there is no authentication (in"
+        " Kafka: every interface). The host 0.0.0.0 means every interface.",
     )
     log_cleaner_backoff_ms: int = setting(
         default=15_000,
         at_least=0,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="How long the cleaner rests when there is nothing to clean.",
+        doc="How long the cleaner sleeps when there is nothing to clean.",
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         default=134_217_728,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="The memory for the keys of the log that is being compacted.",
+        doc="Memory for the keys of the log that is being compacted.",
     )
     log_cleaner_delete_retention_ms: int = setting(
         default=86_400_000,
@@ -151,67 +151,67 @@ class BrokerSettings(CoordinatorSettings):
         at_least=1,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="A record older than this is compacted however little the log is worth cleaning.",
+        doc="A record older than this is compacted even if the dirty ratio is low.",
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         default=0.5,
         at_least=0,
         at_most=1,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="The part of a compacted log that must be uncleaned before cleaning is worth it.",
+        doc="The share of a compacted log that must be dirty before it is cleaned.",
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
         default=0,
         at_least=0,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="A record younger than this is never compacted away.",
+        doc="A record younger than this is not compacted.",
     )
     log_cleanup_policy: tuple[str, ...] = setting(
         default=("delete",),
         one_of=CLEANUP_POLICIES,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="What happens to old records: delete them by age and size, compact them by key, or both.",
+        doc="Cleanup of old records: delete by age and size, compact by key, or both.",
     )
     log_dir: tuple[str, ...] = setting(
-        default=("/tmp/tidelog-logs",), doc="Where the data goes if log.dirs is not set (Kafka: /tmp/kafka-logs)."
+        default=("/tmp/tidelog-logs",), doc="The log directory if log.dirs is not set (Kafka: /tmp/kafka-logs)."
     )
     log_dirs: tuple[str, ...] | None = setting(
-        default=None, doc="The directories of the data; each partition lives in one of them."
+        default=None, doc="The log directories; each partition is in one of them."
     )
     log_flush_interval_messages: int = setting(
         default=LONG_MAX,
         at_least=1,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="Force a log to disk after this many records; by default the operating system decides.",
+        doc="A log is flushed after this many records; by default the operating system decides.",
     )
     log_flush_interval_ms: int | None = setting(
         default=None,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="Force a log to disk when it has waited this long; without it, log.flush.scheduler.interval.ms.",
+        doc="A log is flushed after this time; default: log.flush.scheduler.interval.ms.",
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
-        default=60_000, at_least=0, doc="How often the recovery points are written down."
+        default=60_000, at_least=0, doc="Interval of writing recovery-point-offset-checkpoint."
     )
     log_flush_scheduler_interval_ms: int = setting(
-        default=LONG_MAX, kind=ConfigType.LONG, doc="How often to look whether a log must be forced to disk."
+        default=LONG_MAX, kind=ConfigType.LONG, doc="Interval of checking whether a log must be flushed."
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        default=60_000, at_least=0, doc="How often the log start offsets are written down."
+        default=60_000, at_least=0, doc="Interval of writing log-start-offset-checkpoint."
     )
     log_index_interval_bytes: int = setting(
         default=4096,
         at_least=0,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="How many bytes of log lie between two entries of the offset index.",
+        doc="Bytes between two entries of the offset index.",
     )
     log_index_size_max_bytes: int = setting(
         default=10_485_760,
         at_least=4,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="The size of an index at which its segment is closed.",
+        doc="The size of an index at which its segment is rolled.",
     )
     log_message_timestamp_after_max_ms: int = setting(
         default=3_600_000,
@@ -237,10 +237,10 @@ class BrokerSettings(CoordinatorSettings):
         default=-1,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="Old segments are deleted while a partition is larger than this; -1 is without limit.",
+        doc="Old segments are deleted while a partition is larger than this; -1: no limit.",
     )
     log_retention_check_interval_ms: int = setting(
-        default=300_000, at_least=1, kind=ConfigType.LONG, doc="How often to look for segments that may go."
+        default=300_000, at_least=1, kind=ConfigType.LONG, doc="Interval of checking for segments to delete."
     )
     log_retention_hours: int = setting(
         default=168, doc="The age at which segments are deleted, if neither log.retention.ms nor .minutes is set."
@@ -252,31 +252,31 @@ class BrokerSettings(CoordinatorSettings):
         default=None,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="The age at which segments are deleted; -1 is without limit.",
+        doc="The age at which segments are deleted; -1: no limit.",
     )
     log_roll_hours: int = setting(
-        default=168, at_least=1, doc="The age at which a segment is closed, if log.roll.ms is not set."
+        default=168, at_least=1, doc="The age at which a segment is rolled, if log.roll.ms is not set."
     )
     log_roll_jitter_hours: int = setting(
-        default=0, at_least=0, doc="How much earlier a segment may be closed, if log.roll.jitter.ms is not set."
+        default=0, at_least=0, doc="How much earlier a segment may be rolled, if log.roll.jitter.ms is not set."
     )
     log_roll_jitter_ms: int | None = setting(
         default=None,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="Segments are closed up to this much early, each log by another amount.",
+        doc="Segments are rolled up to this much earlier, by a different amount for each log.",
     )
     log_roll_ms: int | None = setting(
         default=None,
         kind=ConfigType.LONG,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="The age at which a segment is closed even if it is not full.",
+        doc="The age at which a segment is rolled even if it is not full.",
     )
     log_segment_bytes: int = setting(
         default=1_073_741_824,
         at_least=1_048_576,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="The size at which a segment is closed and the next one begun.",
+        doc="The size at which a segment is rolled.",
     )
     log_segment_delete_delay_ms: int = setting(
         default=60_000,
@@ -286,116 +286,118 @@ class BrokerSettings(CoordinatorSettings):
         doc="How long the files of a deleted segment stay on disk.",
     )
     max_connections: int = setting(
-        default=INT_MAX, at_least=0, update=UpdateMode.CLUSTER_WIDE, doc="The most connections a broker takes."
+        default=INT_MAX, at_least=0, update=UpdateMode.CLUSTER_WIDE, doc="The maximum number of connections."
     )
     max_connections_per_ip: int = setting(
         default=INT_MAX,
         at_least=0,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="The most connections a broker takes from one address.",
+        doc="The maximum number of connections from one address.",
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        default=1000, at_least=0, doc="The most fetch sessions of consumers and followers that a broker keeps."
+        default=1000, at_least=0, doc="The maximum number of fetch sessions of consumers and followers."
     )
     message_max_bytes: int = setting(
         default=1_048_588,
         at_least=0,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="The largest record batch that topics accept, as it is compressed.",
+        doc="The maximum size of a record batch, after compression.",
     )
     message_max_decompressed_bytes: int = setting(
         default=DECOMPRESSED_DEFAULT_BYTES,
         at_least=1024,
         at_most=DECOMPRESSED_LIMIT_BYTES,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="Tidelog's own: the most bytes of records that a compressed batch may hold, for topics that do not say.",
+        doc="Specific to Tidelog: the maximum decompressed size of a batch; default for topics.",
     )
     metrics_listener: str | None = setting(
         default=None,
-        doc="Tidelog's own: the address `host:port` at which the broker shows its metrics to Prometheus, as `/metrics`."
-        " An empty host is the loopback interface, 0.0.0.0 every interface; without the setting there is no such page.",
+        doc="Specific to Tidelog: the address `host:port` at which the broker serves Prometheus metrics, as `/metrics`."
+        " An empty host means loopback, 0.0.0.0 every interface. Without this setting there are no metrics.",
     )
     min_insync_replicas: int = setting(
         default=1,
         at_least=1,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="A write with acks=all is refused while fewer replicas than this are in sync.",
+        doc="A write with acks=all is rejected while fewer replicas than this are in sync.",
     )
     node_id: int = setting(default=GENERATED_ID, at_least=-1, doc="Another name of broker.id.")
     num_partitions: int = setting(
-        default=1, at_least=1, doc="The partitions of a topic that is created without saying how many."
+        default=1, at_least=1, doc="The number of partitions of topics that are created without one."
     )
     num_replica_fetchers: int = setting(
         default=1,
         at_least=1,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="How many connections a broker fetches over from each broker it follows.",
+        doc="Fetcher connections to each leader.",
     )
     producer_id_expiration_check_interval_ms: int = setting(
-        default=600_000, at_least=1, doc="How often to look for producers that can be forgotten."
+        default=600_000, at_least=1, doc="Interval of checking for expired producer ids."
     )
     producer_id_expiration_ms: int = setting(
         default=86_400_000,
         at_least=1,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="A producer that has not written to a partition for this long is forgotten there.",
+        doc="A producer id that has not written to a partition for this long expires there.",
     )
     queued_max_request_bytes: int = setting(
         default=104_857_600,
         kind=ConfigType.LONG,
-        doc="How many bytes of unfinished or unhandled requests all connections may hold together. Then the broker"
-        " reads no more of such requests until others are finished, and closes connections that send nothing"
-        " meanwhile; other brokers are exempt. -1 is without limit.",
+        doc="Maximum bytes of incomplete and pending requests of all connections together. Above it the broker stops"
+        " reading such requests until others are done, and closes connections that send nothing meanwhile; other"
+        " brokers"
+        " are exempt. -1: no limit.",
     )
     replica_fetch_backoff_ms: int = setting(
         default=1000,
         at_least=0,
-        doc="The longest a follower waits after an error before it tries again; the first waits are shorter.",
+        doc="The maximum backoff of a follower after an error; the first retries are sooner.",
     )
     replica_fetch_max_bytes: int = setting(
         default=1_048_576,
         at_least=0,
-        doc="How much a follower asks for of one partition; the first batch comes even if it is larger.",
+        doc="Bytes that a follower fetches per partition; the first batch is returned even if it is larger.",
     )
-    replica_fetch_min_bytes: int = setting(
-        default=1, doc="How much the leader should have for a follower before it answers."
-    )
+    replica_fetch_min_bytes: int = setting(default=1, doc="Minimum bytes of a response to a follower's fetch.")
     replica_fetch_response_max_bytes: int = setting(
         default=10_485_760,
         at_least=0,
-        doc="How much a follower asks for in one fetch; the first batch comes even if it is larger.",
+        doc="Bytes that a follower fetches per request; the first batch is returned even if it is larger.",
     )
     replica_fetch_wait_max_ms: int = setting(
-        default=500, doc="How long the leader may hold a follower's fetch for which it has nothing."
+        default=500, doc="How long the leader may delay an empty response to a follower's fetch."
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
-        default=5000, at_least=1, kind=ConfigType.LONG, doc="How often the high watermarks are written down."
+        default=5000, at_least=1, kind=ConfigType.LONG, doc="Interval of writing replication-offset-checkpoint."
     )
     replica_lag_time_max_ms: int = setting(
         default=30_000,
         at_least=1,
         kind=ConfigType.LONG,
-        doc="A follower that has not caught up with its leader for this long leaves the in-sync replicas.",
+        doc="A follower that has not caught up with its leader for this long is removed from the ISR.",
     )
     replica_socket_timeout_ms: int = setting(
         default=30_000,
         at_least=1,
-        doc="A leader that has not answered a follower for this long is connected to anew.",
+        doc="A follower reconnects to a leader that has not answered for this long.",
     )
     reserved_broker_max_id: int = setting(
-        default=1000, at_least=0, doc="Generated broker ids begin above this one (Kafka 3.9)."
+        default=1000, at_least=0, doc="Generated broker ids start above this one (Kafka 3.9)."
     )
     socket_listen_backlog_size: int = setting(
         default=1024,
         at_least=1,
-        doc="How many connections may wait to be accepted; what comes beyond tries again after a second. Kafka's"
-        " default of 50 is soon overrun where many clients turn to another broker at once.",
+        doc="Backlog of connections that wait to be accepted; further connections are retried by the client after a"
+        " second."
+        " Kafka's default of 50 is exceeded when many clients turn to another broker at once.",
     )
     socket_receive_buffer_bytes: int = setting(
         default=102_400, doc="The receive buffer of a connection's socket; -1 is the operating system's default."
     )
     socket_request_max_bytes: int = setting(
-        default=104_857_600, at_least=1, doc="The largest request; a larger one costs the client its connection."
+        default=104_857_600,
+        at_least=1,
+        doc="The maximum size of a request; the connection is closed if it is exceeded.",
     )
     socket_send_buffer_bytes: int = setting(
         default=102_400, doc="The send buffer of a connection's socket; -1 is the operating system's default."
@@ -404,34 +406,36 @@ class BrokerSettings(CoordinatorSettings):
         default=60_000,
         at_least=0,
         kind=ConfigType.LONG,
-        doc="Tidelog's own: how long a broker that starts with an empty coordination store waits for other brokers that"
-        " held replicas, before it gives up. See `unclean.takeover.enable`.",
+        doc="Specific to Tidelog: how long a broker that starts with an empty coordination store waits for other"
+        " brokers"
+        " that held replicas. See `unclean.takeover.enable`.",
     )
     unclean_leader_election_enable: bool = setting(
         default=False,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="Whether a replica outside the in-sync replicas may become leader, which loses records.",
+        doc="Whether a replica outside the ISR may become leader, which loses records.",
     )
     unclean_takeover_enable: bool = setting(
         default=False,
-        doc="Tidelog's own: whether brokers that start with an empty coordination store take over the log directories"
-        " that are there although some are missing, which may lose records. Only for one start: take it away again.",
+        doc="Specific to Tidelog: whether brokers that start with an empty coordination store take over the existing"
+        " log"
+        " directories although some are missing, which may lose records. Set it for one start only.",
     )
     zookeeper_connect: str | None = setting(
         default=None,
-        doc="The ZooKeeper servers that hold the cluster's metadata, `host:port,host:port/chroot` (Kafka 3.9). Without"
-        " it, the file that `coordination.store` names.",
+        doc="The ZooKeeper servers with the cluster's metadata, `host:port,host:port/chroot` (Kafka 3.9). Default: the"
+        " file of `coordination.store`.",
     )
     zookeeper_connection_timeout_ms: int | None = setting(
         default=None,
-        doc="How long a starting broker waits for ZooKeeper; without it, zookeeper.session.timeout.ms (Kafka 3.9).",
+        doc="How long a starting broker waits for ZooKeeper; default: zookeeper.session.timeout.ms (Kafka 3.9).",
     )
     zookeeper_session_timeout_ms: int = setting(
-        default=18_000, doc="A broker that ZooKeeper has not heard for this long counts as gone (Kafka 3.9)."
+        default=18_000, doc="A broker that ZooKeeper has not heard from for this long is considered dead (Kafka 3.9)."
     )
 
     originals: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """What the file and the flags said, by Kafka's name: DescribeConfigs tells it from defaults."""
+    """Values from file and flags, by Kafka's name: DescribeConfigs distinguishes them from defaults."""
 
     @property
     def log_directories(self) -> tuple[str, ...]:
@@ -439,7 +443,7 @@ class BrokerSettings(CoordinatorSettings):
 
     @property
     def configured_broker_id(self) -> int | None:
-        """broker.id or node.id, whichever was given; None if the broker must find its id."""
+        """broker.id or node.id, whichever is set; None if the broker must find its id."""
         return next((given for given in (self.broker_id, self.node_id) if given != GENERATED_ID), None)
 
     @property
@@ -448,12 +452,12 @@ class BrokerSettings(CoordinatorSettings):
 
     @property
     def listeners_without_host(self) -> tuple[str, ...]:
-        """The names of those that listen on the loopback interface because nobody named another one."""
+        """Names of the listeners on the loopback interface for which no host was given."""
         return tuple(found.listener_name for found in self._parsed(self.listeners) if not found.host)
 
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """Where a host is empty, the broker fills in its machine's name."""
+        """An empty host is replaced by the machine's name."""
         if self.advertised_listeners is not None:
             return self._parsed(self.advertised_listeners)
         return tuple(found._replace(host="") if found.host in EVERY_INTERFACE else found for found in self.endpoints)
@@ -475,7 +479,7 @@ class BrokerSettings(CoordinatorSettings):
 
     @property
     def session_timeout_ms(self) -> int:
-        """After this long without a sign of life the store takes a broker for dead."""
+        """After this time without a heartbeat the store considers a broker dead."""
         return self.zookeeper_session_timeout_ms if self.zookeeper_connect else self.broker_session_timeout_ms
 
     @property

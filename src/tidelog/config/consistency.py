@@ -1,4 +1,4 @@
-"""Checks of a broker's settings against each other."""
+"""Consistency checks between broker settings."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,11 +11,11 @@ MAX_REPLICA_FETCHERS = 1000
 """Each is a connection to every leader."""
 
 MIN_DEDUPE_BUFFER_BYTES = 1 << 20
-"""Of Kafka, for each thread of the cleaner; here there is one."""
+"""Kafka's minimum per cleaner thread; there is one here."""
 
 
 def contradictions(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
-    """Mistakes that no single setting can tell, each with the name of the setting to look at."""
+    """Mistakes that involve several settings, each with the name of the setting to change."""
     for name, check in _CHECKS:
         try:
             check(settings)
@@ -115,7 +115,7 @@ def _check_advertised_listeners(settings: BrokerSettings) -> None:
     if advertised is None:
         return
     if any(endpoint.host in EVERY_INTERFACE for endpoint in settings.advertised_endpoints):
-        raise BadValue("clients cannot connect to the address of all interfaces; name the machine")
+        raise BadValue("clients cannot connect to 0.0.0.0; use the name or address of the machine")
     names = {text.partition(":")[0].upper() for text in settings.listeners}
     unknown = [
         endpoint.listener_name for endpoint in settings.advertised_endpoints if endpoint.listener_name not in names
@@ -125,8 +125,9 @@ def _check_advertised_listeners(settings: BrokerSettings) -> None:
     for name, host, *_ in settings.advertised_endpoints:
         if name in settings.listeners_without_host and not is_loopback(host):
             raise BadValue(
-                f"{host or 'the machine'} cannot be reached by others: listener {name} has no host and listens on the"
-                f" loopback interface only; for every interface write listeners={name}://0.0.0.0:PORT"
+                f"{host or 'the machine'} cannot be reached by others: listener {name} has no host and listens only"
+                " on the"
+                f" loopback interface; for every interface set listeners={name}://0.0.0.0:PORT"
             )
 
 
@@ -149,14 +150,14 @@ def _check_group_sessions(settings: BrokerSettings) -> None:
 def _check_consumer_sessions(settings: BrokerSettings) -> None:
     shortest, longest = settings.group_consumer_min_session_timeout_ms, settings.group_consumer_max_session_timeout_ms
     if not shortest <= settings.group_consumer_session_timeout_ms <= longest:
-        raise BadValue(f"must lie between the shortest and the longest allowed, {shortest} and {longest}")
+        raise BadValue(f"must be between {shortest} and {longest}")
 
 
 def _check_consumer_heartbeats(settings: BrokerSettings) -> None:
     shortest = settings.group_consumer_min_heartbeat_interval_ms
     longest = settings.group_consumer_max_heartbeat_interval_ms
     if not shortest <= settings.group_consumer_heartbeat_interval_ms <= longest:
-        raise BadValue(f"must lie between the shortest and the longest allowed, {shortest} and {longest}")
+        raise BadValue(f"must be between {shortest} and {longest}")
     if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
         raise BadValue("must be less than group.consumer.session.timeout.ms, or members would lose their sessions")
 

@@ -1,4 +1,4 @@
-"""Bounds of a change of broker settings that depend on the settings a broker runs with."""
+"""Checks of dynamic setting changes against the current settings of the broker."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from tidelog.errors import InvalidConfig, InvalidRequest
 
 
 def check_dynamic_change(current: BrokerSettings, changed: Mapping[str, str], *, for_one_broker: bool) -> None:
-    """InvalidRequest or InvalidConfig, as Kafka answers, where a change would lock clients out or contradict others.
+    """Raises InvalidRequest or InvalidConfig, as Kafka does, if a change would lock clients out or contradict others.
 
     `changed` has values that are valid by themselves (`validate_dynamic_broker_configs`).
     """
@@ -26,7 +26,7 @@ def check_dynamic_change(current: BrokerSettings, changed: Mapping[str, str], *,
         if check is not None:
             _refuse_unless_allowed(check, current, wanted)
     if for_one_broker and "min.insync.replicas" in changed:
-        # Eligible leader replicas are counted by it: brokers must agree (KIP-966).
+        # Brokers must agree on it, because eligible leader replicas depend on it (KIP-966).
         raise InvalidConfig("Broker-level min.insync.replicas cannot be altered while ELR is enabled.")
 
 
@@ -46,7 +46,7 @@ def _check_connections(_: BrokerSettings, wanted: BrokerSettings) -> None:
 
 
 def _check_fetchers(current: BrokerSettings, wanted: BrokerSettings) -> None:
-    """As Kafka bounds its thread pools: a mistyped number must not cost thousands of connections."""
+    """Same bounds as Kafka's thread pools: a mistyped number must not open thousands of connections."""
     new, old = wanted.num_replica_fetchers, current.num_replica_fetchers
     failed = f"Dynamic thread count update validation failed for num.replica.fetchers={new}"
     if new < old // 2:

@@ -1,4 +1,4 @@
-"""The settings of one group, with the names, defaults and bounds of Kafka 4.3: those of consumer groups (KIP-848)."""
+"""Settings of one consumer group (KIP-848), with Kafka 4.3's names, defaults and bounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from tidelog.config.coordinators import CoordinatorSettings
 from tidelog.config.setting import setting
 from tidelog.errors import InvalidConfig
 
-KNOWN_TO_KAFKA_ONLY = frozenset(
+UNSUPPORTED_KAFKA_NAMES = frozenset(
     {
         "consumer.assignment.interval.ms",
         "share.assignment.interval.ms",
@@ -26,31 +26,31 @@ KNOWN_TO_KAFKA_ONLY = frozenset(
         "streams.session.timeout.ms",
     }
 )
-"""A group that asks for one of these is refused: it would not get what it asks for."""
+"""Not supported: a group that sets one of these is rejected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsumerGroupSettings:
-    """Where a group has no setting of its own, the coordinator's counts."""
+    """A setting that the group does not have comes from the coordinator."""
 
     consumer_heartbeat_interval_ms: int = setting(
         default=5000,
         at_least=1,
         broker_names=("group.consumer.heartbeat.interval.ms",),
-        doc="How often the members are told to send heartbeats. The broker's"
-        " `group.consumer.min.heartbeat.interval.ms` and `group.consumer.max.heartbeat.interval.ms` are its bounds.",
+        doc="The heartbeat interval of members. Bounded by the broker's"
+        " `group.consumer.min.heartbeat.interval.ms` and `group.consumer.max.heartbeat.interval.ms`.",
     )
     consumer_session_timeout_ms: int = setting(
         default=45_000,
         at_least=1,
         broker_names=("group.consumer.session.timeout.ms",),
-        doc="A member that is silent for this long is removed. The broker's"
-        " `group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms` are its bounds.",
+        doc="A member without a heartbeat for this long is removed. Bounded by the broker's"
+        " `group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms`.",
     )
 
 
 def group_defaults(broker: CoordinatorSettings) -> ConsumerGroupSettings:
-    """What a group without settings of its own gets from the broker's."""
+    """Defaults of a group, from the broker settings."""
     return ConsumerGroupSettings(
         consumer_heartbeat_interval_ms=broker.group_consumer_heartbeat_interval_ms,
         consumer_session_timeout_ms=broker.group_consumer_session_timeout_ms,
@@ -58,7 +58,7 @@ def group_defaults(broker: CoordinatorSettings) -> ConsumerGroupSettings:
 
 
 def bounds(broker: CoordinatorSettings) -> Mapping[str, tuple[int, int]]:
-    """By attribute, the least and the most that the broker allows one group."""
+    """By attribute: minimum and maximum that the broker allows."""
     return {
         "consumer_heartbeat_interval_ms": (
             broker.group_consumer_min_heartbeat_interval_ms,
@@ -72,7 +72,7 @@ def bounds(broker: CoordinatorSettings) -> Mapping[str, tuple[int, int]]:
 
 
 def check_group_settings(broker: CoordinatorSettings, settings: ConsumerGroupSettings) -> None:
-    """What no single setting can tell; InvalidConfig in Kafka's words."""
+    """Checks that involve several settings; InvalidConfig with Kafka's message."""
     for attribute, (least, most) in bounds(broker).items():
         value, name = getattr(settings, attribute), attribute.replace("_", ".")
         _, _, rest = name.partition(".")

@@ -1,4 +1,4 @@
-"""Names of Kafka's broker settings that have no effect here: a warning, or an error where `security.py` says so."""
+"""Names of Kafka broker settings without effect here: a warning, or an error for those in `security.py`."""
 
 _NAMES = """
     allow.everyone.if.no.acl.found alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
@@ -111,9 +111,9 @@ _NAMES = """
     zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
 """
 
-KNOWN_TO_KAFKA_ONLY = frozenset(_NAMES.split())
+UNSUPPORTED_KAFKA_NAMES = frozenset(_NAMES.split())
 """Settings of Apache Kafka 4.3 and of 3.9 in ZooKeeper mode; also everything that begins with `listener.name.`."""
 
 
-def is_known_to_kafka_only(name: str) -> bool:
-    return name in KNOWN_TO_KAFKA_ONLY or name.startswith("listener.name.")
+def is_unsupported_kafka_name(name: str) -> bool:
+    return name in UNSUPPORTED_KAFKA_NAMES or name.startswith("listener.name.")

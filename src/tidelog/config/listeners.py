@@ -1,4 +1,4 @@
-"""Where a broker listens and what it tells clients: `listeners` and `advertised.listeners` as endpoints."""
+"""Listener settings: `listeners` and `advertised.listeners` as endpoints."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ _ADDRESS = re.compile(_HOST_AND_PORT)
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://" + _HOST_AND_PORT)
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 PROTOCOL_NUMBERS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-"""How messages between brokers name them."""
+"""Numbers of security protocols in messages between brokers."""
 
 
 LOOPBACK = "127.0.0.1"
@@ -19,7 +19,7 @@ EVERY_INTERFACE = ("0.0.0.0", "::")
 
 
 class Endpoint(NamedTuple):
-    """An empty host: in `listeners` the loopback interface, in what a broker advertises its machine's name."""
+    """An empty host means the loopback interface in `listeners`, and the machine's name in `advertised.listeners`."""
 
     listener_name: str
     host: str
@@ -31,7 +31,7 @@ class Endpoint(NamedTuple):
 
 
 def host_and_port(host: str, port: int) -> str:
-    """An IPv6 address needs brackets."""
+    """With brackets for an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -59,11 +59,13 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_listeners(listeners: Iterable[str], protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """The listeners of this broker; BadValue if it cannot have them."""
+    """The listeners of this broker; raises BadValue."""
     endpoints = tuple(parse_listener(text, protocols) for text in listeners)
     for name, _, _, protocol in endpoints:
         if protocol not in SUPPORTED_PROTOCOLS:
-            raise BadValue(f"listener {name} asks for {protocol}; only {', '.join(SUPPORTED_PROTOCOLS)} is supported")
+            raise BadValue(
+                f"listener {name} has protocol {protocol}; only {', '.join(SUPPORTED_PROTOCOLS)} is supported"
+            )
     names = [endpoint.listener_name for endpoint in endpoints]
     if len(set(names)) < len(names):
         raise BadValue("each listener must have a different name")

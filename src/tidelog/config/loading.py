@@ -1,4 +1,4 @@
-"""A broker's settings from a server.properties file and flags, with all mistakes reported at once."""
+"""Loader for broker settings from a server.properties file and flags; reports all mistakes at once."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.consistency import refused_at_start
-from tidelog.config.kafka_names import is_known_to_kafka_only
+from tidelog.config.kafka_names import is_unsupported_kafka_name
 from tidelog.config.nearest import nearest_name
 from tidelog.config.properties import parse_properties
 from tidelog.config.security import guards
@@ -19,7 +19,7 @@ NEAREST_CUTOFF = 0.7
 
 
 class SettingsError(Exception):
-    """Everything that is wrong with the settings; `str(error)` is ready for a terminal, a line per mistake."""
+    """All mistakes in the settings; `str(error)` has one line per mistake."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -34,10 +34,10 @@ class Given(NamedTuple):
 
 
 def load_broker_settings(path: str | None, overrides: Iterable[str] = ()) -> BrokerSettings:
-    """Flags win over the file; SettingsError lists every mistake in both."""
+    """Flags override the file; SettingsError has every mistake in both."""
     mistakes: list[str] = []
     given = [*_from_file(path, mistakes), *_from_flags(overrides, mistakes)]
-    known = _only_known(given, mistakes)
+    known = _supported(given, mistakes)
     values = _parse(known, mistakes)
     originals = {name: found.value for name, found in known.items()}
     settings = BrokerSettings(**values, originals=originals)  # type: ignore[arg-type]
@@ -70,26 +70,26 @@ def _from_flags(overrides: Iterable[str], mistakes: list[str]) -> Iterator[Given
             mistakes.append(f"--set {override}: expected key=value")
 
 
-def _only_known(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
-    """The last of each name that is ours; about the others a warning or a mistake."""
+def _supported(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
+    """The last value of each supported name; warnings or mistakes for the others."""
     declared = settings_of(BrokerSettings)
     known: dict[str, Given] = {}
     for found in given:
         if found.name in declared:
             if found.name in known and known[found.name].place != "--set" and found.place != "--set":
-                logger.warning("setting given twice, the last one counts: %s name=%s", found.place, found.name)
+                logger.warning("setting given twice, using the last one place=%s name=%s", found.place, found.name)
             known[found.name] = found
         elif guards(found.name, found.value):
-            mistakes.append(f"{found.place}: {found.name}: not supported; a broker without it would not be guarded")
-        elif is_known_to_kafka_only(found.name):
-            logger.warning("setting is known to Kafka, without effect here: %s name=%s", found.place, found.name)
+            mistakes.append(f"{found.place}: {found.name}: not supported; without it the broker would be unprotected")
+        elif is_unsupported_kafka_name(found.name):
+            logger.warning("Kafka setting has no effect place=%s name=%s", found.place, found.name)
         else:
             mistakes.append(f"{found.place}: {found.name}: unknown setting{nearest(found.name, declared)}")
     return known
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """`; did you mean x?`, or nothing if no valid name is like it."""
+    """`; did you mean x?`, or an empty string if no valid name is similar."""
     found = nearest_name(name, valid, NEAREST_CUTOFF)
     return "" if found is None else f"; did you mean {found}?"
 
@@ -107,7 +107,7 @@ def _parse(known: Mapping[str, Given], mistakes: list[str]) -> dict[str, object]
 
 
 def _without_controller_listeners(settings: BrokerSettings, given: list[Given]) -> BrokerSettings:
-    """A file for KRaft also lists the listener of Kafka's own quorum, which does not exist here."""
+    """A file for KRaft also has the controller listener, which does not exist here."""
     names = {
         f"{name.strip().upper()}://"
         for found in given

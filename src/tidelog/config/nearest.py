@@ -1,4 +1,4 @@
-"""What somebody may have meant: the valid name that is most like the one that was given."""
+"""Suggestions for misspelled names."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ CUTOFF = 0.6
 
 
 def nearest_name(name: str, valid: Iterable[str], cutoff: float = CUTOFF) -> str | None:
-    """Small and capital letters count as the same; None if nothing is like it."""
+    """The most similar valid name, case-insensitive; None if no name is similar."""
     import difflib
 
     by_lower = {candidate.lower(): candidate for candidate in valid}

@@ -1,4 +1,4 @@
-"""Settings that a topic or a group is given: their text, checked one by one."""
+"""Parser for settings of a topic or a group."""
 
 from collections.abc import Mapping, Set
 
@@ -7,12 +7,12 @@ from tidelog.errors import InvalidConfig
 
 
 def parse_overrides(
-    kind: str, overrides: Mapping[str, str], declared: Mapping[str, Setting], known_to_kafka_only: Set[str]
+    kind: str, overrides: Mapping[str, str], declared: Mapping[str, Setting], unsupported_kafka_names: Set[str]
 ) -> dict[str, object]:
-    """The values by attribute; InvalidConfig names the first mistake, as Kafka does."""
+    """The values by attribute; InvalidConfig for the first mistake, as in Kafka."""
     for name in overrides:
-        if name in known_to_kafka_only:
-            raise InvalidConfig(f"{kind.capitalize()} config {name} is known to Kafka, but not supported here")
+        if name in unsupported_kafka_names:
+            raise InvalidConfig(f"{kind.capitalize()} config {name} is a Kafka setting that is not supported")
         if name not in declared:
             raise InvalidConfig(f"Unknown {kind} config name: {name}")
     values = {}

@@ -1,4 +1,4 @@
-"""Java's .properties format, read with line numbers."""
+"""Parser for Java's .properties format, with line numbers."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Property(NamedTuple):
 
 
 def parse_properties(text: str) -> list[Property]:
-    """The properties in order; a key may occur more than once, and to Java the last one counts."""
+    """Properties in order; a key may occur several times, and the last value counts in Java."""
     return [_property(line, number) for number, line in _logical_lines(text)]
 
 

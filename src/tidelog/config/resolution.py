@@ -1,4 +1,4 @@
-"""Which value of a setting counts, and where it comes from: topic or group, broker, cluster, file, default."""
+"""Resolution of effective settings and their sources: topic or group, broker, cluster, file, default."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from tidelog.config import group, topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.coordinators import CoordinatorSettings
 from tidelog.config.group import ConsumerGroupSettings, bounds, check_group_settings, group_defaults
-from tidelog.config.kafka_names import is_known_to_kafka_only
+from tidelog.config.kafka_names import is_unsupported_kafka_name
 from tidelog.config.overrides import parse_overrides
 from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
 from tidelog.config.topic import TopicSettings, check_topic_settings
@@ -26,11 +26,11 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_RETENTION, _RETENTION),
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
-"""Broker settings that mean the same, the strongest first."""
+"""Broker settings with the same meaning, by precedence."""
 
 
 class ConfigSource(IntEnum):
-    """Numbers as DescribeConfigs carries them."""
+    """Numbers of DescribeConfigs."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -45,7 +45,7 @@ Layer: TypeAlias = tuple[ConfigSource, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class DynamicBrokerConfigs:
-    """What AlterConfigs has stored for a broker, and for all brokers, by Kafka's name."""
+    """Settings stored by AlterConfigs for one broker and for all brokers, by Kafka's name."""
 
     per_broker: Mapping[str, str] = field(default_factory=dict)
     cluster_wide: Mapping[str, str] = field(default_factory=dict)
@@ -71,38 +71,38 @@ class DescribedSetting(NamedTuple):
 
 
 def effective_broker_settings(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> BrokerSettings:
-    """The settings a broker runs with. What is stored and cannot be used is passed over."""
+    """The effective settings of a broker. Stored values that are not valid here are ignored."""
     stored = {**dynamic.cluster_wide, **dynamic.per_broker}
     return replace(static, **_usable(settings_of(BrokerSettings), stored))
 
 
 def topic_defaults(broker: BrokerSettings) -> TopicSettings:
-    """What a topic without settings of its own gets from the broker's."""
+    """Defaults of a topic, from the broker settings."""
     values = {
-        known.attribute: _broker_value(broker, known.broker_names)
-        for known in settings_of(TopicSettings).values()
-        if known.broker_names
+        setting.attribute: _broker_value(broker, setting.broker_names)
+        for setting in settings_of(TopicSettings).values()
+        if setting.broker_names
     }
     values["retention_ms"] = max(values["retention_ms"], -1)
     return TopicSettings(**values)
 
 
 def topic_settings(defaults: TopicSettings, stored: Mapping[str, str]) -> TopicSettings:
-    """The settings of a topic from what is stored for it. What is stored and cannot be used is passed over."""
+    """The effective settings of a topic. Stored values that are not valid here are ignored."""
     return replace(defaults, **_usable(settings_of(TopicSettings), stored)) if stored else defaults
 
 
 def validated_topic_settings(defaults: TopicSettings, overrides: Mapping[str, str]) -> TopicSettings:
-    """The settings a topic would get from what a client asks for; InvalidConfig if that is not allowed."""
+    """The settings of a topic with a client's overrides; raises InvalidConfig."""
     declared = settings_of(TopicSettings)
-    values: dict[str, Any] = parse_overrides("topic", overrides, declared, topic.KNOWN_TO_KAFKA_ONLY)
+    values: dict[str, Any] = parse_overrides("topic", overrides, declared, topic.UNSUPPORTED_KAFKA_NAMES)
     settings = replace(defaults, **values)
     check_topic_settings(settings)
     return settings
 
 
 def group_settings(broker: CoordinatorSettings, stored: Mapping[str, str]) -> ConsumerGroupSettings:
-    """What counts for a group. The broker's bounds may have changed since a value was stored: the nearest counts."""
+    """The effective settings of a group, clamped to the broker's bounds, which may have changed since."""
     defaults = group_defaults(broker)
     if not stored:
         return defaults
@@ -115,23 +115,23 @@ def group_settings(broker: CoordinatorSettings, stored: Mapping[str, str]) -> Co
 
 
 def validate_group_settings(broker: CoordinatorSettings, overrides: Mapping[str, str]) -> None:
-    """Whether a group may be given this; InvalidConfig if not."""
+    """Raises InvalidConfig if a group cannot have these settings."""
     declared = settings_of(ConsumerGroupSettings)
-    values: dict[str, Any] = parse_overrides("group", overrides, declared, group.KNOWN_TO_KAFKA_ONLY)
+    values: dict[str, Any] = parse_overrides("group", overrides, declared, group.UNSUPPORTED_KAFKA_NAMES)
     check_group_settings(broker, replace(group_defaults(broker), **values))
 
 
 def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_broker: bool) -> None:
-    """Whether AlterConfigs may store this for a broker, or for all; InvalidRequest if not, as Kafka answers.
+    """Raises InvalidRequest, as Kafka does, if AlterConfigs must not store these settings for one or all brokers.
 
-    What the broker's other settings have to say is up to `dynamic_changes`.
+    Checks against the broker's other settings are in `dynamic_changes`.
     """
     declared = settings_of(BrokerSettings)
     _refuse(
         (name for name in overrides if name in declared and declared[name].update is UpdateMode.READ_ONLY),
         "Cannot update these configs dynamically",
     )
-    _refuse((name for name in overrides if is_known_to_kafka_only(name)), "Known to Kafka, but not supported here")
+    _refuse((name for name in overrides if is_unsupported_kafka_name(name)), "Not supported")
     _refuse((name for name in overrides if name not in declared), "Unknown broker configs")
     for name, text in overrides.items():
         try:
@@ -148,7 +148,7 @@ def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_bro
 def describe_topic(
     static: BrokerSettings, dynamic: DynamicBrokerConfigs, stored: Mapping[str, str]
 ) -> list[DescribedSetting]:
-    """All settings of a topic, as DescribeConfigs answers."""
+    """All settings of a topic, for DescribeConfigs."""
     settings = topic_settings(topic_defaults(effective_broker_settings(static, dynamic)), stored)
     return _describe_overrides(settings, stored, ConfigSource.DYNAMIC_TOPIC_CONFIG, _layers(static, dynamic))
 
@@ -156,28 +156,28 @@ def describe_topic(
 def describe_group(
     static: BrokerSettings, dynamic: DynamicBrokerConfigs, stored: Mapping[str, str]
 ) -> list[DescribedSetting]:
-    """All settings of a group, as DescribeConfigs answers."""
+    """All settings of a group, for DescribeConfigs."""
     settings = group_settings(effective_broker_settings(static, dynamic), stored)
     return _describe_overrides(settings, stored, ConfigSource.DYNAMIC_GROUP_CONFIG, _layers(static, dynamic))
 
 
 def describe_broker(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> list[DescribedSetting]:
-    """All settings of a broker, as DescribeConfigs answers."""
+    """All settings of a broker, for DescribeConfigs."""
     settings = effective_broker_settings(static, dynamic)
     layers = _layers(static, dynamic)
     return [
         _described(
-            known,
-            known.text(getattr(settings, known.attribute)),
-            _broker_synonyms(known.name, layers),
-            is_read_only=known.update is UpdateMode.READ_ONLY,
+            setting,
+            setting.text(getattr(settings, setting.attribute)),
+            _broker_synonyms(setting.name, layers),
+            is_read_only=setting.update is UpdateMode.READ_ONLY,
         )
-        for known in settings_of(BrokerSettings).values()
+        for setting in settings_of(BrokerSettings).values()
     ]
 
 
 def describe_cluster_defaults(dynamic: DynamicBrokerConfigs) -> list[DescribedSetting]:
-    """What is stored for all brokers, as DescribeConfigs answers for the broker without a name."""
+    """Settings stored for all brokers, for DescribeConfigs of the default broker."""
     declared = settings_of(BrokerSettings)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
@@ -188,24 +188,24 @@ def describe_cluster_defaults(dynamic: DynamicBrokerConfigs) -> list[DescribedSe
 
 
 def static_values(broker: BrokerSettings) -> dict[str, str]:
-    """What was set for the broker at its start, by a file, a flag or code."""
+    """Settings of the broker that were set at its start, by a file, a flag or code."""
     values = dict(broker.originals)
-    for known in settings_of(BrokerSettings).values():
-        text = known.text(getattr(broker, known.attribute))
-        if text is not None and text != default_text(known):
-            values.setdefault(known.name, text)
+    for setting in settings_of(BrokerSettings).values():
+        text = setting.text(getattr(broker, setting.attribute))
+        if text is not None and text != default_text(setting):
+            values.setdefault(setting.name, text)
     return values
 
 
 def _usable(declared: Mapping[str, Setting], stored: Mapping[str, str]) -> dict[str, Any]:
-    """A newer or another broker of the cluster may have stored what this one cannot read."""
+    """Ignores what this broker cannot read: a newer broker of the cluster may have stored it."""
     values = {}
     for name, text in stored.items():
-        known = declared.get(name)
-        if known is None:
+        setting = declared.get(name)
+        if setting is None:
             continue
         try:
-            values[known.attribute] = known.parse(text)
+            values[setting.attribute] = setting.parse(text)
         except BadValue:
             continue
     return values
@@ -235,13 +235,13 @@ def _broker_synonyms(name: str, layers: list[Layer]) -> tuple[Synonym, ...]:
         for synonym in SYNONYMS.get(name, (name,))
         if synonym in values
     ]
-    # Kafka drops what stands before the first synonym of the same name.
+    # Kafka drops everything before the first synonym of the same name.
     first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
     return tuple(found[first:])
 
 
 def _default_values() -> dict[str, str]:
-    defaults = {known.name: default_text(known) for known in settings_of(BrokerSettings).values()}
+    defaults = {setting.name: default_text(setting) for setting in settings_of(BrokerSettings).values()}
     return {name: text for name, text in defaults.items() if text is not None}
 
 
@@ -253,27 +253,27 @@ def _describe_overrides(
 ) -> list[DescribedSetting]:
     declaring: type = type(settings)
     described = []
-    for known in settings_of(declaring).values():
-        value = known.text(getattr(settings, known.attribute))
-        synonyms = _broker_synonyms(known.broker_names[0], layers) if known.broker_names else ()
-        if known.name in stored:
-            synonyms = (Synonym(known.name, value, source), *synonyms)
-        described.append(_described(known, value, synonyms, is_read_only=False))
+    for setting in settings_of(declaring).values():
+        value = setting.text(getattr(settings, setting.attribute))
+        synonyms = _broker_synonyms(setting.broker_names[0], layers) if setting.broker_names else ()
+        if setting.name in stored:
+            synonyms = (Synonym(setting.name, value, source), *synonyms)
+        described.append(_described(setting, value, synonyms, is_read_only=False))
     return described
 
 
 def _described(
-    known: Setting, value: str | None, synonyms: tuple[Synonym, ...], *, is_read_only: bool
+    setting: Setting, value: str | None, synonyms: tuple[Synonym, ...], *, is_read_only: bool
 ) -> DescribedSetting:
     return DescribedSetting(
-        name=known.name,
-        value=None if known.is_sensitive else value,
+        name=setting.name,
+        value=None if setting.is_sensitive else value,
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         synonyms=synonyms,
-        is_sensitive=known.is_sensitive,
+        is_sensitive=setting.is_sensitive,
         is_read_only=is_read_only,
-        type=known.type,
-        documentation=known.documentation,
+        type=setting.type,
+        documentation=setting.documentation,
     )
 
 

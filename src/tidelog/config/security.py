@@ -1,4 +1,4 @@
-"""Security settings of Kafka, which Tidelog does not have: a broker that is told to guard something must not start."""
+"""Kafka's security settings, which Tidelog does not support: a broker that relies on them must not start."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""A setting is declared once, on a frozen dataclass; parser, reference page and DescribeConfigs derive from it."""
+"""Declaration of settings on frozen dataclasses; parser, reference page and DescribeConfigs are derived from it."""
 
 import dataclasses
 import re

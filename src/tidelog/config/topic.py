@@ -1,4 +1,4 @@
-"""The settings of a topic, with the names, defaults and bounds of Kafka 4.3."""
+"""Topic settings, with Kafka 4.3's names, defaults and bounds."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ DECOMPRESSED_DEFAULT_BYTES = 64 * 1024 * 1024
 DECOMPRESSED_LIMIT_BYTES = 128 * 1024 * 1024
 """What Tidelog's own readers take at most: a topic that allowed more would take records that they cannot show."""
 
-KNOWN_TO_KAFKA_ONLY = frozenset(
+UNSUPPORTED_KAFKA_NAMES = frozenset(
     {
         "follower.replication.throttled.replicas",
         "internal.segment.bytes",
@@ -58,7 +58,7 @@ class TopicSettings(Declaring):
         default="producer",
         one_of=COMPRESSION_TYPES,
         broker_names=("compression.type",),
-        doc="How batches are stored: as the producer compressed them, or always in the given way.",
+        doc="Compression of stored batches: as sent by the producer, or always this type.",
     )
     compression_zstd_level: int = setting(
         default=3,
@@ -72,7 +72,7 @@ class TopicSettings(Declaring):
         at_least=0,
         kind=ConfigType.LONG,
         broker_names=("log.cleaner.delete.retention.ms",),
-        doc="How long a compacted topic keeps the tombstone of a deleted key, for readers that are on their way.",
+        doc="How long a compacted topic keeps the tombstone of a deleted key, for slow readers.",
     )
     file_delete_delay_ms: int = setting(
         default=60_000,
@@ -86,41 +86,41 @@ class TopicSettings(Declaring):
         at_least=1,
         kind=ConfigType.LONG,
         broker_names=("log.flush.interval.messages",),
-        doc="Force the log to disk after this many records; by default the operating system decides.",
+        doc="The log is flushed after this many records; by default the operating system decides.",
     )
     flush_ms: int = setting(
         default=LONG_MAX,
         at_least=0,
         kind=ConfigType.LONG,
         broker_names=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-        doc="Force the log to disk when it has waited this long; by default the operating system decides.",
+        doc="The log is flushed after this time; by default the operating system decides.",
     )
     index_interval_bytes: int = setting(
         default=4096,
         at_least=0,
         broker_names=("log.index.interval.bytes",),
-        doc="How many bytes of log lie between two entries of the offset index.",
+        doc="Bytes between two entries of the offset index.",
     )
     max_compaction_lag_ms: int = setting(
         default=LONG_MAX,
         at_least=1,
         kind=ConfigType.LONG,
         broker_names=("log.cleaner.max.compaction.lag.ms",),
-        doc="A record older than this is compacted however little the log is worth cleaning.",
+        doc="A record older than this is compacted even if the dirty ratio is low.",
     )
     max_decompressed_message_bytes: int = setting(
         default=DECOMPRESSED_DEFAULT_BYTES,
         at_least=1024,
         at_most=DECOMPRESSED_LIMIT_BYTES,
         broker_names=("message.max.decompressed.bytes",),
-        doc="Tidelog's own: the most bytes of records that a compressed batch may hold. Decompression stops there, and"
-        " the batch is refused: a few hundred bytes can claim to be gigabytes, for the broker and for its readers.",
+        doc="Specific to Tidelog: the maximum decompressed size of a batch. A batch that exceeds it is rejected: a few"
+        " hundred bytes can decompress to gigabytes, in the broker and in its readers.",
     )
     max_message_bytes: int = setting(
         default=1_048_588,
         at_least=0,
         broker_names=("message.max.bytes",),
-        doc="The largest record batch that is accepted, as it is compressed.",
+        doc="The maximum size of a record batch, after compression.",
     )
     message_timestamp_after_max_ms: int = setting(
         default=3_600_000,
@@ -147,64 +147,65 @@ class TopicSettings(Declaring):
         at_least=0,
         at_most=1,
         broker_names=("log.cleaner.min.cleanable.ratio",),
-        doc="The part of a compacted log that must be uncleaned before cleaning is worth it.",
+        doc="The share of a compacted log that must be dirty before it is cleaned.",
     )
     min_compaction_lag_ms: int = setting(
         default=0,
         at_least=0,
         kind=ConfigType.LONG,
         broker_names=("log.cleaner.min.compaction.lag.ms",),
-        doc="A record younger than this is never compacted away.",
+        doc="A record younger than this is not compacted.",
     )
     min_insync_replicas: int = setting(
         default=1,
         at_least=1,
         broker_names=("min.insync.replicas",),
-        doc="A write with acks=all is refused while fewer replicas than this are in sync.",
+        doc="A write with acks=all is rejected while fewer replicas than this are in sync.",
     )
     retention_bytes: int = setting(
         default=-1,
         kind=ConfigType.LONG,
         broker_names=("log.retention.bytes",),
-        doc="Old segments are deleted while a partition is larger than this; -1 is without limit.",
+        doc="Old segments are deleted while a partition is larger than this; -1: no limit.",
     )
     retention_ms: int = setting(
         default=604_800_000,
         at_least=-1,
         kind=ConfigType.LONG,
         broker_names=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-        doc="Segments whose newest record is older than this are deleted; -1 is without limit.",
+        doc="Segments whose newest record is older than this are deleted; -1: no limit.",
     )
     segment_bytes: int = setting(
         default=1_073_741_824,
         at_least=1_048_576,
         broker_names=("log.segment.bytes",),
-        doc="The size at which a segment is closed and the next one begun.",
+        doc="The size at which a segment is rolled.",
     )
     segment_index_bytes: int = setting(
         default=10_485_760,
         at_least=4,
         broker_names=("log.index.size.max.bytes",),
-        doc="The size of an index at which its segment is closed.",
+        doc="The size of an index at which its segment is rolled.",
     )
     segment_jitter_ms: int = setting(
         default=0,
         at_least=0,
         kind=ConfigType.LONG,
         broker_names=("log.roll.jitter.ms", "log.roll.jitter.hours"),
-        doc="Segments are closed up to this much early, each log by another amount, so that not all roll at once.",
+        doc="Segments are rolled up to this much earlier, by a different amount for each log, so that not all roll"
+        " at once.",
     )
     segment_ms: int = setting(
         default=604_800_000,
         at_least=1,
         kind=ConfigType.LONG,
         broker_names=("log.roll.ms", "log.roll.hours"),
-        doc="The age at which a segment is closed even if it is not full.",
+        doc="The age at which a segment is rolled even if it is not full.",
     )
     unclean_leader_election_enable: bool = setting(
         default=False,
         broker_names=("unclean.leader.election.enable",),
-        doc="Whether a replica outside the in-sync replicas may become leader, which loses records.",
+        doc="Whether a replica outside the ISR may become leader, which loses records.",
     )
 
     @property
@@ -213,12 +214,12 @@ class TopicSettings(Declaring):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether retention by time and size applies."""
+        """True if retention by time and size applies."""
         return "delete" in self.cleanup_policy
 
 
 def check_topic_settings(settings: TopicSettings) -> None:
-    """What no single setting can tell."""
+    """Checks that involve several settings."""
     if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
         raise InvalidConfig(
             f"conflict topic config setting min.compaction.lag.ms ({settings.min_compaction_lag_ms})"
