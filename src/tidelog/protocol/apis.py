@@ -1,4 +1,4 @@
-"""The table of APIs that the broker serves: their versions, and their messages, imported when first asked for."""
+"""Table of the APIs that the broker serves: versions and messages, imported on first use."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Bytes to messages and back: decoders and encoders, compiled when first asked for."""
+"""Message codec: decoders and encoders, compiled on first use."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar

@@ -1,4 +1,4 @@
-"""The five codecs of record batches. Decompression takes a limit, since a small batch may claim to be a huge one."""
+"""Compression codecs of record batches. Decompression has a limit: a small batch may expand to a huge one."""
 
 import struct
 import zlib
@@ -29,7 +29,7 @@ class Codec(IntEnum):
 CODECS_BY_SETTING: Final = {codec.setting: codec for codec in Codec}
 
 LZ4_DEFAULT_LEVEL: Final = 9
-"""Kafka's default of compression.lz4.level, which stands for the fast compressor; other levels are high compression."""
+"""Kafka's default of compression.lz4.level: the fast compressor; other levels are high compression."""
 
 ZSTD_DEFAULT_LEVEL: Final = 3
 
@@ -42,7 +42,7 @@ _BLOCK_LENGTH: Final = struct.Struct(">i")
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _GUESSED_RATIO: Final = 4
 _OUTPUT_TOO_SMALL: Final = "failed to write whole buffer"
-"""What cramjam says when the output buffer is full; everything else it says means bad input."""
+"""Message of cramjam for a full output buffer; any other message means bad input."""
 
 
 class DecompressedTooLarge(CorruptMessage):
@@ -78,7 +78,7 @@ def decompress_start(codec: Codec, data: Buffer, most_bytes: int) -> tuple[bytes
 
 
 def decompress_into(codec: Codec, data: Buffer, output: memoryview, limit_bytes: int) -> int | None:
-    """How many bytes were written to `output`, or None if it is too small; raises CorruptMessage as `decompress`.
+    """Bytes written to `output`, or None if it is too small; raises CorruptMessage as `decompress`.
 
     Spares the memory that `decompress` takes where the codec can write to a buffer that is there.
     """
@@ -217,7 +217,7 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _decompress_growing(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    """Frames need not say how much they hold: try with room for a guess, then with more, up to the limit."""
+    """Frames need not have their decompressed size: try with a guess, then with more room, up to the limit."""
     capacity = min(limit_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GUESSED_RATIO))
     while True:
         output = bytearray(capacity)

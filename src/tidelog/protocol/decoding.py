@@ -1,4 +1,4 @@
-"""Writes the decoder of one (message, version) as one straight Python function.
+"""Generator of decoders: one straight-line Python function per message and version.
 
 Bounds: indexing and unpacking past the end raise by themselves, and are turned into MalformedMessage once, around
 the whole function. What Python would cut short silently (slices) and what allocates by a number from the wire
@@ -136,7 +136,7 @@ class DecoderWriter:
             source.line(f"{target}, at = {read_long}(view, at, {length})")
 
     def _length(self, prefix: str) -> str:
-        """Reads the length of records or the count of an array; -1 stands for null in all versions."""
+        """Reads the length of records or the count of an array; -1 means null in all versions."""
         source = self.source
         length = source.new_name(prefix)
         self._run.append(("B" if self.flexible else "i", length))

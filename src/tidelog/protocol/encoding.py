@@ -1,4 +1,4 @@
-"""Writes the encoder of one (message, version) as one straight Python function.
+"""Generator of encoders: one straight-line Python function per message and version.
 
 It hands out parts in order: bytes that were packed, and records as they are. Values of fixed size that follow each
 other, together with the length or count of what comes next, are packed at once. Fields that the version lacks are

@@ -1,4 +1,4 @@
-"""What can be wrong with bytes from a peer, or with a message that is to become bytes."""
+"""Errors in bytes from a peer, and in messages to encode."""
 
 
 class MalformedMessage(Exception):

@@ -1,4 +1,4 @@
-"""The vocabulary in which messages are declared: what a field holds, and in which versions it is on the wire.
+"""Declaration of message fields: type, and versions in which the field is on the wire.
 
 The specifiers return a `Field`, which the metaclass of the messages collects; to a type checker they
 return a value of the field's type, so that a declaration reads as an attribute with a default.
@@ -50,7 +50,7 @@ class Text(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Record batches behind their length, never looked into and never copied."""
+    """Record batches after their length; never parsed and never copied."""
 
 
 class Binary(NamedTuple):
@@ -78,7 +78,7 @@ class Field(NamedTuple):
 
 
 EMPTY_ARRAY: list[Any] = []
-"""The default of an array field, known by its identity: it stands for a new list for every message."""
+"""Default of an array field, recognised by identity: every message gets a new list."""
 
 _NOT_GIVEN: Any = object()
 """The default is then null where the field may be null in all its versions, else the zero of its type."""

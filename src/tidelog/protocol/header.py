@@ -1,4 +1,4 @@
-"""The headers in front of every request and response; their version follows from the API and its version."""
+"""Request and response headers; their version depends on the API and its version."""
 
 import struct
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from tidelog.protocol.primitives import SHORT_LENGTH_END, TEXT_READERS, read_lon
 from tidelog.types import Buffer
 
 MAX_HEADER_TAGS = 127
-"""As many as their count in one byte can tell; no header has any today."""
+"""Maximum number of tagged fields whose count fits in one byte; no header has any today."""
 
 
 class RequestHeader(NamedTuple):

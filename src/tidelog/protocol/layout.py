@@ -1,4 +1,4 @@
-"""What one version of a struct looks like on the wire: which fields, in which order, in how many bytes at least."""
+"""Wire layout of one version of a struct: fields, their order, and the minimum size."""
 
 from collections.abc import Iterator
 

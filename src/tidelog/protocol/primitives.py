@@ -1,4 +1,4 @@
-"""What compiled decoders and encoders call: variable-length integers, long texts, tagged fields."""
+"""Runtime functions of generated decoders and encoders: varints, long strings, tagged fields."""
 
 import struct
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
-"""Record batches of format v2, on the wire and on disk: the 61-byte header, and what can be told from it alone.
+"""Record batches of format v2, on the wire and on disk: the 61-byte header.
 
-What is inside a batch is the matter of `records`. Fetches never look there; a leader does once, when it is produced.
+The contents of a batch are in `records`. Fetches never read them; a leader does once, when the batch is produced.
 """
 
 import struct
@@ -110,7 +110,7 @@ def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytearray:
-    """A batch of these records; length and CRC of `header` are worked out anew."""
+    """A batch of these records; computes length and CRC."""
     header = header._replace(length=HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(payload), crc=0)
     batch = bytearray(HEADER.pack(*header))
     batch += payload
@@ -140,7 +140,7 @@ def restamp(batch: bytearray | memoryview, attributes: int, max_timestamp: int) 
 
 
 def batch_length_at(buffer: Buffer, position: int) -> int:
-    """What the batch there says of its length."""
+    """Length of the batch, from its header."""
     length: int = _LENGTH.unpack_from(buffer, position + _BASE_OFFSET.size)[0]
     return length
 

@@ -1,4 +1,4 @@
-"""What is inside a record batch: records, control records and the variable-length numbers they are written with.
+"""Records inside a record batch: data records, control records, and varints.
 
 Malformed input raises CorruptMessage and nothing else, and never takes more memory than DECOMPRESSED_LIMIT_BYTES.
 """
@@ -36,11 +36,11 @@ SMALLEST_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, no key, no value, no headers: a byte each."""
 
 SLICE_RECORDS: Final = 500
-"""How many records are decoded at a time."""
+"""Records decoded at a time."""
 
 FIRST_ROOM_BYTES: Final = 256 * 1024
 ROOM_FACTOR: Final = 4
-"""How much is decompressed at first, and how much more when that was not all."""
+"""Bytes decompressed at first, and added each time that was not enough."""
 
 _SHORT_LIMIT: Final = 256
 _INT64_LIMIT: Final = 1 << 63
@@ -62,7 +62,7 @@ class Record(NamedTuple):
 
 
 class RawRecord(NamedTuple):
-    """Where a record lies in its payload, and the little that the broker itself asks of it."""
+    """Position of a record in its payload, and the few fields that the broker needs."""
 
     start: int
     """The first byte of the length prefix."""
@@ -156,7 +156,7 @@ def codec_of(header: BatchHeader) -> Codec:
 
 
 def raw_records(payload: bytes, record_count: int) -> Iterator[RawRecord]:
-    """Walks exactly `record_count` records that fill `payload`, without looking at values and headers."""
+    """Walks exactly `record_count` records that fill `payload`, without reading values and headers."""
     if not 0 <= record_count * SMALLEST_RECORD_BYTES <= len(payload):
         raise CorruptMessage(f"{len(payload)} bytes cannot hold {record_count} records")
     position = 0
@@ -174,7 +174,7 @@ def raw_records(payload: bytes, record_count: int) -> Iterator[RawRecord]:
 
 
 def is_tombstone(payload: bytes, record: RawRecord) -> bool:
-    """Whether the value is null, which in a compacted log deletes the key."""
+    """True if the value is null (a tombstone), which deletes the key in a compacted log."""
     try:
         return read_varint(payload, record.value_position)[0] < 0
     except IndexError:
@@ -199,7 +199,7 @@ def slices_of(batch: Buffer) -> Iterator[list[Record]]:
     if header.record_count < 0:
         raise CorruptMessage(f"the batch claims {header.record_count} records")
     codec, left, position = codec_of(header), header.record_count, 0
-    # Log append time is that of the whole batch and stands in its header only.
+    # Log append time is one for the whole batch, in its header.
     base_timestamp = 0 if header.has_log_append_time else header.base_timestamp
     room = max(FIRST_ROOM_BYTES, len(view) * ROOM_FACTOR)
     payload, is_whole = decompress_start(codec, view, min(room, DECOMPRESSED_LIMIT_BYTES))
@@ -242,7 +242,7 @@ def _record(
 
 
 def timestamp_of(raw: RawRecord, header: BatchHeader) -> int:
-    """Log append time is that of the whole batch and stands in its header only."""
+    """Log append time is one for the whole batch, in its header."""
     if header.has_log_append_time:
         return header.max_timestamp
     timestamp = header.base_timestamp + raw.timestamp_delta
@@ -266,7 +266,7 @@ def build_batch(
     log_append_time_ms: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """A batch of at least one record, in the order given; `base_offset` is that of the first record unless told."""
+    """A batch of at least one record, in the given order; `base_offset` defaults to that of the first record."""
     if base_offset is None:
         base_offset = records[0].offset
     base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
@@ -294,7 +294,7 @@ def build_batch(
 
 
 def build_empty_batch(header: BatchHeader) -> bytearray:
-    """What the cleaner keeps of a batch without records: its offsets, and its producer's last sequence."""
+    """An empty batch as the cleaner keeps it: offsets, and the last sequence number of its producer."""
     attributes = header.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
     return assemble(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 

@@ -1,4 +1,4 @@
-"""Python source of one function, under construction: lines, unique names, and the constants it refers to."""
+"""Builder for the Python source of one function: lines, unique names and constants."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ class FunctionSource:
         return f"{prefix}{self._names}"
 
     def constant(self, name: str, value: object) -> str:
-        """Makes `value` known under `name`, or under a similar one if that stands for something else."""
+        """Registers `value` under `name`, or under a similar name if that is taken."""
         while self._constants.setdefault(name, value) is not value:
             name += "_"
         return name

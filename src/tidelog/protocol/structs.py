@@ -1,4 +1,4 @@
-"""The base classes of declared messages: slots, a constructor, equality and a readable form from the fields."""
+"""Base classes of declared messages: slots, constructor, equality and repr, derived from the fields."""
 
 from typing import Any, ClassVar, dataclass_transform
 

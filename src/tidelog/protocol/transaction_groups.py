@@ -1,7 +1,7 @@
-"""Transactional ids, and how those of a transaction group look: many producers, one decision.
+"""Transactional ids, and those of transaction groups: many producers, one decision.
 
 The group is `tidelog-group-<name>`. Its members are `tidelog-group-<name>#<producer id>.<epoch>-<member>`, with
-producer id and epoch of the group as it is open: a member of an earlier one can be told by its name.
+producer id and epoch of the open group: members of an earlier group are recognised by their names.
 """
 
 import re

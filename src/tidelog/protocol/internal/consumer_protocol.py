@@ -1,4 +1,4 @@
-"""What consumers put into the opaque bytes of the classic group protocol."""
+"""Consumer protocol: subscription and assignment in the opaque bytes of the classic group protocol."""
 
 from collections.abc import Sequence
 

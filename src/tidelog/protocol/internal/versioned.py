@@ -1,4 +1,4 @@
-"""Keys and values of internal topics: a message behind its version."""
+"""Keys and values of internal topics: a version, then a message."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: the offsets of a group become part of a transaction."""
+"""AddOffsetsToTxn: adds the offsets of a group to a transaction."""
 
 from tidelog.protocol.fields import int16, int32, int64, string
 from tidelog.protocol.structs import Request, Response

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: partitions become part of a transaction, or are asked whether they are."""
+"""AddPartitionsToTxn: adds partitions to a transaction, or verifies that they belong to it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""ApiVersions: which APIs the broker has, in which versions; the first request of a connection."""
+"""ApiVersions: APIs and versions of the broker; the first request of a connection."""
 
 from tidelog.protocol.fields import array, boolean, int16, int32, int64, string
 from tidelog.protocol.structs import Request, Response, Struct

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member of a consumer group is alive, and learns what it is to do (KIP-848)."""
+"""ConsumerGroupHeartbeat: liveness, subscription and assignment of a member of a consumer group (KIP-848)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""CreateAcls: let somebody do something, or forbid it."""
+"""CreateAcls: allow or deny operations."""
 
 from tidelog.protocol.fields import array, int8, int16, int32, string
 from tidelog.protocol.structs import Request, Response, Struct

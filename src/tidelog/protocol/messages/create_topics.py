@@ -1,4 +1,4 @@
-"""CreateTopics: make topics, with given or chosen places for their replicas."""
+"""CreateTopics: creates topics, with a given or an automatic replica assignment."""
 
 from collections.abc import Sequence
 

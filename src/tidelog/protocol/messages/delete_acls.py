@@ -1,4 +1,4 @@
-"""DeleteAcls: forget what was allowed or forbidden."""
+"""DeleteAcls: remove access control entries."""
 
 from tidelog.protocol.fields import array, int8, int16, int32, string
 from tidelog.protocol.structs import Request, Response, Struct

@@ -1,4 +1,4 @@
-"""DeleteGroups: forget groups that have no members."""
+"""DeleteGroups: delete groups without members."""
 
 from collections.abc import Sequence
 

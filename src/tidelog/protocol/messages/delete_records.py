@@ -1,4 +1,4 @@
-"""DeleteRecords: move the start of partitions forward."""
+"""DeleteRecords: advance the log start offset of partitions."""
 
 from tidelog.protocol.fields import array, int16, int32, int64, string
 from tidelog.protocol.structs import Request, Response, Struct

@@ -1,4 +1,4 @@
-"""DescribeAcls: who may do what."""
+"""DescribeAcls: list access control entries."""
 
 from tidelog.protocol.fields import array, int8, int16, int32, string
 from tidelog.protocol.structs import Request, Response, Struct

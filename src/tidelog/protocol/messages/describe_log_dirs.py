@@ -32,7 +32,7 @@ class DescribeLogDirsPartition(Struct):
     offset_lag: int = int64()  # behind the high watermark; of a future log behind the current one
     is_future_key: bool = boolean()  # being moved here from another directory
     out_of_sync: list[OutOfSyncReplica] = array(OutOfSyncReplica, versions="2+", tag=10000)
-    """Tidelog's own: told by the leader of the partition. Other clients skip it."""
+    """Specific to Tidelog: set by the leader of the partition. Other clients skip it."""
     fetch_failure: str = string(versions="2+", tag=10001)
     """Tidelog's own: why this broker, a follower, does not get on with the partition; empty if it does."""
     # Tidelog's own, too: what a controller must know before it elects a replica that restarted uncleanly (R42).

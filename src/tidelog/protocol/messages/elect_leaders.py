@@ -1,4 +1,4 @@
-"""ElectLeaders: let partitions be led by their preferred replica, or by whoever is there (KIP-460)."""
+"""ElectLeaders: elect preferred leaders, or unclean leaders for partitions without one (KIP-460)."""
 
 from collections.abc import Sequence
 

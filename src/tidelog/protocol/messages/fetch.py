@@ -20,7 +20,7 @@ class FetchPartition(Struct):
     partition: int = int32()
     current_leader_epoch: int = int32(versions="9+", default=-1)
     fetch_offset: int = int64()
-    # Lets the leader tell a follower that it diverged (KIP-595).
+    # Lets the leader report to a follower that its log diverged (KIP-595).
     last_fetched_epoch: int = int32(versions="12+", default=-1)
     log_start_offset: int = int64(versions="5+", default=-1)
     partition_max_bytes: int = int32()

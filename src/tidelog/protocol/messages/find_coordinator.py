@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a consumer group or a transaction."""
+"""FindCoordinator: the coordinator of consumer groups or transactions."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group is alive."""
+"""Heartbeat: liveness of a member of a classic group."""
 
 from tidelog.protocol.fields import int16, int32, string
 from tidelog.protocol.structs import Request, Response

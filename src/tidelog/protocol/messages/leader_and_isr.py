@@ -1,4 +1,4 @@
-"""LeaderAndIsr: the controller tells a broker which partitions it leads or follows, and in which leader epoch."""
+"""LeaderAndIsr: sent by the controller; makes a broker leader or follower of partitions."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""ListConfigResources: what has settings of its own (KIP-1142)."""
+"""ListConfigResources: resources with their own settings (KIP-1142)."""
 
 from collections.abc import Sequence
 

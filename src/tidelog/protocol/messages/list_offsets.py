@@ -1,4 +1,4 @@
-"""ListOffsets: the offset that belongs to a timestamp, or to the start or the end of a partition."""
+"""ListOffsets: the offset for a timestamp, or the start or end of a partition."""
 
 from tidelog.protocol.fields import array, int8, int16, int32, int64, string
 from tidelog.protocol.structs import Request, Response, Struct

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: which partitions are on their way to other replicas (KIP-455)."""
+"""ListPartitionReassignments: partitions that are being reassigned (KIP-455)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Metadata: the brokers of the cluster, and where the partitions of topics are."""
+"""Metadata: brokers, topics, partitions and their leaders."""
 
 from collections.abc import Sequence
 

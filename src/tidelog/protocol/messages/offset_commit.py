@@ -1,4 +1,4 @@
-"""OffsetCommit: note how far a group has come."""
+"""OffsetCommit: commit offsets of a group."""
 
 from tidelog.protocol.fields import array, int16, int32, int64, string, uuid
 from tidelog.protocol.structs import Request, Response, Struct

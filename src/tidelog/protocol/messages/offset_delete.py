@@ -1,4 +1,4 @@
-"""OffsetDelete: forget how far a group has come in some partitions."""
+"""OffsetDelete: delete committed offsets of a group."""
 
 from tidelog.protocol.fields import array, int16, int32, string
 from tidelog.protocol.structs import Request, Response, Struct

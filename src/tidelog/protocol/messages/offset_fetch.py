@@ -1,4 +1,4 @@
-"""OffsetFetch: how far groups have come."""
+"""OffsetFetch: committed offsets of groups."""
 
 from collections.abc import Sequence
 

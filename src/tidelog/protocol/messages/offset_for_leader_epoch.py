@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ends, so that a log that diverged can be cut (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: end offset of a leader epoch, to truncate a log that diverged (KIP-101, KIP-320)."""
 
 from tidelog.protocol.fields import array, int16, int32, int64, string
 from tidelog.protocol.structs import Request, Response, Struct

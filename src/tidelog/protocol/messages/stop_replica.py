@@ -1,4 +1,4 @@
-"""StopReplica: the controller tells a broker to host some partitions no longer, and whether to delete their logs."""
+"""StopReplica: sent by the controller; a broker stops hosting replicas, and deletes their logs if requested."""
 
 from tidelog.protocol.fields import array, boolean, int16, int32, int64, string, uuid
 from tidelog.protocol.structs import Request, Response, Struct

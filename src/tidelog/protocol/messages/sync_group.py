@@ -1,4 +1,4 @@
-"""SyncGroup: a member asks for its assignment; the leader brings those of all."""
+"""SyncGroup: the group leader sends all assignments; each member receives its own."""
 
 from tidelog.protocol.fields import array, binary, int16, int32, string
 from tidelog.protocol.structs import Request, Response, Struct

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: note how far a group has come, as part of a transaction."""
+"""TxnOffsetCommit: commit offsets of a group as part of a transaction."""
 
 from tidelog.protocol.fields import array, int16, int32, int64, string
 from tidelog.protocol.structs import Request, Response, Struct

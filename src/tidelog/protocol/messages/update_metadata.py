@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller tells a broker of the cluster what it may tell its clients."""
+"""UpdateMetadata: sent by the controller; cluster metadata that a broker serves to clients."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ class UpdateMetadataPartitionState(Struct):
     zk_version: int = int32()  # of the partition's state in the store
     replicas: Sequence[int] = array(int32)
     offline_replicas: Sequence[int] = array(int32)
-    # Tidelog's own, skipped by others: what DescribeTopicPartitions tells (KIP-966).
+    # Specific to Tidelog, skipped by others: fields of DescribeTopicPartitions (KIP-966).
     elr: Sequence[int] = array(int32, tag=10000)
     last_known_elr: Sequence[int] = array(int32, tag=10001)
 
@@ -38,7 +38,7 @@ class UpdateMetadataBroker(Struct):
     id: int = int32()
     endpoints: list[UpdateMetadataEndpoint] = array(UpdateMetadataEndpoint)
     rack: str | None = string(nullable="0+")
-    # Tidelog's own, skipped by others: the broker's epoch (R39), so that nobody needs to ask the store for it.
+    # Specific to Tidelog, skipped by others: the broker epoch (R39), so that brokers need not read it from the store.
     epoch: int = int64(default=-1, tag=10000)
 
 

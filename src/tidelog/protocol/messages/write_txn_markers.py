@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: a coordinator tells the leaders of partitions how transactions ended."""
+"""WriteTxnMarkers: sent by a transaction coordinator; commit or abort markers for partitions."""
 
 from collections.abc import Sequence
 
