@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.audit.written_logs import NOW_MS, ORDERS, WrittenBroker, batch, batches, flip, places
-from tidelog.audit import batch_table, comparing
-from tidelog.audit.auditing import Audit, AuditOptions, LocalRunner, audit
+from tidelog.audit import batch_table
+from tidelog.audit import replica_comparison as comparing
+from tidelog.audit.audit_run import Audit, AuditOptions, LocalRunner, audit
 from tidelog.audit.directories import CannotAudit
 from tidelog.audit.facts import OffsetRange
 from tidelog.audit.finding import Finding, Kind, offsets_are

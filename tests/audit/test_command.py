@@ -12,7 +12,7 @@ import pytest
 
 from tests.audit.written_logs import WrittenBroker, batches, flip
 from tests.cli.process import tidelog
-from tidelog.audit.auditing import LocalRunner, Runner
+from tidelog.audit.audit_run import LocalRunner, Runner
 from tidelog.cli.audit import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS, add_command, run_on
 from tidelog.types import TopicPartition
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.audit.written_logs import WrittenBroker, batches, flip, places
-from tidelog.audit.auditing import AuditOptions, LocalRunner, audit
+from tidelog.audit.audit_run import AuditOptions, LocalRunner, audit
 from tidelog.audit.facts import Timeline
 from tidelog.audit.job import TASK_BYTES, progress_line, share_out
 from tidelog.audit.report import Report, as_html, as_json
 from tidelog.audit.summary import merge_timelines, summarise
-from tidelog.audit.texts import key_text, size_text
+from tidelog.audit.text_formats import key_text, size_text
 from tidelog.types import TopicPartition
 
 HOSTILE = TopicPartition("<script>alert(1)</script>", 0)

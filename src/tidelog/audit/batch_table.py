@@ -6,6 +6,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing
 
+from tidelog.audit.batch_kernels import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CRC,
+    EPOCH,
+    LAST_DELTA,
+    MAX_TIMESTAMP,
+    POSITION,
+    RECORDS,
+    SIZE,
+)
 from tidelog.audit.facts import (
     NO_TIME_MS,
     Blocks,
@@ -18,17 +29,6 @@ from tidelog.audit.facts import (
     Timeline,
     UInt64Array,
     no_blocks,
-)
-from tidelog.audit.kernels import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    CRC,
-    EPOCH,
-    LAST_DELTA,
-    MAX_TIMESTAMP,
-    POSITION,
-    RECORDS,
-    SIZE,
 )
 from tidelog.protocol.record_batch import COMPRESSION_MASK, CONTROL_BIT
 from tidelog.types import NO_LEADER_EPOCH

@@ -5,7 +5,7 @@ from html import escape
 from typing import NamedTuple
 
 from tidelog.audit.facts import Timeline
-from tidelog.audit.texts import size_text, time_text
+from tidelog.audit.text_formats import size_text, time_text
 
 WIDTH = 1000
 LABEL_WIDTH = 280

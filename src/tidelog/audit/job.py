@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from tidelog.audit.texts import size_text
+from tidelog.audit.text_formats import size_text
 from tidelog.terminal.live_display import CLEAR_LINE
 from tidelog.terminal.periodic import periodically
 

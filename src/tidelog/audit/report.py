@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from tidelog.audit.auditing import Audit
+from tidelog.audit.audit_run import Audit
 from tidelog.audit.charts import Bar, bars, timeline
 from tidelog.audit.finding import Finding
 from tidelog.audit.page import STYLE
 from tidelog.audit.summary import HotKey, LogDirSummary, Summary, TopicSummary
-from tidelog.audit.texts import count_text, key_text, size_text, time_text
+from tidelog.audit.text_formats import count_text, key_text, size_text, time_text
 from tidelog.terminal.plurals import plural
 from tidelog.types import ids_text
 

@@ -12,17 +12,7 @@ from itertools import pairwise
 import crc32c
 import numpy as np
 
-from tidelog.audit.batch_table import MOST_DAMAGES, BoolArray, RunningFacts
-from tidelog.audit.facts import (
-    BatchIdentity,
-    Damage,
-    DamageKind,
-    Int64Array,
-    OffsetRange,
-    PlacedBatch,
-    SegmentFacts,
-)
-from tidelog.audit.kernels import (
+from tidelog.audit.batch_kernels import (
     BASE_OFFSET,
     CRC,
     EPOCH,
@@ -34,6 +24,16 @@ from tidelog.audit.kernels import (
     SMALLEST_LENGTH,
     next_candidate,
     walk,
+)
+from tidelog.audit.batch_table import MOST_DAMAGES, BoolArray, RunningFacts
+from tidelog.audit.facts import (
+    BatchIdentity,
+    Damage,
+    DamageKind,
+    Int64Array,
+    OffsetRange,
+    PlacedBatch,
+    SegmentFacts,
 )
 from tidelog.audit.key_counting import KeyCounter
 from tidelog.errors import CorruptMessage

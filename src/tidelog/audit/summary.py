@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidelog.audit.auditing import Audit, by_partition, representative
+from tidelog.audit.audit_run import Audit, by_partition, representative
 from tidelog.audit.batch_table import timeline_of
 from tidelog.audit.facts import LogDir, Replica, SegmentFacts, Timeline
 from tidelog.audit.hot_keys import KeyCounts, merged

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidelog.audit.auditing import Runner
+    from tidelog.audit.audit_run import Runner
     from tidelog.audit.report import Report
 
 DESCRIPTION = """\
@@ -130,7 +130,7 @@ def _reason(text: str) -> str:
 def _audit(options: argparse.Namespace, runner: "Runner") -> "Report":
     import time
 
-    from tidelog.audit.auditing import AuditOptions, audit
+    from tidelog.audit.audit_run import AuditOptions, audit
     from tidelog.audit.report import Report
     from tidelog.audit.summary import summarise
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from tidelog.audit.comparing import Side, by_topic_id, cuts_of, differences, judge_difference
 from tidelog.audit.directories import (
     Survey,
     find_log_dirs,
@@ -17,7 +16,8 @@ from tidelog.audit.directories import (
 )
 from tidelog.audit.facts import LARGEST_OFFSET, LogDir, OffsetRange, PlacedBatch, Replica, SegmentFacts
 from tidelog.audit.finding import Finding, Kind, finding_of
-from tidelog.audit.findings import judge_replica
+from tidelog.audit.replica_checks import judge_replica
+from tidelog.audit.replica_comparison import Side, by_topic_id, cuts_of, differences, judge_difference
 from tidelog.audit.segments import BlockItem, SegmentItem, list_batches, read_segment
 from tidelog.types import TopicPartition
 
