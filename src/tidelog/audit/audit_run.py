@@ -1,4 +1,4 @@
-"""The audit from its beginning to its end: list, read all segments in parallel, judge, look closer, look again."""
+"""Audit run: list replicas, read all segments in parallel, check them, and read doubtful ones again."""
 
 import time
 from collections import defaultdict
@@ -30,7 +30,7 @@ PAUSE_S = 1.0
 
 
 class Runner(Protocol):
-    """Where the reading is done."""
+    """Runs the tasks that read segments."""
 
     def run(self, work: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
         """The results in the order of the items; a size is how many bytes of a segment have to be read."""
@@ -73,13 +73,13 @@ def audit(options: AuditOptions, runner: Runner, pause: Callable[[float], None] 
     log_dirs = find_log_dirs(options.paths)
     surveyed = survey(log_dirs, topic_filter(options.topics))
     refuse_unknown_topics(options.topics, surveyed, log_dirs)
-    found = _look(surveyed, options, runner)
+    found = _read_and_check(surveyed, options, runner)
     for _ in range(LOOKS - 1):
         doubtful = _doubtful(found)
         if not doubtful:
             break
         pause(PAUSE_S)
-        again = _look(survey(log_dirs, doubtful.__contains__), replace(options, counts_keys=False), runner)
+        again = _read_and_check(survey(log_dirs, doubtful.__contains__), replace(options, counts_keys=False), runner)
         found = _corrected(found, again, doubtful)
     return found
 
@@ -92,13 +92,13 @@ def _doubtful(found: Audit) -> set[TopicPartition]:
 
 
 def _corrected(found: Audit, again: Audit, doubtful: set[TopicPartition]) -> Audit:
-    """What the first look said of other partitions, and the second of the doubtful ones."""
+    """First result for most partitions, second result for those that were read again."""
     kept = [finding for finding in found.findings if finding.topic_partition not in doubtful]
     new = [finding for finding in again.findings if finding.topic_partition in doubtful]
     return Audit(found.log_dirs, found.replicas, kept + new)
 
 
-def _look(found: Survey, options: AuditOptions, runner: Runner) -> Audit:
+def _read_and_check(found: Survey, options: AuditOptions, runner: Runner) -> Audit:
     read = _read(found.replicas, options, runner)
     replicas = reread_checkpoints(read, found)
     findings = list(found.findings)
@@ -113,7 +113,7 @@ def _look(found: Survey, options: AuditOptions, runner: Runner) -> Audit:
         findings += _different_starts(same_topic)
         for first, last in differences(same_topic, _cleaned_end(same_topic, options)):
             unexplained.append((same_topic, first, last))
-    findings += _look_closer(unexplained, runner)
+    findings += _read_again(unexplained, runner)
     return Audit(found.log_dirs, replicas, findings)
 
 
@@ -127,7 +127,7 @@ def by_partition(replicas: Iterable[Replica]) -> dict[TopicPartition, list[Repli
 
 
 def representative(replicas: Sequence[Replica]) -> Replica:
-    """The one that stands for its partition where one is enough: that with the most bytes."""
+    """The representative replica of its partition, where one is enough: the one with the most bytes."""
     return max(replicas, key=lambda replica: sum(file.size_bytes for file in replica.files))
 
 
@@ -161,7 +161,7 @@ def _compacted_topics(replicas: Sequence[Replica], options: AuditOptions) -> Cal
 
 
 def _cleaned_end(replicas: Sequence[Replica], options: AuditOptions) -> int:
-    """From here on the replicas must be identical; nowhere if the topic is compacted and nobody says how far."""
+    """Replicas must be identical from here on; None for a compacted topic without a cleaner checkpoint."""
     end = max((replica.cleaned_end for replica in replicas), default=0)
     topic_partition = replicas[0].topic_partition
     if not end and options.compacted and topic_filter(options.compacted)(topic_partition):
@@ -178,7 +178,7 @@ def _different_starts(replicas: Sequence[Replica]) -> list[Finding]:
     return [finding_of(replicas[0], Kind.NOTE, sentence)]
 
 
-def _look_closer(
+def _read_again(
     unexplained: Sequence[tuple[Sequence[Replica], OffsetRange, OffsetRange]], runner: Runner
 ) -> list[Finding]:
     """List the batches where digests differ, on all replicas."""

@@ -1,4 +1,4 @@
-"""Walking over the headers of record batches, and finding the next one behind damaged bytes."""
+"""Kernels for batch headers: walk over valid batches, and find the next batch after damaged bytes."""
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def walk(buffer: Bytes, start: int, table: Longs) -> tuple[int, int]:
 
 @kernel
 def next_candidate(buffer: Bytes, start: int, smallest_offset: int, largest_offset: int) -> int:
-    """Where bytes begin that could be the header of a batch with such an offset; -1 if nowhere."""
+    """Start of the next bytes that may be the header of a batch with such an offset; -1 if there are none."""
     for position in range(start, len(buffer) - HEADER_BYTES + 1):
         if buffer[position + MAGIC_POSITION] != MAGIC:
             continue

@@ -1,4 +1,4 @@
-"""What a run of sound batches in a segment tells: order of offsets and epochs, digests, sizes, times."""
+"""Table of valid batches of a segment: offsets, epochs, digests, sizes and timestamps."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -80,7 +80,7 @@ class RunningFacts:
     base_offset: int
     cuts: Int64Array
     expected_offset: int | None = None
-    """What the next batch must begin with; None before the first one and behind damaged bytes."""
+    """Expected start of the next batch; None before the first one and after damaged bytes."""
     first_offset: int | None = None
     end_offset: int = 0
     last_epoch: int = -1
@@ -119,7 +119,7 @@ class RunningFacts:
         self.expected_offset = None
 
     def _expected(self, table: Int64Array) -> Int64Array:
-        """What each batch must begin with, by the one before it."""
+        """Expected start of each batch, from the one before it."""
         ends = table[:, BASE_OFFSET] + table[:, LAST_DELTA] + 1
         first = int(table[0, BASE_OFFSET]) if self.expected_offset is None else self.expected_offset
         return _shifted(ends, first)

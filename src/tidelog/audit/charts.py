@@ -1,4 +1,4 @@
-"""Plots as inline SVG, whose colours the page's style gives."""
+"""Charts as inline SVG; the colours come from the style of the page."""
 
 from collections.abc import Sequence
 from html import escape

@@ -1,4 +1,4 @@
-"""Finding log directories and what stands in them: replicas, segment files, checkpoints, and whether a broker runs."""
+"""Discovery of log directories: replicas, segment files, checkpoints, and whether a broker is running."""
 
 import fcntl
 import os
@@ -39,7 +39,7 @@ class CannotAudit(Exception):
 
 @dataclass
 class Survey:
-    """What is there before any segment is read."""
+    """Log directories before any segment is read."""
 
     log_dirs: list[LogDir] = field(default_factory=list)
     replicas: list[Replica] = field(default_factory=list)
@@ -100,7 +100,7 @@ def survey(paths: Iterable[str], wanted: Callable[[TopicPartition], bool]) -> Su
 
 
 def refuse_unknown_topics(patterns: Sequence[str], found: Survey, log_dirs: Sequence[str]) -> None:
-    """Where nothing was looked at, nothing is known to be clean."""
+    """Fails if nothing was read: then nothing is known to be clean."""
     for pattern in patterns:
         if not any(fnmatchcase(topic, pattern) for topic in found.topics()):
             near = nearest_name(pattern, survey(log_dirs, topic_filter(())).topics())
@@ -201,7 +201,7 @@ def _segment_files(entries: Iterable[DirectoryEntry]) -> Iterable[SegmentFile]:
 
 
 def _offsets(found: Survey, log_dir: LogDir, name: str) -> dict[TopicPartition, int] | None:
-    """None if the file is missing or damaged. Kafka makes empty ones and fills them when it has something to say."""
+    """None if the file is missing or damaged. Kafka creates empty ones and fills them later."""
     path = f"{log_dir.path}/{name}"
     try:
         if not os.path.exists(path):
@@ -222,7 +222,7 @@ def _damaged(log_dir: LogDir, file: str, error: Exception, replica: Replica | No
 def _damaged_id(replica: Replica) -> Finding:
     """A broker that crashed may have just made the file."""
     is_fault = replica.log_dir.is_clean or replica.log_dir.is_running
-    sentence = "the file does not tell the topic's id, so that this may be a replica of another topic of that name"
+    sentence = "the file has no topic id, so this may be a replica of another topic with that name"
     kind = Kind.CHECKPOINT if is_fault else Kind.NOTE
     return finding_of(replica, kind, sentence, file=f"{replica.path}/{PARTITION_METADATA}")
 
@@ -258,7 +258,7 @@ def _broker_of(path: str) -> BrokerId | None:
 
 
 def _is_running(path: str) -> bool:
-    """Whether a process holds the directory's lock; only asks, so that a broker that starts now is not disturbed."""
+    """True if a process holds the lock of the directory; does not take it, so as not to disturb a starting broker."""
     try:
         with open(f"{path}/{LOCK_FILE}", "rb") as file:
             request = _LOCK_REQUEST.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

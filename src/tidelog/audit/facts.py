@@ -1,4 +1,4 @@
-"""What the audit knows of replicas and their segments: plain facts, gathered by tasks, judged by `findings`."""
+"""Facts about replicas and segments: plain data, collected by tasks and checked by `replica_checks`."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,7 +19,7 @@ LARGEST_OFFSET = 2**63 - 1
 
 
 class DamageKind(Enum):
-    """What one segment shows by itself."""
+    """Result for one segment by itself."""
 
     CORRUPT = "corrupt"
     CUT = "cut"
@@ -36,12 +36,12 @@ class Damage(NamedTuple):
     size_bytes: int
     start_offset: int
     end_offset: int
-    """What the damage takes in, as far as the neighbours tell."""
+    """Extent of the damage, as far as the neighbours show it."""
     detail: str
 
 
 class EpochRun(NamedTuple):
-    """Where a leader epoch begins in a segment."""
+    """Start of a leader epoch in a segment."""
 
     epoch: int
     start_offset: int
@@ -54,7 +54,7 @@ class Blocks(NamedTuple):
     starts: Int64Array
     digests: UInt64Array
     positions: Int64Array
-    """Where the first batch of the block stands in the segment."""
+    """Position of the first batch of the block in the segment."""
 
 
 class Timeline(NamedTuple):
@@ -108,7 +108,7 @@ class SegmentFile:
 
 @dataclass(frozen=True)
 class LogDir:
-    """A log directory of a broker, as it was when the audit began to look."""
+    """A log directory of a broker, as of the start of the audit."""
 
     path: str
     broker: BrokerId | None
@@ -122,7 +122,7 @@ class LogDir:
 
 @dataclass(frozen=True)
 class Replica:
-    """One replica: what its files are named, what the checkpoints say and, once read, what is in the segments."""
+    """One replica: files, checkpoints and, once read, the contents of its segments."""
 
     log_dir: LogDir
     topic_partition: TopicPartition
@@ -132,9 +132,9 @@ class Replica:
     """Base offsets of index files that have no segment beside them."""
     topic_id: Uuid | None = None
     high_watermark: int | None = None
-    """None: no checkpoint says it."""
+    """None if there is no checkpoint."""
     recovery_point: int = 0
-    """Up to here everything, also the leader epochs, had reached the disk when the audit began to look."""
+    """Everything up to here, including leader epochs, was on disk when the audit started."""
     checkpointed_start: int = 0
     cleaned_end: int = 0
     """How far the log was compacted."""
@@ -174,7 +174,7 @@ class OffsetRange(NamedTuple):
 
 
 class BatchIdentity(NamedTuple):
-    """What must be the same on all replicas; the CRC stands for everything behind the header's first fields."""
+    """Fields that must be equal on all replicas; the CRC covers everything after the first fields of the header."""
 
     base_offset: int
     last_offset: int

@@ -1,4 +1,4 @@
-"""What the audit has to say about a replica, and how much it matters."""
+"""Finding of the audit about a replica, with its severity."""
 
 from enum import Enum
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Which keys occur most often, in bounded memory: Misra-Gries counters, which can be merged.
+"""Most frequent keys in bounded memory: mergeable Misra-Gries counters.
 
 A count is too low by at most `error`; a key that occurs more often than `error` is among the counters.
 """

@@ -1,4 +1,4 @@
-"""Reading segments as tasks of a Spark job, and telling how far it has come."""
+"""Spark job of the audit: one task per group of segments, with progress output."""
 
 import heapq
 import sys
@@ -75,7 +75,7 @@ def progress_line(done: int, total: int, done_bytes: int, elapsed_s: float) -> s
 
 @contextmanager
 def _shown(output: TextIO | None, total: int, so_far: Callable[[], tuple[int, int]]) -> Iterator[None]:
-    """A line that a terminal shows anew twice a second; elsewhere only the last one is written."""
+    """A progress line, redrawn twice a second in a terminal; elsewhere only the last one is printed."""
     if output is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Counting the keys of raw batches, decoded as Spark's readers decode them."""
+"""Key counts of raw batches, decoded like in Spark's readers."""
 
 import numpy as np
 import pyarrow as pa

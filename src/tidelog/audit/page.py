@@ -1,4 +1,4 @@
-"""How the report looks, in light and dark; nothing is fetched from anywhere."""
+"""HTML and CSS of the report, light and dark; loads nothing from elsewhere."""
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1c2733; --dim: #5b6b7b; --page: #fbfcfd; --line: #d8e0e8;

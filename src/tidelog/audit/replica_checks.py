@@ -1,4 +1,4 @@
-"""Judging one replica by itself: damaged batches, segments that do not join, epochs that contradict the checkpoint."""
+"""Checks of a single replica: damaged batches, gaps between segments, epochs that contradict the checkpoint."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _LOSING = (DamageKind.CORRUPT, DamageKind.CUT, DamageKind.GAP, DamageKind.OLD_FO
 
 
 def judge_replica(replica: Replica, *, is_compacted: bool) -> list[Finding]:
-    """Whether offsets may be missing depends on the topic: compaction takes records out."""
+    """Gaps in offsets are allowed in compacted topics only."""
     found = [
         *_unreadable(replica),
         *_damages(replica, is_compacted=is_compacted),
@@ -152,7 +152,7 @@ def _joints(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
 
 
 def _is_beyond(replica: Replica, segment: SegmentFacts) -> bool:
-    """Whether a segment of committed offsets begins above all of them: what compaction takes out ends before that."""
+    """True if a segment of committed offsets starts above all of them: compaction never goes that far."""
     is_stopped = replica.log_dir.is_clean and not replica.log_dir.is_running
     return is_stopped and segment.base_offset < replica.judged_end <= _first(segment)
 
@@ -171,7 +171,7 @@ def _joint(replica: Replica, one: SegmentFacts, two: SegmentFacts, *, is_compact
 
 
 def _epoch_joint(replica: Replica, one: SegmentFacts, two: SegmentFacts) -> Finding:
-    """Epochs go back from one segment to the next: the fault lies with the run that stands out."""
+    """Leader epochs decrease between segments: the finding goes to the run that does not fit."""
     following = two.epoch_runs[0]
     stands_out = len(one.epoch_runs) > 1 and one.epoch_runs[-2].epoch <= following.epoch
     segment, run, end = (one, one.epoch_runs[-1], one.end_offset) if stands_out else (two, following, two.end_offset)
@@ -275,7 +275,9 @@ def _unwritten_epochs(replica: Replica, starts: list[EpochStart], file: str) -> 
     for epoch, offset in replica.epochs:
         is_inside = replica.log_start < offset < min(replica.log_end, replica.epochs_end)
         if is_inside and EpochStart(epoch, offset) not in starts and not any(each.holds(offset) for each in lost):
-            sentence = f"the checkpoint says that leader epoch {epoch} starts at offset {offset}, the records do not"
+            sentence = (
+                f"according to the checkpoint, leader epoch {epoch} starts at offset {offset}, but the records differ"
+            )
             offsets = OffsetRange(offset, offset + 1)
             yield finding_of(replica, Kind.EPOCHS, sentence, file=file, offsets=offsets)
             return

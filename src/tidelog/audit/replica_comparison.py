@@ -1,4 +1,4 @@
-"""Comparing the replicas of one partition: digests of blocks first, single batches where the digests differ."""
+"""Comparison of the replicas of one partition: digests of blocks first, then batches where digests differ."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,18 +13,18 @@ from tidelog.audit.replica_checks import lost_ranges
 from tidelog.types import Uuid, ids_text, uuid_text
 
 MOST_DIFFERENCES = 10
-"""Runs of different blocks that are looked into, per partition."""
+"""Runs of different blocks that are examined, per partition."""
 
 
 class Difference(NamedTuple):
-    """A run of blocks that differ: the first and the last one tell where the difference begins and ends."""
+    """A run of blocks that differ; the first and the last one show where the difference begins and ends."""
 
     first: OffsetRange
     last: OffsetRange
 
 
 def cuts_of(replicas: Sequence[Replica]) -> tuple[int, ...]:
-    """Where blocks must begin, so that each lies wholly inside or outside of what is judged of every replica."""
+    """Required block boundaries, so that each block is wholly inside or outside the compared range of every replica."""
     cuts = {replica.log_start for replica in replicas} | {replica.cleaned_end for replica in replicas}
     cuts |= {replica.high_watermark for replica in replicas if replica.high_watermark is not None}
     return tuple(sorted(cuts))
@@ -117,7 +117,7 @@ class Side(NamedTuple):
 
 
 def judge_difference(sides: Sequence[Side]) -> list[Finding]:
-    """Who stands alone from which offset on. Nothing if what differs is explained by findings of single replicas."""
+    """The replicas that differ, with offsets. Empty if findings of single replicas explain the difference."""
     judged = list(_judged_offsets(sides))
     if not judged:
         return []

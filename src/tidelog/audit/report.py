@@ -1,4 +1,4 @@
-"""The report: everything as JSON, and one HTML file that needs nothing beside it."""
+"""Audit report: JSON, and one self-contained HTML file."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -44,9 +44,6 @@ class Report:
     @property
     def _partitions(self) -> str:
         return plural(self.summary.partitions, "partition")
-
-
-# -- JSON
 
 
 def as_json(report: Report) -> str:
@@ -129,9 +126,6 @@ def _state(found: LogDirSummary) -> str:
     if found.log_dir.is_running:
         return "running"
     return "stopped" if found.log_dir.is_clean else "not stopped in good order"
-
-
-# -- HTML
 
 
 def as_html(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""Reading one segment file from its beginning to its end, in chunks, and telling what is in it.
+"""Reader of one segment file, in chunks; collects its facts.
 
 The file is read, not mapped: a broker that truncates a mapped file under its reader kills the reader.
 """
@@ -57,7 +57,7 @@ class SegmentItem:
     base_offset: int
     size_bytes: int
     cuts: tuple[int, ...]
-    """Where blocks must begin, besides their own raster."""
+    """Required block boundaries, besides the regular ones."""
     counts_keys: bool = False
 
 
@@ -316,7 +316,7 @@ class _SegmentScan:
 
 
 def _runs(table: Int64Array) -> Sequence[tuple[int, int]]:
-    """Rows of batches that stand directly behind each other."""
+    """Rows of batches that directly follow each other."""
     ends = table[:, POSITION] + table[:, SIZE]
     breaks = [0, *(np.flatnonzero(table[1:, POSITION] != ends[:-1]) + 1).tolist(), len(table)]
     return list(pairwise(breaks))
@@ -331,5 +331,5 @@ def _what_is_wrong(head: bytes, size_bytes: int) -> str:
             f"the header claims {length + LENGTH_OVERHEAD_BYTES} bytes, the next sound batch follows after {size_bytes}"
         )
     if head[16] != MAGIC:
-        return f"the header says format {head[16]}, which does not exist here"
+        return f"the header has format {head[16]}, which is not supported"
     return "the CRC does not match"

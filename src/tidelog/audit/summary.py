@@ -1,4 +1,4 @@
-"""What the audit saw besides faults: sizes, records, times, codecs and hot keys, by topic and by broker."""
+"""Summary statistics of the audit: sizes, records, times, codecs and hot keys, by topic and by broker."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

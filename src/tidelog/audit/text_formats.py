@@ -1,4 +1,4 @@
-"""Sizes, numbers, times and keys as people read them."""
+"""Sizes, numbers, times and keys as text for people."""
 
 from datetime import UTC, datetime
 
