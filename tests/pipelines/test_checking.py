@@ -443,7 +443,7 @@ def test_options_of_formats_that_spark_would_pass_over_are_warnings(file: Path) 
 def test_options_that_contradict_each_other_are_told_together(file: Path) -> None:
     options = "options = { minOffsetsPerTrigger = 9, maxOffsetsPerTrigger = 5 }\n"
     (said,) = findings(file, HEAD + options + COPY)
-    assert said.startswith("f:5: sources.orders.options: Option 'minOffsetsPerTrigger' is 9, more than")
+    assert said.startswith("f:5: sources.orders.options: Option 'minOffsetsPerTrigger' (9) must not exceed")
 
 
 def test_module_that_needs_spark_to_be_imported_is_left_until_it_runs(file: Path) -> None:
