@@ -232,7 +232,7 @@ def test_declared_columns_choose_among_those_of_the_schema(spark: "SparkSession"
 
 def test_avro_schemas_that_spark_cannot_hold_are_refused() -> None:
     node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
-    with pytest.raises(FormatError, match="holds Node within itself"):
+    with pytest.raises(FormatError, match="contains Node recursively"):
         row_type(node)
     twins = {"type": "record", "name": "R", "fields": [{"name": "u", "type": ["string", ORDER["fields"][8]["type"]]}]}
     with pytest.raises(FormatError, match="cannot be distinguished"):
@@ -314,7 +314,7 @@ def test_protobuf_keeps_its_types(spark: "SparkSession", tmp_path: Path) -> None
     values = [message, PREFIX + b"\0" + message, PREFIX + b"\x02\x02" + message, b"", b"\x0a\xff", None]
     rows = parsed(spark, protobuf_format(tmp_path), values)
     assert [row["_error"] for row in rows[:4]] == [None] * 4
-    assert "not a message shop.Order" in rows[4]["_error"]
+    assert "not a valid shop.Order" in rows[4]["_error"]
     assert rows[5]["_error"] == "the value is null"
     for row in rows[:3]:
         found = row.asDict(recursive=True)

@@ -214,7 +214,7 @@ def test_ranges_are_looked_up_in_the_topics_as_they_are(
     further = plan_further(pipeline, Positions({first: 8}, {}), Positions({first: 9, second: 10}, {}))
     assert further == {"orders": Range({first: 8, second: 0}, {first: 9, second: 10})}
 
-    with pytest.raises(ReplayRefused, match="was deleted and made again"):
+    with pytest.raises(ReplayRefused, match="was deleted and created again"):
         plan(pipeline, parse_start(None), until._replace(topic_ids={topic: uuid.uuid4().bytes}))
 
 

@@ -244,7 +244,7 @@ def test_a_module_builds_its_own_queries(spark: "SparkSession", tmp_path: Path) 
     assert (tmp_path / "rates" / "checkpoint" / "a" / "commits").is_dir()
 
     (tmp_path / "rates.py").write_text("def build(spark):\n    return spark.range(3)\n")
-    with pytest.raises(PipelineFailed, match="must give DataStreamWriters, but rates is DataFrame"):
+    with pytest.raises(PipelineFailed, match="must return DataStreamWriters, but rates is a DataFrame"):
         run_once(spark, pipeline, tmp_path)
 
 

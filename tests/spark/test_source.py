@@ -257,7 +257,7 @@ def test_a_topic_that_was_made_again_is_noticed(
     admin.delete_topics([topic])[topic].result(10)
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
     produce(bootstrap, topic, numbered(12, 100))
-    with pytest.raises(Exception, match="made again"):
+    with pytest.raises(Exception, match="created again"):
         Collected(reader.stream(), tmp_path).finish()
     afresh = Collected(reader.stream(failOnDataLoss="false"), tmp_path).finish()
     assert afresh.values() == [f"value-{number}" for number in range(100, 112)]
