@@ -105,6 +105,9 @@ def test_a_broker_that_is_gone_for_good_is_unregistered() -> None:
         assert (await unregister(cluster, 3)).error_code == BrokerIdNotRegistered.code
         await cluster.start(3)
         assert (await create(cluster, orders(3))).error_code == 0
+        await without_broker_3(cluster)
+        cluster_of_three = CreatableTopic(name="payments", num_partitions=1, replication_factor=3)
+        assert (await create(cluster, cluster_of_three)).error_code == 0
 
     simulate(scenario)
 

@@ -23,8 +23,10 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from tidelog.replicated.commits import Commits
 from tidelog.replicated.shard import Shard, ShardState
+from tidelog.server.internal_topics import REST_AFTER_FAILURE_S
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.types import BrokerId
 
@@ -256,10 +258,13 @@ async def ask_with_too_few_brokers(cluster: SimulatedCluster) -> None:
     request = FindCoordinatorRequest(coordinator_keys=["group"])
     cluster.kill(3)
     await wait_for(lambda: 3 not in cluster.broker(1)._services.cluster.image.brokers)
+    forgotten = await ask(cluster, 1, UnregisterBrokerRequest(broker_id=3), UnregisterBrokerResponse)
+    assert forgotten.error_code == NO_ERROR
     (found,) = (await ask(cluster, 1, request, FindCoordinatorResponse)).coordinators
     assert found.error_code == CoordinatorNotAvailable.code
     await cluster.start(3)
     await wait_for(lambda: 3 in cluster.broker(1)._services.cluster.image.brokers)
+    await asyncio.sleep(REST_AFTER_FAILURE_S)
     (found,) = (await ask(cluster, 1, request, FindCoordinatorResponse)).coordinators
     assert found.error_code == NO_ERROR
     assert len(stored(cluster, GROUP_TOPIC).in_sync_replicas) == 3

@@ -120,6 +120,10 @@ def log_directories_path(broker_id: BrokerId) -> str:
     return f"{LOG_DIRECTORIES}/{broker_id}"
 
 
+UNREGISTERED_BROKER = b'{"version":1,"unregistered":true}'
+"""Content of `log_directories_path` of a broker that is no member any more; otherwise it is empty."""
+
+
 def log_directory_path(broker_id: BrokerId, directory_id: str) -> str:
     return f"{LOG_DIRECTORIES}/{broker_id}/{directory_id}"
 

@@ -10,7 +10,7 @@ from tidelog.cluster import znodes
 from tidelog.cluster.image import ClusterImage
 from tidelog.controller.registration import ControllerTerm
 from tidelog.errors import BrokerIdNotRegistered, InvalidRequest, NotController
-from tidelog.store.interface import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, Store
+from tidelog.store.interface import BadVersion, Check, Create, Delete, Node, NodeExists, NoNode, Operation, Set, Store
 from tidelog.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,13 @@ NAMED_TOPICS = 3
 async def absent_members(store: Store, image: ClusterImage) -> list[BrokerId]:
     """Those that do not live now, in order of their ids."""
     names = await store.children(znodes.LOG_DIRECTORIES)
-    return sorted({int(name) for name in names if name.isdecimal()} - image.brokers.keys())
+    absent = sorted({int(name) for name in names if name.isdecimal()} - image.brokers.keys())
+    nodes = await store.get_many([znodes.log_directories_path(each) for each in absent])
+    return [each for each, node in zip(absent, nodes, strict=True) if _is_member(node)]
+
+
+def _is_member(node: Node | None) -> bool:
+    return node is not None and node.data != znodes.UNREGISTERED_BROKER
 
 
 async def unregister_member(store: Store, term: ControllerTerm, image: ClusterImage, broker_id: BrokerId) -> None:
@@ -40,24 +46,23 @@ async def unregister_member(store: Store, term: ControllerTerm, image: ClusterIm
             f"Broker {broker_id} has replicas of {len(assigned)} topic(s) ({named})."
             " Move them to other brokers, or delete the topics, before you unregister it."
         )
-    parent = znodes.log_directories_path(broker_id)
-    try:
-        directories = await store.children(parent)
-    except NoNode:
-        raise BrokerIdNotRegistered(f"Broker ID {broker_id} is not currently registered") from None
-    registration = znodes.broker_path(broker_id)
+    parent, registration = znodes.log_directories_path(broker_id), znodes.broker_path(broker_id)
+    node = await store.exists(parent)
+    if node is None or node.data == znodes.UNREGISTERED_BROKER:
+        raise BrokerIdNotRegistered(f"Broker ID {broker_id} is not currently registered")
+    directories = await store.children(parent)
     operations: list[Operation] = [
         Check(znodes.CONTROLLER_EPOCH, term.epoch_version),
         Create(registration),  # fails if the broker has registered meanwhile
         Delete(registration),
+        *(Delete(znodes.log_directory_path(broker_id, each)) for each in directories),
+        # The node stays: its version is what the broker has noted of this store (R44).
+        Set(parent, znodes.UNREGISTERED_BROKER, node.version),
     ]
-    operations += [Delete(znodes.log_directory_path(broker_id, each)) for each in directories]
     try:
-        await store.multi([*operations, Delete(parent)])
+        await store.multi(operations)
     except NodeExists:
         raise InvalidRequest(f"Broker {broker_id} has just started. Stop it before you unregister it.") from None
-    except NoNode:
-        return  # another request was faster
-    except BadVersion as error:
-        raise NotController("this broker is no longer the controller") from error
+    except (NoNode, BadVersion) as error:
+        raise NotController("the broker or the controller has changed meanwhile: try again") from error
     logger.info("unregistered broker broker_id=%d", broker_id)

@@ -9,7 +9,7 @@ from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
-from tidelog.store.interface import BadVersion, Create, NodeExists, Set, Store
+from tidelog.store.interface import BadVersion, Create, NodeExists, Operation, Set, Store
 from tidelog.types import BrokerId, uuid_text
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ async def register_broker(store: Store, broker: Broker, clock: Clock) -> Broker:
     return znodes.decode_broker(broker.id, node.data, epoch=node.created_id)
 
 
-async def _new_directories(store: Store, broker: Broker) -> list[Create]:
+async def _new_directories(store: Store, broker: Broker) -> list[Operation]:
     parent = znodes.log_directories_path(broker.id)
     paths = [znodes.log_directory_path(broker.id, each) for each in broker.directory_ids]
     if not paths:
@@ -105,7 +105,12 @@ async def _new_directories(store: Store, broker: Broker) -> list[Create]:
     missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
     # A broker that never had such nodes is new, or was upgraded: then it had these directories all along.
     data = znodes.encode_log_directory(is_from_the_beginning=known is None)
-    return [*([Create(parent)] if known is None else []), *(Create(path, data) for path in missing)]
+    operations: list[Operation] = [Create(path, data) for path in missing]
+    if known is None:
+        return [Create(parent), *operations]
+    if known.data == znodes.UNREGISTERED_BROKER:
+        return [Set(parent, b"", known.version), *operations]
+    return operations
 
 
 async def claim_controller(store: Store, broker_id: BrokerId, clock: Clock) -> ControllerTerm | None:

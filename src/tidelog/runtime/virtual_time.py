@@ -48,6 +48,9 @@ class VirtualHandle:
         self.scheduled_at = scheduled_at
         """None if it is to run as soon as possible, or a timer that has come due."""
 
+    def when(self) -> float:
+        return self._loop.time() if self.scheduled_at is None else self.scheduled_at
+
     def cancel(self) -> None:
         if self.callback is not None:
             self.callback = None
