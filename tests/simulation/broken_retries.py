@@ -4,23 +4,25 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from unittest.mock import patch
+from unittest.mock import ANY, patch
 
 from tidelog.client.pipeline import ConnectionLost
 from tidelog.controller import office
-from tidelog.controller.answers import leader_and_isr_answered
+from tidelog.controller.answers import leader_and_isr_answered, stop_replica_answered
 from tidelog.controller.channels import _BrokerChannel
-from tidelog.controller.events import LeaderAndIsrAnswered
+from tidelog.controller.events import Event, LeaderAndIsrAnswered, ReplicasDeleted
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.protocol.structs import Request, Response
 from tidelog.replication import follower
+from tidelog.server.membership import Membership
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.types import BrokerId
 
 
 @contextmanager
-def refused_roles_forgotten() -> Iterator[None]:
-    """R43: a broker that does not know its own epoch yet refuses its roles, and is never told them again."""
+def refusals_taken_for_answers() -> Iterator[None]:
+    """R43: a broker does not wait until it knows its own epoch, and the controller takes its refusal for an answer."""
 
     async def ask_once(self: _BrokerChannel, request: Request) -> Response:
         while True:
@@ -33,15 +35,39 @@ def refused_roles_forgotten() -> Iterator[None]:
             self._note_reached()
             return answer
 
+    async def not_at_all(self: Membership, timeout_s: float) -> None: ...
+
+    with (
+        patch.object(_BrokerChannel, "_ask_until_answered", ask_once),
+        patch.object(Membership, "wait_until_registered", not_at_all),
+    ):
+        yield
+
+
+@contextmanager
+def refused_roles_forgotten() -> Iterator[None]:
+    """R43: a broker that does not know its own epoch yet refuses its roles, and is never told them again."""
+
     def forget(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> LeaderAndIsrAnswered:
         event = leader_and_isr_answered(broker_id, request, answer)
         assert isinstance(event, LeaderAndIsrAnswered)
         return replace(event, refused=frozenset())
 
-    with (
-        patch.object(_BrokerChannel, "_ask_until_answered", ask_once),
-        patch.object(office, "leader_and_isr_answered", forget),
-    ):
+    with refusals_taken_for_answers(), patch.object(office, "leader_and_isr_answered", forget):
+        yield
+
+
+@contextmanager
+def deletion_answers_of_any_attempt() -> Iterator[None]:
+    """R43: an answer counts for the attempt of now, and who refused is not asked again."""
+
+    def of_any(broker_id: BrokerId, request: StopReplicaRequest, answer: Response, attempt: int) -> Event | None:
+        event = stop_replica_answered(broker_id, request, answer, attempt)
+        if not isinstance(event, ReplicasDeleted):
+            return event
+        return replace(event, attempt=ANY, failed=event.failed | event.refused, refused=frozenset())
+
+    with refusals_taken_for_answers(), patch.object(office, "stop_replica_answered", of_any):
         yield
 
 

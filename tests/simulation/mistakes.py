@@ -1,45 +1,110 @@
-"""Known mistakes, put back one at a time: after how many seeds does the simulator find each?
+"""Known mistakes that can be put back one at a time, with a seed of the swarm that finds each.
 
-`python -m tests.simulation.mistakes` searches for all of them, `--mistake NAME` for one. `FOUND_BY` keeps a seed that
-finds each, so that a test can show it cheaply. A change of the swarm moves the seeds: search again then.
+A change of the swarm moves the seeds: `python -m tests.simulation.find_mistakes` looks for them again.
 """
 
-import argparse
-import logging
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
-from tests.simulation.broken_offices import registration_epochs_ignored, unfenced_controller_writes
+from tests.simulation.broken_offices import (
+    first_one_back_leads,
+    incarnations_forgotten_at_elections,
+    lost_directories_overlooked,
+    nobody_eligible,
+    registration_epochs_ignored,
+    unfenced_controller_writes,
+)
+from tests.simulation.broken_recoveries import (
+    empty_stores_taken_for_new_clusters,
+    high_watermark_before_a_cut_learned_by_fetching,
+    marked_clean_though_logs_failed_to_close,
+    parting_points_learned_by_fetching,
+    whoever_fetches_is_in_sync,
+)
 from tests.simulation.broken_retries import (
+    deletion_answers_of_any_attempt,
     followers_given_up_without_descriptors,
     refused_roles_forgotten,
     starting_without_logs_that_cannot_be_opened,
 )
 from tests.simulation.broken_rules import (
-    high_watermark_before_the_cut,
     high_watermark_over_the_plain_isr,
     joining_before_the_epoch_start,
     truncating_to_the_high_watermark,
     unfenced_fetches,
     without_second_question,
 )
-from tidelog.simulation.chaos import Verdict, run_seed
+from tidelog.simulation.chaos import Verdict, run_events
+from tidelog.simulation.swarm import CONDITIONS, FAULTS, WORK
 
-MOST_SEEDS = 5000
+FAULTS_S = 8.0
+"""How long faults strike in a run that looks for a mistake: the beginning of what the seed draws."""
 
-MISTAKES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
-    "truncate-to-high-watermark": truncating_to_the_high_watermark,
-    "no-second-question": without_second_question,
-    "unfenced-fetches": unfenced_fetches,
-    "high-watermark-over-plain-isr": high_watermark_over_the_plain_isr,
-    "join-before-epoch-start": joining_before_the_epoch_start,
-    "high-watermark-before-cut": high_watermark_before_the_cut,
-    "registration-epochs-ignored": registration_epochs_ignored,
-    "unfenced-controller-writes": unfenced_controller_writes,
-    "refused-roles-forgotten": refused_roles_forgotten,
-    "followers-given-up-without-descriptors": followers_given_up_without_descriptors,
-    "starting-without-logs": starting_without_logs_that_cannot_be_opened,
+
+class Mistake(NamedTuple):
+    rule: str
+    broken: Callable[[], AbstractContextManager[None]]
+    needs: frozenset[str] = frozenset()
+    """Faults, conditions and work without which hardly any run can show it."""
+    helpers: frozenset[str] = frozenset({"kill", "isolate_and_kill"})
+    """The faults that bring it about: a search tries seeds first that draw them and little else."""
+    faults_s: float = FAULTS_S
+    whole: Callable[[], AbstractContextManager[None]] = nullcontext
+    """The same without the mistake, which must hold."""
+
+
+def _names(*names: str) -> frozenset[str]:
+    assert set(names) <= {*FAULTS, *CONDITIONS, *WORK}, names
+    return frozenset(names)
+
+
+RESTARTS = _names("kill", "kill_all", "stop", "isolate_and_kill")
+LOST_DISKS = RESTARTS | _names("lost_disk", "slow_store", "cut_store", "end_session", "depose_controller")
+DESCRIPTORS = _names("no_descriptors", "stop", "kill")
+REJOINING = _names("end_session", "cut_store", "store_step", "slow_store", "kill")
+
+MISTAKES: Mapping[str, Mistake] = {
+    # Rules of replication, taken out
+    "truncate-to-high-watermark": Mistake("R27", truncating_to_the_high_watermark),
+    "no-second-question": Mistake("R27", without_second_question, _names("unclean_elections"), _names("turns"), 15.0),
+    "unfenced-fetches": Mistake(
+        "R16", unfenced_fetches, _names("unheard_failovers"), _names("unheard_failovers", "kill")
+    ),
+    "high-watermark-over-plain-isr": Mistake(
+        "R18", high_watermark_over_the_plain_isr, _names("latency"), RESTARTS | _names("slow_store", "slow_link")
+    ),
+    "join-before-epoch-start": Mistake("R19", joining_before_the_epoch_start),
+    "high-watermark-before-cut": Mistake(
+        "R28",
+        high_watermark_before_a_cut_learned_by_fetching,
+        helpers=RESTARTS,
+        whole=parting_points_learned_by_fetching,
+    ),
+    "registration-epochs-ignored": Mistake("R39", registration_epochs_ignored, _names("lost_disk"), LOST_DISKS),
+    "unfenced-controller-writes": Mistake(
+        "R31", unfenced_controller_writes, _names("depose_controller", "stop"), _names("depose_controller", "stop")
+    ),
+    # Mistakes that lost acknowledged records, or kept a cluster from recovering
+    "store-taken-for-new": Mistake("R44", empty_stores_taken_for_new_clusters, helpers=_names("lost_store")),
+    "elections-forget-incarnations": Mistake(
+        "R41", incarnations_forgotten_at_elections, _names("lost_disk"), LOST_DISKS
+    ),
+    "whoever-fetches-is-in-sync": Mistake("R41", whoever_fetches_is_in_sync, _names("lost_disk"), LOST_DISKS),
+    "nobody-eligible": Mistake("R42", nobody_eligible, _names("lost_disk"), LOST_DISKS),
+    "first-one-back-leads": Mistake("R42", first_one_back_leads, _names("lost_disk"), LOST_DISKS),
+    "lost-directories-overlooked": Mistake("R42", lost_directories_overlooked, _names("lost_disk"), LOST_DISKS),
+    "marked-clean-after-failure": Mistake(
+        "R6", marked_clean_though_logs_failed_to_close, _names("no_descriptors", "stop"), DESCRIPTORS
+    ),
+    "starting-without-logs": Mistake(
+        "R5", starting_without_logs_that_cannot_be_opened, _names("no_descriptors"), DESCRIPTORS
+    ),
+    "followers-given-up": Mistake("R5", followers_given_up_without_descriptors, _names("no_descriptors"), DESCRIPTORS),
+    "refused-roles-forgotten": Mistake("R43", refused_roles_forgotten, helpers=REJOINING),
+    "deletion-answers-of-any-attempt": Mistake(
+        "R43", deletion_answers_of_any_attempt, _names("topic_churn"), REJOINING
+    ),
 }
 
 FOUND_BY: Mapping[str, int] = {
@@ -49,34 +114,13 @@ FOUND_BY: Mapping[str, int] = {
 }
 
 
-def run_with(mistake: str, seed: int) -> Verdict:
-    with MISTAKES[mistake]():
-        return run_seed(seed)
+def run_with(name: str, seed: int) -> Verdict:
+    mistake = MISTAKES[name]
+    with mistake.broken():
+        return run_events(seed, duration_s=mistake.faults_s)
 
 
-def search(mistake: str, first: int, seeds: int) -> int | None:
-    """The first seed whose run violates an invariant with the mistake, and none without it."""
-    for seed in range(first, first + seeds):
-        if not run_with(mistake, seed).is_good and run_seed(seed).is_good:
-            return seed
-    return None
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mistakes", description=__doc__)
-    parser.add_argument("--mistake", choices=MISTAKES, action="append", help="only this one; may be repeated")
-    parser.add_argument("--first", type=int, default=1, metavar="S", help="the first seed (%(default)s)")
-    parser.add_argument("--seeds", type=int, default=MOST_SEEDS, metavar="N", help="at most so many (%(default)s)")
-    options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    found = {}
-    for mistake in options.mistake or MISTAKES:
-        found[mistake] = seed = search(mistake, options.first, options.seeds)
-        after = f"seed {seed}, after {seed - options.first + 1} seeds" if seed is not None else "not found"
-        sys.stdout.write(f"{mistake}: {after}\n")
-        sys.stdout.flush()
-    return 0 if None not in found.values() else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def run_without(name: str, seed: int) -> Verdict:
+    mistake = MISTAKES[name]
+    with mistake.whole():
+        return run_events(seed, duration_s=mistake.faults_s)

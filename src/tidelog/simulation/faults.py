@@ -16,19 +16,23 @@ from tidelog.simulation.cluster import (
     SimulatedCluster,
     host_of,
 )
+from tidelog.simulation.failovers import Failovers
 from tidelog.simulation.fault_schedule import CONTROLLER, LEADER, FaultEvent
 from tidelog.simulation.latency import Latencies
 from tidelog.simulation.looking import stored_partitions
 from tidelog.simulation.lost_disks import LostDisks
+from tidelog.simulation.lost_store import LostStore
 from tidelog.simulation.processes import Process, ProcessState
 from tidelog.simulation.supervisor import BrokerState, Supervisor
 from tidelog.simulation.swarm import LARGEST_SKEW_MS, SwarmConfig
+from tidelog.store.interface import NO_OWNER, Delete
 from tidelog.store.memory import StepFaultKind
 from tidelog.types import NO_BROKER, BrokerId
 
 NOTICED_AFTER_S = (DEATH_IS_NOTICED_AFTER_S, DEATH_IS_NOTICED_AFTER_S, 1.0, SESSION_TIMEOUT_MS / 1000)
 SLOW_LINK_S = 2.0
 SLOW_STORE_S = 1.0
+LONGEST_STALL_S = 0.5
 SLOW_DISK_S = 3.0
 LARGEST_JUMP_MS = 600_000
 STEPS_AHEAD = 6
@@ -55,6 +59,8 @@ class FaultInjector:
         self._tell = tell
         self._randomness = SeededRandomness(config.seed * 7919 + 2)
         self._lost_disks = LostDisks(cluster, config, lambda: supervisor.well)
+        self._lost_store = LostStore(cluster, lambda: bool(self._lost_disks.lost))
+        self._failovers = Failovers(cluster, supervisor, tell, lambda: self._is_over)
         self._apply: dict[str, Callable[[FaultEvent], None]] = {
             "kill": self._kill,
             "kill_all": self._kill_all,
@@ -79,6 +85,10 @@ class FaultInjector:
             "no_descriptors": self._take_descriptors,
             "slow_disk": self._slow_disk,
             "clock_jump": self._jump_clock,
+            "depose_controller": self._depose_controller,
+            "lost_store": self._lose_store,
+            "turns": self._take_turns,
+            "unheard_failovers": self._fail_over_unheard,
         }
         self._repairs: dict[int, Callable[[], None]] = {}
         self._is_over = False
@@ -286,6 +296,26 @@ class FaultInjector:
     def _store_is_fast(self) -> None:
         self._latencies.store_delay_s = 0.0
 
+    def _depose_controller(self, event: FaultEvent) -> None:
+        """As an operator does who wants another one: the session goes on, and so does a write that is on its way."""
+        store = self._cluster.store_state
+        node = store.find(znodes.CONTROLLER)
+        if node is not None:
+            delay_s = LONGEST_STALL_S * (event.detail % 100) / 100
+            self._happened(event, f"the controller is deposed while its next write takes {delay_s} s longer")
+            store.stall_next_write(node.owner, delay_s, self._remove_controller)
+
+    def _remove_controller(self) -> None:
+        store = self._cluster.store_state
+        if store.find(znodes.CONTROLLER) is not None:
+            self._tell(f"{znodes.CONTROLLER} is deleted")
+            store.perform([Delete(znodes.CONTROLLER)], NO_OWNER)
+
+    def _lose_store(self, event: FaultEvent) -> None:
+        if self._lost_store.may_happen():
+            self._happened(event, "the store is lost, and an empty one is in its place")
+            self._lost_store.happen()
+
     # ---- disks
 
     def _lose_disk(self, event: FaultEvent) -> None:
@@ -349,6 +379,23 @@ class FaultInjector:
             usual_s, workers.longest_delay_s = self._config.longest_worker_delay_s, SLOW_DISK_S
             self._happened(event, f"the disk of broker {broker_id} is slow, for {event.for_s} s")
             self._repair_later(event, lambda: setattr(workers, "longest_delay_s", usual_s))
+
+    # ---- failovers in a row
+
+    def _take_turns(self, event: FaultEvent) -> None:
+        pair = self._failovers.pair(event)
+        if pair is not None:
+            self._happened(event, f"brokers {pair[0]} and {pair[1]} run in turn, and nobody else")
+            self._failovers.begin(self._failovers.take_turns(pair, event))
+
+    def _fail_over_unheard(self, event: FaultEvent) -> None:
+        trio, node = self._failovers.trio(), self._cluster.store_state.find(znodes.CONTROLLER)
+        if trio is not None and node is not None:
+            controller, deaf = host_of(znodes.decode_controller(node.data)), host_of(trio[2])
+            self._happened(event, f"{deaf} hears nothing from {controller}, for {event.for_s} s, while leaders change")
+            self._cluster.network.cut_one_way(controller, deaf)
+            self._mend_later(event, controller, deaf)
+            self._failovers.begin(self._failovers.fail_over_unheard(trio, event))
 
     # ---- clocks
 

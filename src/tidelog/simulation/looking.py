@@ -66,6 +66,12 @@ def is_to_be_deleted(store: MemoryStoreState, topic: str) -> bool:
     return store.find(znodes.delete_topic_path(topic)) is not None
 
 
+def is_in_use(store: MemoryStoreState) -> bool:
+    """Whether the store knows its cluster: one that was lost does not until it is taken over (R44)."""
+    node = store.find(znodes.CLUSTER_ID)
+    return node is not None and znodes.decode_cluster(node.data).takeover is znodes.TakeoverState.DONE
+
+
 def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None:
     """None if the broker is not registered."""
     node = store.find(znodes.broker_path(broker_id))

@@ -1,9 +1,10 @@
 """The budget of lost disks: how many brokers may lack data at one time so that I4 still promises every record."""
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from tidelog.simulation.cluster import SimulatedCluster
-from tidelog.simulation.looking import Stored, registered_epoch, stored_partitions
+from tidelog.simulation.looking import Stored, is_in_use, registered_epoch, stored_partitions
 from tidelog.simulation.swarm import SwarmConfig
 from tidelog.types import BrokerId
 
@@ -19,8 +20,16 @@ class LostDisks:
         """With the registration that each had before."""
 
     def may_lose(self, broker_id: BrokerId) -> bool:
+        """Not while the store is rebuilt either: a takeover without all directories is refused (R44)."""
+        if not is_in_use(self._cluster.store_state):
+            return False
+        return len(self.lost | {broker_id}) < self._config.min_in_sync_replicas
+
+    @property
+    def lost(self) -> AbstractSet[BrokerId]:
+        """Who lacks data now."""
         self._lost = {each: earlier for each, earlier in self._lost.items() if not self._has_recovered(each, earlier)}
-        return len(self._lost.keys() | {broker_id}) < self._config.min_in_sync_replicas
+        return self._lost.keys()
 
     def lose(self, broker_id: BrokerId) -> None:
         earlier = self._lost.get(broker_id, registered_epoch(self._cluster.store_state, broker_id))

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition as PartitionState
+from tidelog.cluster.znodes import TakeoverState
 from tidelog.simulation.looking import Stored, stored_partition, stored_partitions
 from tidelog.store.interface import Create, Delete, Operation, Set
 from tidelog.store.memory import MemoryStoreState
-from tidelog.types import NO_BROKER, TopicPartition
+from tidelog.types import NO_BROKER, TopicPartition, Uuid
 
 UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 
@@ -16,6 +17,10 @@ def _is_clean(before: PartitionState, after: PartitionState) -> bool:
     """Whether the leader was chosen among those that had everything committed."""
     candidates = (*before.in_sync_replicas, *before.eligible_replicas)
     return after.leader in candidates
+
+
+def _topic_id(topic: str, data: bytes) -> Uuid:
+    return znodes.decode_topic(topic, data, 0, [None] * znodes.partition_count(topic, data), {}).topic_id
 
 
 class StoreAudit:
@@ -35,12 +40,17 @@ class StoreAudit:
         """Told of every state that is written, when it is written."""
         self.on_unclean: list[Callable[[TopicPartition, Stored], None]] = []
         """Told of every election of a topic that allows unclean ones; before `on_state`."""
+        self._topics_before: dict[str, bytes] = {}
+        """As they were when the store was lost, until it is taken into use again (R44)."""
         store.on_written.append(self._on_written)
+        store.on_lost.append(self._on_lost)
 
     def _on_written(self, session_id: int, operations: Sequence[Operation]) -> None:
         for operation in operations:
             if isinstance(operation, Create | Set) and operation.path == znodes.CONTROLLER_EPOCH:
                 self._on_new_term(session_id, operation)
+            elif isinstance(operation, Create | Set) and operation.path == znodes.CLUSTER_ID:
+                self._on_cluster(operation)
             elif operation.path.startswith(znodes.TOPICS) and operation.path.endswith("/state"):
                 topic, _, index = operation.path.removeprefix(f"{znodes.TOPICS}/").split("/")[:3]
                 topic_partition = TopicPartition(topic, int(index))
@@ -54,6 +64,27 @@ class StoreAudit:
         if epoch in self._controllers:
             self.violations.append(f"I6 controller epoch {epoch} was given twice")
         self._controllers[epoch] = session_id
+
+    def _on_lost(self) -> None:
+        """What the brokers remember of terms and leaders is judged by the logs (I6), not by what was stored."""
+        for topic in self._store.children.get(znodes.TOPICS, ()):
+            node = self._store.find(znodes.topic_path(topic))
+            assert node is not None
+            self._topics_before[topic] = node.data
+        self.states.clear()
+        self._controllers.clear()
+
+    def _on_cluster(self, operation: Create | Set) -> None:
+        """R44: whoever takes an empty store into use has registered all that was there."""
+        if not self._topics_before or znodes.decode_cluster(operation.data).takeover is not TakeoverState.DONE:
+            return
+        for topic, data in sorted(self._topics_before.items()):
+            node = self._store.find(znodes.topic_path(topic))
+            if node is None:
+                self.violations.append(f"R44 the store is in use without topic {topic}, which was there before")
+            elif _topic_id(topic, node.data) != _topic_id(topic, data):
+                self.violations.append(f"R44 another topic has the name of {topic}, which was there before")
+        self._topics_before.clear()
 
     def _on_state(self, session_id: int, topic_partition: TopicPartition) -> None:
         found = stored_partition(self._store, topic_partition)

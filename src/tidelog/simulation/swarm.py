@@ -18,7 +18,8 @@ LINK_FAULTS = ("cut_link", "one_way_cut", "isolate", "isolate_and_kill", "cut_cl
 STORE_FAULTS = ("cut_store", "end_session", "store_step", "slow_store")
 DISK_FAULTS = ("power_cut", "lost_disk", "disk_error", "disk_full", "no_descriptors", "slow_disk")
 CLOCK_FAULTS = ("clock_jump",)
-FAULTS = PROCESS_FAULTS + LINK_FAULTS + STORE_FAULTS + DISK_FAULTS + CLOCK_FAULTS
+COMBINED_FAULTS = ("depose_controller", "lost_store", "turns", "unheard_failovers")
+FAULTS = PROCESS_FAULTS + LINK_FAULTS + STORE_FAULTS + DISK_FAULTS + CLOCK_FAULTS + COMBINED_FAULTS
 
 CONDITIONS = ("latency", "interleaved_workers", "clock_skew", "torn_writes", "lost_names", "flipped_bits")
 """What lasts for the whole run, or tells how a power cut ends."""

@@ -41,6 +41,11 @@ class StepFault(NamedTuple):
     """How long the session cannot reach the store after a lost message."""
 
 
+class Stall(NamedTuple):
+    delay_s: float
+    on_sent: Callable[[], None]
+
+
 class MemoryStoreState:
     """State of a simulated ZooKeeper server; each MemoryStore is a session.
 
@@ -57,6 +62,7 @@ class MemoryStoreState:
         self.draw_latency_s: Callable[[], float] | None = None
         """Random latency of one message; without it every message takes `latency_s`."""
         self._step_faults: dict[int, StepFault] = {}
+        self._stalls: dict[int, Stall] = {}
         self._cut_off: dict[int, MemoryStore] = {}
         self._crashed: set[int] = set()
         self._expiries: dict[int, asyncio.TimerHandle] = {}
@@ -64,6 +70,8 @@ class MemoryStoreState:
         self._last_session_id = NO_OWNER
         self.on_written: list[Callable[[int, Sequence[Operation]], None]] = []
         """Called for every successful write with the session and the operations."""
+        self.on_lost: list[Callable[[], None]] = []
+        """Called before the whole state is lost."""
 
     def message_latency_s(self) -> float:
         return self.latency_s if self.draw_latency_s is None else self.draw_latency_s()
@@ -84,6 +92,19 @@ class MemoryStoreState:
 
     def forget_step_faults(self) -> None:
         self._step_faults.clear()
+        self._stalls.clear()
+
+    def stall_next_write(self, session_id: int, delay_s: float, on_sent: Callable[[], None]) -> None:
+        """The next write of this session is on its way for so much longer, and what follows it waits."""
+        self._stalls[session_id] = Stall(delay_s, on_sent)
+
+    def take_stall_s(self, session_id: int) -> float:
+        """Of the write that is sent now."""
+        stall = self._stalls.pop(session_id, None)
+        if stall is None:
+            return 0.0
+        stall.on_sent()
+        return stall.delay_s
 
     def find(self, path: str) -> StoredNode | None:
         return self.nodes.get(path)
@@ -175,6 +196,16 @@ class MemoryStoreState:
         self.end_session(session_id)
         if not self.is_cut_off(session_id):
             store.session_ended()
+
+    def lose(self) -> None:
+        """An empty store takes its place: it knows nobody's session, and counts its writes from the beginning."""
+        for callback in self.on_lost:
+            callback()
+        self.nodes, self.children = {ROOT: ROOT_NODE}, {ROOT: set()}
+        self.forget_step_faults()
+        for session_id in list(self.sessions):
+            self.expire(session_id)
+        self._last_transaction_id = 0
 
     def _fire(self, events: Iterable[WatchEvent]) -> None:
         for session_id, store in list(self.sessions.items()):
@@ -270,7 +301,7 @@ class MemoryStore(BaseStore):
 
     async def _ask(self, operation: Callable[[], T], *, is_write: bool = False) -> T:
         """Requests take time: other sessions may write between a read and the write that follows it."""
-        await self._travel()
+        await self._travel(self._state.take_stall_s(self._session_id) if is_write else 0.0)
         await self._check_connection()
         fault = self._state.next_step_fault(self._session_id) if is_write else None
         if fault is not None:
@@ -302,10 +333,10 @@ class MemoryStore(BaseStore):
     def _has_latency(self) -> bool:
         return self._state.latency_s > 0 or self._state.draw_latency_s is not None
 
-    async def _travel(self) -> None:
+    async def _travel(self, stall_s: float) -> None:
         """Requests of one session arrive in the order in which they were sent."""
         now = asyncio.get_running_loop().time()
-        self._last_request_s = max(self._last_request_s, now + self._state.message_latency_s())
+        self._last_request_s = max(self._last_request_s, now + self._state.message_latency_s() + stall_s)
         await asyncio.sleep(self._last_request_s - now)
 
     async def _return(self) -> None:

@@ -1,0 +1,114 @@
+"""Failovers in a row: faults that strike one partition by a plan, for what single faults bring together too rarely."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tidelog.cluster import znodes
+from tidelog.simulation.cluster import SimulatedCluster, host_of
+from tidelog.simulation.fault_schedule import FaultEvent
+from tidelog.simulation.looking import stored_partitions
+from tidelog.simulation.supervisor import BrokerState, Supervisor
+from tidelog.types import NO_BROKER, BrokerId
+
+TURNS = 4
+LONGEST_START_S = 4.0
+STEP_S = 0.1
+SHORT_S = 0.3
+
+
+class Failovers:
+    """One row at a time; it ends when all faults end."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        supervisor: Supervisor,
+        tell: Callable[[str], None],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._supervisor = supervisor
+        self._tell = tell
+        self._is_over = is_over
+        self._is_busy = False
+
+    def begin(self, row: Coroutine[Any, Any, None]) -> None:
+        self._is_busy = True
+        self._supervisor.spawn(self._follow(row))
+
+    async def _follow(self, row: Coroutine[Any, Any, None]) -> None:
+        try:
+            await row
+        finally:
+            self._is_busy = False
+
+    # ---- two replicas in turn
+
+    def pair(self, event: FaultEvent) -> tuple[BrokerId, BrokerId] | None:
+        """Two replicas of some partition."""
+        found = [stored.state for _, stored in stored_partitions(self._cluster.store_state)]
+        if not found or self._is_busy:
+            return None
+        replicas = found[event.detail % len(found)].replicas
+        return (replicas[0], replicas[1]) if len(replicas) > 1 else None
+
+    async def take_turns(self, pair: tuple[BrokerId, BrokerId], event: FaultEvent) -> None:
+        """Neither hears of what the other writes: logs that part more than one epoch ago (KIP-279)."""
+        for number in range(TURNS):
+            up, down = pair[number % 2], pair[(number + 1) % 2]
+            for broker_id in self._supervisor.states:
+                if broker_id != up and (broker_id == down or number == 0):
+                    self._kill(broker_id, TURNS * LONGEST_START_S)
+            await self._be_up(up)
+            await self._sleep(SHORT_S + event.detail % 1000 / 1000)
+        for broker_id in self._supervisor.states:
+            self._start(broker_id)
+
+    # ---- failovers that one replica does not hear of
+
+    def trio(self) -> tuple[BrokerId, BrokerId, BrokerId] | None:
+        """A leader, who leads next, and another replica, none of them controller."""
+        node = self._cluster.store_state.find(znodes.CONTROLLER)
+        controller = NO_BROKER if node is None else znodes.decode_controller(node.data)
+        for _, stored in stored_partitions(self._cluster.store_state):
+            state = stored.state
+            others = [each for each in state.replicas if each in state.in_sync_replicas and each != state.leader]
+            found = {state.leader, *others}
+            if len(others) > 1 and found <= self._supervisor.well - {controller} and not self._is_busy:
+                return state.leader, others[0], others[1]
+        return None
+
+    async def fail_over_unheard(self, trio: tuple[BrokerId, BrokerId, BrokerId], event: FaultEvent) -> None:
+        """The leader changes, and is the first one again: who missed it still follows in the epoch before (KIP-320)."""
+        first, second, _ = trio
+        self._cluster.network.cut(host_of(first), host_of(second))
+        await self._sleep(SHORT_S + event.detail % 500 / 1000)
+        self._cluster.network.mend(host_of(first), host_of(second))
+        self._kill(first, 0.0)
+        await self._be_up(first)
+        await self._sleep(SHORT_S + event.detail % 1000 / 1000)
+        self._kill(second, LONGEST_START_S)
+
+    # ---- steps
+
+    def _kill(self, broker_id: BrokerId, for_s: float) -> None:
+        if self._supervisor.states[broker_id] is not BrokerState.DOWN and not self._is_over():
+            self._tell(f"kill -9 broker {broker_id}")
+            self._supervisor.kill(broker_id)
+            self._supervisor.start_after(broker_id, for_s)
+
+    def _start(self, broker_id: BrokerId) -> None:
+        if self._supervisor.states[broker_id] is BrokerState.DOWN:
+            self._supervisor.start_after(broker_id, 0.0)
+
+    async def _be_up(self, broker_id: BrokerId) -> None:
+        self._start(broker_id)
+        waited_s = 0.0
+        while broker_id not in self._supervisor.well and waited_s < LONGEST_START_S:
+            waited_s += STEP_S
+            await self._sleep(STEP_S)
+
+    async def _sleep(self, duration_s: float) -> None:
+        if not self._is_over():
+            await asyncio.sleep(duration_s)

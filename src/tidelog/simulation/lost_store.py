@@ -1,0 +1,51 @@
+"""The loss of the coordination store: when it may strike so that every record is still promised (R44)."""
+
+from collections.abc import Callable, Sequence
+
+from tidelog.cluster import znodes
+from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
+from tidelog.simulation.looking import is_in_use, stored_partitions
+from tidelog.storage.partition_names import partition_name
+from tidelog.store.interface import Check, Operation
+from tidelog.types import BrokerId, TopicPartition
+
+QUIET_S = 3.0
+"""So long ago must the last change of topics or settings be: brokers note what changes, but a moment later."""
+NOTED = (znodes.TOPICS, "/config", "/admin")
+
+
+class LostStore:
+    """What docs/lost-store.md promises: directories that are whole rebuild a store that comes back empty."""
+
+    def __init__(self, cluster: SimulatedCluster, is_any_disk_lost: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._is_any_disk_lost = is_any_disk_lost
+        self._changed_s = 0.0
+        cluster.store_state.on_written.append(self._on_written)
+
+    def _on_written(self, session_id: int, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            path = operation.path
+            if not isinstance(operation, Check) and path.startswith(NOTED) and not path.endswith("/state"):
+                self._changed_s = self._cluster.clock.monotonic()
+
+    def may_happen(self) -> bool:
+        store = self._cluster.store_state
+        if not is_in_use(store) or self._cluster.clock.monotonic() - self._changed_s < QUIET_S:
+            return False
+        if store.children.get(znodes.DELETE_TOPICS) or self._is_any_disk_lost():
+            return False
+        return all(
+            self._holds(broker_id, topic_partition)
+            for topic_partition, stored in stored_partitions(store)
+            for broker_id in stored.state.replicas
+        )
+
+    def _holds(self, broker_id: BrokerId, topic_partition: TopicPartition) -> bool:
+        disk, name = self._cluster.machines[broker_id].disk, partition_name(topic_partition)
+        with disk.observed():
+            return any(disk.exists(f"{directory}/{name}") for directory in LOG_DIRECTORIES)
+
+    def happen(self) -> None:
+        """Brokers that run learn that their sessions are unknown."""
+        self._cluster.store_state.lose()

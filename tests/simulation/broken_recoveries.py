@@ -1,0 +1,76 @@
+"""Rules about what comes back (R6, R28, R41, R44): stores, disks and logs, each taken out for the length of a block."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from tests.simulation.broken_rules import high_watermark_before_the_cut
+from tidelog.cluster.image import Broker
+from tidelog.controller import takeover
+from tidelog.controller.takeover_plan import TakeoverPlan, plan_takeover
+from tidelog.replication.follower import FollowerState, PartitionFollower
+from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, RemoteReplica
+from tidelog.storage import log_manager
+from tidelog.storage.log import Log
+from tidelog.storage.log_manager import LogManager
+from tidelog.store.interface import Store
+from tidelog.types import NO_LEADER_EPOCH, BrokerId
+
+
+@contextmanager
+def empty_stores_taken_for_new_clusters() -> Iterator[None]:
+    """R44: whatever the log directories hold, a store without topics is that of a new cluster."""
+
+    async def nothing(store: Store, brokers: Mapping[BrokerId, Broker]) -> TakeoverPlan:
+        return plan_takeover({})
+
+    with patch.object(takeover, "_plan", nothing), patch.object(LogManager, "set_aside", LogManager.delete):
+        yield
+
+
+@contextmanager
+def whoever_fetches_is_in_sync() -> Iterator[None]:
+    """R41: a leader writes its followers down in the incarnation that fetches, whatever that one has."""
+
+    def present(self: RemoteReplica) -> int:
+        return self.in_sync_epoch if self.broker_epoch == UNKNOWN_BROKER_EPOCH else self.broker_epoch
+
+    with (
+        patch.object(RemoteReplica, "incarnation", property(present)),
+        patch.object(RemoteReplica, "has_restarted", property(lambda self: False)),
+    ):
+        yield
+
+
+@contextmanager
+def marked_clean_though_logs_failed_to_close() -> Iterator[None]:
+    """R6: what fails while a broker stops is swallowed."""
+    close_logs = log_manager._close_logs
+
+    async def swallow(logs: list[Log]) -> dict[Log, BaseException]:
+        await close_logs(logs)
+        return {}
+
+    with patch.object(log_manager, "_close_logs", swallow):
+        yield
+
+
+@contextmanager
+def parting_points_learned_by_fetching() -> Iterator[None]:
+    """As KIP-595 has it, and right: followers ask for records at once, and the leader says where the logs part."""
+    init = PartitionFollower.__init__
+
+    def fetch_at_once(self: PartitionFollower, *arguments: object) -> None:
+        init(self, *arguments)  # type: ignore[arg-type]
+        if self.log.leader_epochs.latest_epoch != NO_LEADER_EPOCH:
+            self.state = FollowerState.FETCHING
+
+    with patch.object(PartitionFollower, "__init__", fetch_at_once):
+        yield
+
+
+@contextmanager
+def high_watermark_before_a_cut_learned_by_fetching() -> Iterator[None]:
+    """R28: where followers ask first there is no fetch that tells of a cut."""
+    with parting_points_learned_by_fetching(), high_watermark_before_the_cut():
+        yield

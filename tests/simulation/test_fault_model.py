@@ -1,0 +1,290 @@
+"""The fault model: each fault does what it says, within what is promised, and is undone in the end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.scenario import (
+    all_well_again,
+    controller_of,
+    create_topic,
+    in_sync,
+    produce,
+    read_all,
+    stored,
+    wait_for,
+)
+from tidelog.cluster import znodes
+from tidelog.runtime.randomness import SeededRandomness
+from tidelog.runtime.workers import SimulatedWorkers
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.fault_schedule import FaultEvent
+from tidelog.simulation.faults import LARGEST_JUMP_MS, SLOW_DISK_S, FaultInjector
+from tidelog.simulation.invariants import Invariants, InvariantViolated
+from tidelog.simulation.latency import Latencies
+from tidelog.simulation.looking import is_in_use, registered_epoch
+from tidelog.simulation.lost_disks import LostDisks
+from tidelog.simulation.lost_store import QUIET_S
+from tidelog.simulation.processes import run_simulation
+from tidelog.simulation.supervisor import Supervisor
+from tidelog.simulation.swarm import LARGEST_SKEW_MS, draw_config
+from tidelog.store.interface import Set
+
+CONFIG = replace(draw_config(1), brokers=3, log_directories=1, min_in_sync_replicas=2, longest_worker_delay_s=0.001)
+
+
+class Rig:
+    """A cluster of three with a fault injector, on virtual time."""
+
+    def __init__(self) -> None:
+        self.cluster = SimulatedCluster(3)
+        self.told: list[str] = []
+        self.supervisor = Supervisor(self.cluster, self.told.append)
+        latencies = Latencies(SeededRandomness(1), 0.0, 0.0)
+        self.faults = FaultInjector(self.cluster, self.supervisor, CONFIG, latencies, self.told.append)
+        self._events = 0
+
+    def strike(self, kind: str, who: int = 1, *, other: int = 2, for_s: float = 1.0, detail: int = 0) -> bool:
+        """Whether it could be applied."""
+        self._events += 1
+        self.faults.apply(FaultEvent(self._events, 0.0, kind, who, other, for_s, detail))
+        return self._events in self.faults.applied
+
+    async def start(self) -> None:
+        await self.supervisor.start_all()
+        await create_topic(self.cluster, [1, 2, 3], min_insync_replicas=2)
+        await produce(self.cluster, b"a")
+
+    def lost_disks(self) -> LostDisks:
+        return LostDisks(self.cluster, CONFIG, lambda: self.supervisor.well)
+
+
+def on_rig(scenario: Callable[[Rig], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await scenario(Rig())
+
+    run_simulation(main())
+
+
+async def _be_in_sync_anew(rig: Rig, broker_id: int, earlier: int | None) -> None:
+    await wait_for(lambda: registered_epoch(rig.cluster.store_state, broker_id) not in (None, earlier))
+    await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3} and broker_id in rig.supervisor.well)
+    await asyncio.sleep(1)
+
+
+# ---- lost disks
+
+
+def test_one_disk_of_three_may_be_lost_and_no_other_until_its_broker_is_in_sync_again() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        earlier = registered_epoch(rig.cluster.store_state, 1)
+        assert rig.strike("lost_disk", 1)
+        assert not rig.strike("lost_disk", 2)
+        assert not rig.strike("power_cut", 3)
+        await _be_in_sync_anew(rig, 1, earlier)
+        assert rig.strike("lost_disk", 2)
+
+    on_rig(scenario)
+
+
+def test_who_lost_its_disk_may_lose_it_again() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        assert rig.strike("lost_disk", 1, for_s=0.1)
+        await asyncio.sleep(0.05)
+        assert rig.strike("lost_disk", 1)
+        assert not rig.strike("lost_disk", 2)
+
+    on_rig(scenario)
+
+
+def test_a_broker_that_is_registered_but_not_in_sync_in_its_new_life_still_counts_as_lost() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        lost_disks = rig.lost_disks()
+        lost_disks.lose(2)
+        assert lost_disks.lost == {2}, "its state is of its earlier life"
+        rig.supervisor.kill(2)
+        rig.supervisor.start_after(2, 0.0)
+        await wait_for(lambda: 2 in rig.supervisor.well)
+        await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3})
+        await asyncio.sleep(1)
+        assert not lost_disks.lost
+
+    on_rig(scenario)
+
+
+def test_a_lost_disk_comes_back_empty_and_all_records_with_it() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        earlier = registered_epoch(rig.cluster.store_state, 2)
+        assert rig.strike("lost_disk", 2, for_s=0.5)
+        assert not rig.cluster.machines[2].disk.exists("/logs/orders-0")
+        await _be_in_sync_anew(rig, 2, earlier)
+        assert rig.cluster.machines[2].disk.exists("/logs/orders-0")
+        assert await read_all(rig.cluster) == [b"a"]
+
+    on_rig(scenario)
+
+
+# ---- clocks and slow disks
+
+
+@pytest.mark.parametrize(("detail", "jump_ms"), [(0, -LARGEST_JUMP_MS), (5000, 0), (7500, LARGEST_JUMP_MS // 2)])
+def test_a_clock_jumps_both_ways_and_time_that_passes_does_not(detail: int, jump_ms: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        clock = rig.cluster.machines[2].clock
+        wall_ms, monotonic_s = clock.now_ms(), clock.monotonic()
+        assert rig.strike("clock_jump", 2, detail=detail)
+        assert clock.now_ms() - wall_ms == jump_ms
+        assert clock.monotonic() == monotonic_s
+        assert rig.cluster.machines[1].clock.offset_ms == 0
+
+    on_rig(scenario)
+
+
+def test_clocks_do_not_drift_further_apart_than_records_may_be_ahead() -> None:
+    async def scenario(rig: Rig) -> None:
+        for _ in range(10):
+            rig.strike("clock_jump", 1, detail=9999)
+            rig.strike("clock_jump", 2, detail=0)
+        assert rig.cluster.machines[1].clock.offset_ms == LARGEST_SKEW_MS
+        assert rig.cluster.machines[2].clock.offset_ms == -LARGEST_SKEW_MS
+
+    on_rig(scenario)
+
+
+def test_a_slow_disk_makes_work_wait_and_is_as_fast_as_before_when_that_is_over() -> None:
+    async def scenario(rig: Rig) -> None:
+        workers = SimulatedWorkers(SeededRandomness(1), CONFIG.longest_worker_delay_s)
+        rig.cluster.machines[1].workers = workers
+        assert rig.strike("slow_disk", 1, for_s=30.0)
+        began = rig.cluster.clock.monotonic()
+        for _ in range(10):
+            await workers.run(lambda: None)
+        assert rig.cluster.clock.monotonic() - began > SLOW_DISK_S
+        await asyncio.sleep(60)
+        began = rig.cluster.clock.monotonic()
+        await workers.run(lambda: None)
+        assert rig.cluster.clock.monotonic() - began < SLOW_DISK_S / 10
+
+    on_rig(scenario)
+
+
+def test_a_disk_is_not_slow_where_nobody_waits_for_it() -> None:
+    async def scenario(rig: Rig) -> None:
+        assert not rig.strike("slow_disk", 1)
+
+    on_rig(scenario)
+
+
+# ---- the store
+
+
+def test_a_lost_store_is_rebuilt_and_nothing_is_lost() -> None:
+    async def scenario(rig: Rig) -> None:
+        invariants = Invariants(rig.cluster)
+        await rig.start()
+        topic = rig.cluster.store_state.find(znodes.topic_path("orders"))
+        await asyncio.sleep(QUIET_S + 1)
+        assert rig.strike("lost_store")
+        assert rig.cluster.store_state.find(znodes.topic_path("orders")) is None
+        await wait_for(lambda: is_in_use(rig.cluster.store_state))
+        found = rig.cluster.store_state.find(znodes.topic_path("orders"))
+        assert found is not None
+        assert topic is not None
+        await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3})
+        await all_well_again(rig.cluster)
+        assert await read_all(rig.cluster) == [b"a"]
+        invariants.check()
+
+    on_rig(scenario)
+
+
+def test_a_store_is_not_lost_while_brokers_may_not_have_noted_what_changed() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        assert not rig.strike("lost_store")
+
+    on_rig(scenario)
+
+
+def test_a_store_is_not_lost_together_with_a_disk() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        await asyncio.sleep(QUIET_S + 1)
+        assert rig.strike("lost_disk", 1, for_s=20.0)
+        assert not rig.strike("lost_store")
+
+    on_rig(scenario)
+
+
+def test_a_disk_is_not_lost_while_the_store_is_rebuilt() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        await asyncio.sleep(QUIET_S + 1)
+        assert rig.strike("lost_store")
+        assert not rig.strike("lost_disk", 1)
+        await wait_for(lambda: is_in_use(rig.cluster.store_state))
+        assert rig.strike("lost_disk", 1)
+
+    on_rig(scenario)
+
+
+def test_a_store_that_is_taken_into_use_without_a_topic_is_a_violation() -> None:
+    async def scenario(rig: Rig) -> None:
+        invariants = Invariants(rig.cluster)
+        await rig.start()
+        await asyncio.sleep(QUIET_S + 1)
+        store = rig.cluster.store_state
+        node = store.find(znodes.CLUSTER_ID)
+        assert node is not None
+        for each in (1, 2, 3):
+            rig.supervisor.kill(each)
+        assert rig.strike("lost_store")
+        store.nodes[znodes.CLUSTER_ID] = replace(node, version=0)
+        store.perform([Set(znodes.CLUSTER_ID, node.data)], 0)
+        with pytest.raises(InvariantViolated, match="R44 the store is in use without topic orders"):
+            invariants.check()
+
+    on_rig(scenario)
+
+
+def test_a_controller_is_deposed_when_it_writes_next() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        await asyncio.sleep(1)
+        before = controller_of(rig.cluster)
+        epoch = rig.cluster.store_state.find(znodes.CONTROLLER_EPOCH)
+        assert rig.strike("depose_controller", detail=50)
+        assert controller_of(rig.cluster) == before
+        rig.supervisor.kill(1 if before != 1 else 2)
+        await asyncio.sleep(2)
+        assert rig.cluster.store_state.find(znodes.CONTROLLER_EPOCH) != epoch
+        assert stored(rig.cluster).leader != -1
+
+    on_rig(scenario)
+
+
+# ---- failovers in a row
+
+
+def test_two_brokers_run_in_turn_and_in_the_end_all_run() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        assert rig.strike("turns")
+        assert not rig.strike("turns"), "one row at a time"
+        runs = []
+        for _ in range(400):
+            await asyncio.sleep(0.1)
+            if not runs or runs[-1] != rig.supervisor.well:
+                runs.append(set(rig.supervisor.well))
+        assert [run for run in runs if run][:4] == [{1}, {2}, {1}, {2}]
+        assert runs[-1] == {1, 2, 3}
+        await all_well_again(rig.cluster)
+        assert await read_all(rig.cluster) == [b"a"]
+
+    on_rig(scenario)
