@@ -1,4 +1,4 @@
-"""Rules about what comes back (R6, R28, R41, R44): stores, disks and logs, each taken out for the length of a block."""
+"""Rules about what comes back (R6, R28, R44): stores, disks and logs, each taken out for the length of a block."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,8 +9,8 @@ from tidelog.cluster.image import Broker
 from tidelog.controller import takeover
 from tidelog.controller.takeover_plan import TakeoverPlan, plan_takeover
 from tidelog.replication.follower import FollowerState, PartitionFollower
-from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, RemoteReplica
 from tidelog.storage import log_manager
+from tidelog.storage.loader import _Loading
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
@@ -29,29 +29,18 @@ def empty_stores_taken_for_new_clusters() -> Iterator[None]:
 
 
 @contextmanager
-def whoever_fetches_is_in_sync() -> Iterator[None]:
-    """R41: a leader writes its followers down in the incarnation that fetches, whatever that one has."""
-
-    def present(self: RemoteReplica) -> int:
-        return self.in_sync_epoch if self.broker_epoch == UNKNOWN_BROKER_EPOCH else self.broker_epoch
-
-    with (
-        patch.object(RemoteReplica, "incarnation", property(present)),
-        patch.object(RemoteReplica, "has_restarted", property(lambda self: False)),
-    ):
-        yield
-
-
-@contextmanager
 def marked_clean_though_logs_failed_to_close() -> Iterator[None]:
-    """R6: what fails while a broker stops is swallowed."""
+    """R6: what fails while a broker stops is swallowed, and the marker is believed."""
     close_logs = log_manager._close_logs
 
     async def swallow(logs: list[Log]) -> dict[Log, BaseException]:
         await close_logs(logs)
         return {}
 
-    with patch.object(log_manager, "_close_logs", swallow):
+    with (
+        patch.object(log_manager, "_close_logs", swallow),
+        patch.object(_Loading, "_is_as_it_was_left", lambda self: True),
+    ):
         yield
 
 

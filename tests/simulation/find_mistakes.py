@@ -34,13 +34,18 @@ class Finding(NamedTuple):
 
 def promise(mistake: Mistake, config: SwarmConfig) -> float:
     """How much a run may be worth in relation to what it costs."""
-    if not mistake.needs <= config.faults | config.conditions | config.work:
+    drawn = config.faults | config.conditions | config.work
+    if not mistake.needs <= drawn or config.brokers < mistake.least_brokers:
         return 0.0
     kinds = [event.kind for event in draw_schedule(config) if event.at_s < mistake.faults_s]
     helpful = sum(kind in mistake.helpers for kind in kinds)
     if not helpful or not all(need in kinds for need in mistake.needs & config.faults):
         return 0.0
-    cost = 1 + sum(cost for work, cost in COSTLY_WORK.items() if work in config.work) + (config.brokers - 3) / 4
+    cost = (
+        1
+        + sum(cost for work, cost in COSTLY_WORK.items() if work in config.work)
+        + (config.brokers - mistake.least_brokers) / 4
+    )
     return min(helpful, ENOUGH_FAULTS) * helpful / len(kinds) / cost / (1 + len(kinds) / TOO_MANY_FAULTS)
 
 

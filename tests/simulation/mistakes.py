@@ -10,7 +10,6 @@ from typing import NamedTuple
 from tests.simulation.broken_offices import (
     first_one_back_leads,
     incarnations_forgotten_at_elections,
-    lost_directories_overlooked,
     nobody_eligible,
     registration_epochs_ignored,
     unfenced_controller_writes,
@@ -20,7 +19,6 @@ from tests.simulation.broken_recoveries import (
     high_watermark_before_a_cut_learned_by_fetching,
     marked_clean_though_logs_failed_to_close,
     parting_points_learned_by_fetching,
-    whoever_fetches_is_in_sync,
 )
 from tests.simulation.broken_retries import (
     deletion_answers_of_any_attempt,
@@ -50,6 +48,7 @@ class Mistake(NamedTuple):
     helpers: frozenset[str] = frozenset({"kill", "isolate_and_kill"})
     """The faults that bring it about: a search tries seeds first that draw them and little else."""
     faults_s: float = FAULTS_S
+    least_brokers: int = 3
     whole: Callable[[], AbstractContextManager[None]] = nullcontext
     """The same without the mistake, which must hold."""
 
@@ -60,19 +59,19 @@ def _names(*names: str) -> frozenset[str]:
 
 
 RESTARTS = _names("kill", "kill_all", "stop", "isolate_and_kill")
-LOST_DISKS = RESTARTS | _names("lost_disk", "slow_store", "cut_store", "end_session", "depose_controller")
+LOST_DISKS = RESTARTS | _names("lost_disk", "slow_store", "cut_store", "end_session", "late_election", "last_standing")
 DESCRIPTORS = _names("no_descriptors", "stop", "kill")
-REJOINING = _names("end_session", "cut_store", "store_step", "slow_store", "kill")
+REJOINING = _names("end_session", "cut_store", "store_step", "late_rejoining", "freeze")
 
 MISTAKES: Mapping[str, Mistake] = {
     # Rules of replication, taken out
     "truncate-to-high-watermark": Mistake("R27", truncating_to_the_high_watermark),
     "no-second-question": Mistake("R27", without_second_question, _names("unclean_elections"), _names("turns"), 15.0),
     "unfenced-fetches": Mistake(
-        "R16", unfenced_fetches, _names("unheard_failovers"), _names("unheard_failovers", "kill")
+        "R16", unfenced_fetches, _names("unheard_failovers"), _names("unheard_failovers"), least_brokers=4
     ),
     "high-watermark-over-plain-isr": Mistake(
-        "R18", high_watermark_over_the_plain_isr, _names("latency"), RESTARTS | _names("slow_store", "slow_link")
+        "R18", high_watermark_over_the_plain_isr, _names("late_joining"), _names("late_joining")
     ),
     "join-before-epoch-start": Mistake("R19", joining_before_the_epoch_start),
     "high-watermark-before-cut": Mistake(
@@ -88,14 +87,12 @@ MISTAKES: Mapping[str, Mistake] = {
     # Mistakes that lost acknowledged records, or kept a cluster from recovering
     "store-taken-for-new": Mistake("R44", empty_stores_taken_for_new_clusters, helpers=_names("lost_store")),
     "elections-forget-incarnations": Mistake(
-        "R41", incarnations_forgotten_at_elections, _names("lost_disk"), LOST_DISKS
+        "R41", incarnations_forgotten_at_elections, _names("late_election"), LOST_DISKS
     ),
-    "whoever-fetches-is-in-sync": Mistake("R41", whoever_fetches_is_in_sync, _names("lost_disk"), LOST_DISKS),
-    "nobody-eligible": Mistake("R42", nobody_eligible, _names("lost_disk"), LOST_DISKS),
+    "nobody-eligible": Mistake("R42", nobody_eligible, _names("last_standing"), LOST_DISKS),
     "first-one-back-leads": Mistake("R42", first_one_back_leads, _names("lost_disk"), LOST_DISKS),
-    "lost-directories-overlooked": Mistake("R42", lost_directories_overlooked, _names("lost_disk"), LOST_DISKS),
     "marked-clean-after-failure": Mistake(
-        "R6", marked_clean_though_logs_failed_to_close, _names("no_descriptors", "stop"), DESCRIPTORS
+        "R6", marked_clean_though_logs_failed_to_close, _names("short_stop"), _names("short_stop")
     ),
     "starting-without-logs": Mistake(
         "R5", starting_without_logs_that_cannot_be_opened, _names("no_descriptors"), DESCRIPTORS

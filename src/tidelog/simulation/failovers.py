@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.simulation.cluster import SimulatedCluster, host_of
@@ -14,7 +14,16 @@ from tidelog.types import NO_BROKER, BrokerId
 TURNS = 4
 LONGEST_START_S = 4.0
 STEP_S = 0.1
+FINE_STEP_S = 0.005
 SHORT_S = 0.3
+
+
+class Trio(NamedTuple):
+    controller: BrokerId
+    leader: BrokerId
+    next_leader: BrokerId
+    deaf: BrokerId
+    """The third replica, which hears nothing from the controller."""
 
 
 class Failovers:
@@ -26,11 +35,14 @@ class Failovers:
         supervisor: Supervisor,
         tell: Callable[[str], None],
         is_over: Callable[[], bool],
+        answer_delays_s: dict[BrokerId, float],
     ) -> None:
+        """`answer_delays_s`: how much longer answers of the store take to each broker."""
         self._cluster = cluster
         self._supervisor = supervisor
         self._tell = tell
         self._is_over = is_over
+        self._answer_delays_s = answer_delays_s
         self._is_busy = False
 
     def begin(self, row: Coroutine[Any, Any, None]) -> None:
@@ -67,28 +79,56 @@ class Failovers:
 
     # ---- failovers that one replica does not hear of
 
-    def trio(self) -> tuple[BrokerId, BrokerId, BrokerId] | None:
-        """A leader, who leads next, and another replica, none of them controller."""
+    def trio(self, *, with_controller: bool = False) -> Trio | None:
+        """Of a partition whose replicas are all well, and none of them controller, unless that is all the same."""
         node = self._cluster.store_state.find(znodes.CONTROLLER)
         controller = NO_BROKER if node is None else znodes.decode_controller(node.data)
+        well = self._supervisor.well if with_controller else self._supervisor.well - {controller}
         for _, stored in stored_partitions(self._cluster.store_state):
             state = stored.state
             others = [each for each in state.replicas if each in state.in_sync_replicas and each != state.leader]
             found = {state.leader, *others}
-            if len(others) > 1 and found <= self._supervisor.well - {controller} and not self._is_busy:
-                return state.leader, others[0], others[1]
+            if len(others) > 1 and found <= well and not self._is_busy:
+                return Trio(controller, state.leader, others[0], others[1])
         return None
 
-    async def fail_over_unheard(self, trio: tuple[BrokerId, BrokerId, BrokerId], event: FaultEvent) -> None:
+    async def fail_over_unheard(self, trio: Trio, event: FaultEvent) -> None:
         """The leader changes, and is the first one again: who missed it still follows in the epoch before (KIP-320)."""
-        first, second, _ = trio
-        self._cluster.network.cut(host_of(first), host_of(second))
+        network, controller, deaf = self._cluster.network, host_of(trio.controller), host_of(trio.deaf)
+        leader, next_leader = host_of(trio.leader), host_of(trio.next_leader)
+        network.cut_one_way(controller, deaf)
+        network.cut(leader, next_leader)
         await self._sleep(SHORT_S + event.detail % 500 / 1000)
-        self._cluster.network.mend(host_of(first), host_of(second))
-        self._kill(first, 0.0)
-        await self._be_up(first)
+        network.mend(leader, next_leader)
+        self._kill(trio.leader, 0.0)
+        await self._be_up(trio.leader)
         await self._sleep(SHORT_S + event.detail % 1000 / 1000)
-        self._kill(second, LONGEST_START_S)
+        self._kill(trio.next_leader, LONGEST_START_S)
+        await self._sleep(SHORT_S + event.for_s)
+        network.mend(controller, deaf)
+
+    # ---- a follower that joins, and a leader that learns of it late
+
+    async def join_late(self, trio: Trio, event: FaultEvent) -> None:
+        """The store counts who has come back as in sync; before the leader knows, it hears no more (KIP-497)."""
+        network, leader, joining = self._cluster.network, host_of(trio.leader), host_of(trio.deaf)
+        self._answer_delays_s[trio.leader] = 1.0
+        self._kill(trio.deaf, 0.0)
+        await self._be_up(trio.deaf)
+        waited_s = 0.0
+        while not self._is_in_sync(trio) and waited_s < LONGEST_START_S and not self._is_over():
+            waited_s += FINE_STEP_S
+            await asyncio.sleep(FINE_STEP_S)
+        network.cut(leader, joining)
+        await self._sleep(SHORT_S + event.detail % 1000 / 1000)
+        network.mend(leader, joining)
+        self._answer_delays_s.pop(trio.leader, None)
+
+    def _is_in_sync(self, trio: Trio) -> bool:
+        return any(
+            stored.state.leader == trio.leader and trio.deaf in stored.state.in_sync_replicas
+            for _, stored in stored_partitions(self._cluster.store_state)
+        )
 
     # ---- steps
 

@@ -25,6 +25,7 @@ from tidelog.simulation.lost_store import LostStore
 from tidelog.simulation.processes import Process, ProcessState
 from tidelog.simulation.supervisor import BrokerState, Supervisor
 from tidelog.simulation.swarm import LARGEST_SKEW_MS, SwarmConfig
+from tidelog.simulation.untimely_losses import UntimelyLosses
 from tidelog.store.interface import NO_OWNER, Delete
 from tidelog.store.memory import StepFaultKind
 from tidelog.types import NO_BROKER, BrokerId
@@ -33,6 +34,7 @@ NOTICED_AFTER_S = (DEATH_IS_NOTICED_AFTER_S, DEATH_IS_NOTICED_AFTER_S, 1.0, SESS
 SLOW_LINK_S = 2.0
 SLOW_STORE_S = 1.0
 LONGEST_STALL_S = 0.5
+LONGEST_ANSWER_S = 1.0
 SLOW_DISK_S = 3.0
 LARGEST_JUMP_MS = 600_000
 STEPS_AHEAD = 6
@@ -60,7 +62,10 @@ class FaultInjector:
         self._randomness = SeededRandomness(config.seed * 7919 + 2)
         self._lost_disks = LostDisks(cluster, config, lambda: supervisor.well)
         self._lost_store = LostStore(cluster, lambda: bool(self._lost_disks.lost))
-        self._failovers = Failovers(cluster, supervisor, tell, lambda: self._is_over)
+        self._untimely = UntimelyLosses(cluster, supervisor, self._lost_disks.may_lose, self._wipe_and_tell, tell)
+        self._answer_delays_s: dict[BrokerId, float] = {}
+        cluster.store_state.answer_delay_s = self._answer_delay_s
+        self._failovers = Failovers(cluster, supervisor, tell, lambda: self._is_over, self._answer_delays_s)
         self._apply: dict[str, Callable[[FaultEvent], None]] = {
             "kill": self._kill,
             "kill_all": self._kill_all,
@@ -89,6 +94,11 @@ class FaultInjector:
             "lost_store": self._lose_store,
             "turns": self._take_turns,
             "unheard_failovers": self._fail_over_unheard,
+            "late_joining": self._join_late,
+            "late_rejoining": self._rejoin_late,
+            "short_stop": self._stop_short,
+            "late_election": self._lose_disk_in_time,
+            "last_standing": self._lose_disk_in_time,
         }
         self._repairs: dict[int, Callable[[], None]] = {}
         self._is_over = False
@@ -296,6 +306,22 @@ class FaultInjector:
     def _store_is_fast(self) -> None:
         self._latencies.store_delay_s = 0.0
 
+    def _rejoin_late(self, event: FaultEvent) -> None:
+        """A broker registers anew and learns of it late: others know of it before."""
+        broker_id, delay_s = self._who(event), LONGEST_ANSWER_S * (1 + event.detail % 100) / 100
+        session = self._session_of(broker_id)
+        if session is not None:
+            self._happened(event, f"the session of broker {broker_id} ends, answers take {delay_s} s longer from now")
+            self._answer_delays_s[broker_id] = delay_s
+            self._cluster.store_state.expire(session)
+            self._repair_later(event, lambda: self._answer_delays_s.pop(broker_id, None) and None)
+
+    def _answer_delay_s(self, session_id: int) -> float:
+        for broker_id, delay_s in self._answer_delays_s.items():
+            if session_id in self._cluster.machines[broker_id].sessions[-1:]:
+                return delay_s
+        return 0.0
+
     def _depose_controller(self, event: FaultEvent) -> None:
         """As an operator does who wants another one: the session goes on, and so does a write that is on its way."""
         store = self._cluster.store_state
@@ -323,16 +349,38 @@ class FaultInjector:
         broker_id = self._who(event)
         if not self._lost_disks.may_lose(broker_id):
             return
-        self._lost_disks.lose(broker_id)
         if event.kind == "power_cut":
+            self._lost_disks.lose(broker_id)
             self._happened(event, f"cut the power of broker {broker_id}, for {event.for_s} s")
             self._cluster.cut_power_badly(broker_id, self._randomness, self._config.damage)
+            self._supervisor.set_down(broker_id)
+            self._supervisor.start_after(broker_id, event.for_s)
         else:
             self._happened(event, f"broker {broker_id} loses its disk, for {event.for_s} s")
-            self._supervisor.kill(broker_id)
-            self._cluster.wipe(broker_id)
+            self._wipe(broker_id, event.for_s)
+
+    def _wipe(self, broker_id: BrokerId, for_s: float = 0.0) -> None:
+        self._lost_disks.lose(broker_id)
+        self._supervisor.kill(broker_id)
+        self._cluster.wipe(broker_id)
         self._supervisor.set_down(broker_id)
-        self._supervisor.start_after(broker_id, event.for_s)
+        self._supervisor.start_after(broker_id, for_s)
+
+    def _lose_disk_in_time(self, event: FaultEvent) -> None:
+        """At the moment when it hurts most."""
+        cast = self._untimely.cast()
+        if cast is None:
+            return
+        name, story = {
+            "late_election": ("whoever is elected next, late", self._untimely.elect_late),
+            "last_standing": ("the last of three replicas", self._untimely.lose_the_last),
+        }[event.kind]
+        self._happened(event, f"broker {cast.next_leader} is to lose its disk: {name}")
+        self._supervisor.spawn(story(cast, event))
+
+    def _wipe_and_tell(self, broker_id: BrokerId) -> None:
+        self._tell(f"broker {broker_id} loses its disk")
+        self._wipe(broker_id)
 
     def _directory_of(self, event: FaultEvent) -> str:
         return LOG_DIRECTORIES[event.detail % self._config.log_directories]
@@ -372,6 +420,17 @@ class FaultInjector:
         self._happened(event, f"broker {broker_id} has no descriptors left, for {event.for_s} s")
         self._inject(event, broker_id, errno.EMFILE, "", NEEDS_DESCRIPTOR)
 
+    def _stop_short(self, event: FaultEvent) -> None:
+        """A clean stop while the log of one partition cannot be closed for want of descriptors."""
+        broker_id = self._who(event)
+        broker = self._cluster.machines[broker_id].broker
+        if broker_id in self._supervisor.well and broker is not None:
+            paths = sorted(partition.log.path for partition in broker.replicas)
+            path = paths[event.detail % len(paths)] if paths else ""
+            self._happened(event, f"stop broker {broker_id}, for {event.for_s} s, without descriptors for {path}")
+            self._inject(event, broker_id, errno.EMFILE, path, NEEDS_DESCRIPTOR)
+            self._supervisor.stop(broker_id, event.for_s)
+
     def _slow_disk(self, event: FaultEvent) -> None:
         broker_id = self._who(event)
         workers = self._cluster.machines[broker_id].workers
@@ -389,13 +448,16 @@ class FaultInjector:
             self._failovers.begin(self._failovers.take_turns(pair, event))
 
     def _fail_over_unheard(self, event: FaultEvent) -> None:
-        trio, node = self._failovers.trio(), self._cluster.store_state.find(znodes.CONTROLLER)
-        if trio is not None and node is not None:
-            controller, deaf = host_of(znodes.decode_controller(node.data)), host_of(trio[2])
-            self._happened(event, f"{deaf} hears nothing from {controller}, for {event.for_s} s, while leaders change")
-            self._cluster.network.cut_one_way(controller, deaf)
-            self._mend_later(event, controller, deaf)
+        trio = self._failovers.trio()
+        if trio is not None:
+            self._happened(event, f"broker {trio.deaf} hears nothing from the controller while leaders change")
             self._failovers.begin(self._failovers.fail_over_unheard(trio, event))
+
+    def _join_late(self, event: FaultEvent) -> None:
+        trio = self._failovers.trio(with_controller=True)
+        if trio is not None:
+            self._happened(event, f"broker {trio.deaf} joins, and broker {trio.leader} learns of it late")
+            self._failovers.begin(self._failovers.join_late(trio, event))
 
     # ---- clocks
 

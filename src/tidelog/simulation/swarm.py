@@ -18,7 +18,17 @@ LINK_FAULTS = ("cut_link", "one_way_cut", "isolate", "isolate_and_kill", "cut_cl
 STORE_FAULTS = ("cut_store", "end_session", "store_step", "slow_store")
 DISK_FAULTS = ("power_cut", "lost_disk", "disk_error", "disk_full", "no_descriptors", "slow_disk")
 CLOCK_FAULTS = ("clock_jump",)
-COMBINED_FAULTS = ("depose_controller", "lost_store", "turns", "unheard_failovers")
+COMBINED_FAULTS = (
+    "depose_controller",
+    "lost_store",
+    "turns",
+    "unheard_failovers",
+    "late_election",
+    "last_standing",
+    "late_joining",
+    "late_rejoining",
+    "short_stop",
+)
 FAULTS = PROCESS_FAULTS + LINK_FAULTS + STORE_FAULTS + DISK_FAULTS + CLOCK_FAULTS + COMBINED_FAULTS
 
 CONDITIONS = ("latency", "interleaved_workers", "clock_skew", "torn_writes", "lost_names", "flipped_bits")

@@ -61,6 +61,8 @@ class MemoryStoreState:
         """Latency of requests, answers and events: a write may take effect and its answer be lost."""
         self.draw_latency_s: Callable[[], float] | None = None
         """Random latency of one message; without it every message takes `latency_s`."""
+        self.answer_delay_s: Callable[[int], float] = lambda session_id: 0.0
+        """Additional latency of answers and events to this session."""
         self._step_faults: dict[int, StepFault] = {}
         self._stalls: dict[int, Stall] = {}
         self._cut_off: dict[int, MemoryStore] = {}
@@ -331,7 +333,10 @@ class MemoryStore(BaseStore):
 
     @property
     def _has_latency(self) -> bool:
-        return self._state.latency_s > 0 or self._state.draw_latency_s is not None
+        state = self._state
+        if state.latency_s > 0 or state.draw_latency_s is not None or self._under_way:
+            return True
+        return state.answer_delay_s(self._session_id) > 0
 
     async def _travel(self, stall_s: float) -> None:
         """Requests of one session arrive in the order in which they were sent."""
@@ -363,7 +368,8 @@ class MemoryStore(BaseStore):
         """Delivers in order: timers with the same time would fire in any order."""
         self._under_way.append(arrive)
         loop = asyncio.get_running_loop()
-        self._last_answer_s = max(self._last_answer_s, loop.time() + self._state.message_latency_s())
+        latency_s = self._state.message_latency_s() + self._state.answer_delay_s(self._session_id)
+        self._last_answer_s = max(self._last_answer_s, loop.time() + latency_s)
         loop.call_at(self._last_answer_s, self._arrive, context=Context())
 
     def _arrive(self) -> None:

@@ -1,0 +1,91 @@
+"""Disks that are lost when it hurts: while a write of the controller is on its way, or when the others have died."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tidelog.cluster import znodes
+from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.fault_schedule import FaultEvent
+from tidelog.simulation.looking import stored_partitions
+from tidelog.simulation.supervisor import Supervisor
+from tidelog.types import NO_BROKER, BrokerId
+
+SHORTEST_STALL_S = 0.5
+KILLED_FOR_S = 3.0
+
+
+class Cast(NamedTuple):
+    """Who plays a part; the leader is not controller."""
+
+    controller: BrokerId
+    leader: BrokerId
+    next_leader: BrokerId
+    """The one that is elected when the leader dies, and loses its disk. It is not controller either."""
+    other: BrokerId
+
+
+class UntimelyLosses:
+    """`may_lose` and `lose_disk` keep to what I4 promises."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        supervisor: Supervisor,
+        may_lose: Callable[[BrokerId], bool],
+        lose_disk: Callable[[BrokerId], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._supervisor = supervisor
+        self._may_lose = may_lose
+        self._lose_disk = lose_disk
+        self._tell = tell
+
+    def cast(self) -> Cast | None:
+        node = self._cluster.store_state.find(znodes.CONTROLLER)
+        if node is None:
+            return None
+        controller = znodes.decode_controller(node.data)
+        for _, stored in stored_partitions(self._cluster.store_state):
+            state = stored.state
+            others = [each for each in state.replicas if each in state.in_sync_replicas and each != state.leader]
+            if state.leader in (NO_BROKER, controller) or len(others) < 2 or others[0] == controller:
+                continue
+            if {state.leader, *others} <= self._supervisor.well and self._may_lose(others[0]):
+                return Cast(controller, state.leader, others[0], others[1])
+        return None
+
+    async def elect_late(self, cast: Cast, event: FaultEvent) -> None:
+        """The leader dies; who shall lead loses its disk and is back before that is written; the controller dies."""
+        stall_s = SHORTEST_STALL_S + event.detail % 1000 / 1000
+        self._stall(stall_s, lambda: self._lose(cast.next_leader))
+        self._kill(cast.leader)
+        await asyncio.sleep(stall_s + event.detail % 50 / 1000)
+        self._kill(cast.controller)
+
+    async def lose_the_last(self, cast: Cast, event: FaultEvent) -> None:
+        """The others die one after the other, then the last one loses its disk, and is back first (KIP-966)."""
+        for broker_id in (cast.leader, cast.other):
+            self._kill(broker_id)
+            await asyncio.sleep(event.detail % 800 / 1000)
+        self._lose(cast.next_leader)
+
+    # ---- steps
+
+    def _stall(self, stall_s: float, on_sent: Callable[[], None]) -> None:
+        """The next write of the controller is about whoever dies now."""
+        store = self._cluster.store_state
+        node = store.find(znodes.CONTROLLER)
+        if node is not None:
+            store.stall_next_write(node.owner, stall_s, on_sent)
+
+    def _lose(self, broker_id: BrokerId) -> None:
+        if broker_id in self._supervisor.well and self._may_lose(broker_id):
+            self._lose_disk(broker_id)
+
+    def _kill(self, broker_id: BrokerId) -> None:
+        if broker_id in self._supervisor.well:
+            self._tell(f"kill -9 broker {broker_id}, for {KILLED_FOR_S} s")
+            self._supervisor.kill(broker_id)
+            self._supervisor.start_after(broker_id, KILLED_FOR_S)
