@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.simulation.mistakes import MISTAKES, Mistake, run_with, run_without
+from tidelog.simulation.chaos import run_seed
 from tidelog.simulation.fault_schedule import draw_schedule
 from tidelog.simulation.swarm import SwarmConfig, draw_config
 
@@ -30,6 +31,8 @@ class Finding(NamedTuple):
     cpu_s: float
     """Of the run that found it."""
     violation: str
+    is_found_whole: bool = False
+    """Also if the faults go on for as long as the seed draws."""
 
 
 def promise(mistake: Mistake, config: SwarmConfig) -> float:
@@ -62,8 +65,13 @@ def search(name: str, configs: list[SwarmConfig], runs: int) -> Finding:
         verdict = run_with(name, seed)
         took_s = time.process_time() - began
         if not verdict.is_good and run_without(name, seed).is_good:
-            return Finding(name, seed, number, took_s, verdict.violations[0])
+            return Finding(name, seed, number, took_s, verdict.violations[0], is_found_whole(name, seed))
     return Finding(name, None, len(seeds), 0.0, "not found")
+
+
+def is_found_whole(name: str, seed: int) -> bool:
+    with MISTAKES[name].broken():
+        return not run_seed(seed).is_good
 
 
 def told(findings: list[Finding]) -> Iterator[str]:
@@ -87,7 +95,10 @@ def main() -> int:
     for mistake in options.mistake or MISTAKES:
         found = search(mistake, configs, options.runs)
         findings.append(found)
-        sys.stdout.write(f"{mistake}: seed {found.seed}, {found.runs} runs, {found.cpu_s:.1f} s: {found.violation}\n")
+        whole = "also whole" if found.is_found_whole else "only cut short"
+        sys.stdout.write(
+            f"{mistake}: seed {found.seed}, {found.runs} runs, {found.cpu_s:.1f} s, {whole}: {found.violation}\n"
+        )
         sys.stdout.flush()
     sys.stdout.write("\n".join(told(findings)) + "\n")
     return 0 if all(each.seed is not None for each in findings) else 1

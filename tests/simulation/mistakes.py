@@ -98,7 +98,7 @@ MISTAKES: Mapping[str, Mistake] = {
         "R5", starting_without_logs_that_cannot_be_opened, _names("no_descriptors"), DESCRIPTORS
     ),
     "followers-given-up": Mistake("R5", followers_given_up_without_descriptors, _names("no_descriptors"), DESCRIPTORS),
-    "refused-roles-forgotten": Mistake("R43", refused_roles_forgotten, helpers=REJOINING),
+    "refused-roles-forgotten": Mistake("R43", refused_roles_forgotten, _names("late_rejoining"), REJOINING),
     "deletion-answers-of-any-attempt": Mistake(
         "R43", deletion_answers_of_any_attempt, _names("topic_churn"), REJOINING
     ),

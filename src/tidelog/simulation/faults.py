@@ -19,7 +19,7 @@ from tidelog.simulation.cluster import (
 from tidelog.simulation.failovers import Failovers
 from tidelog.simulation.fault_schedule import CONTROLLER, LEADER, FaultEvent
 from tidelog.simulation.latency import Latencies
-from tidelog.simulation.looking import stored_partitions
+from tidelog.simulation.looking import registered_epoch, stored_partitions
 from tidelog.simulation.lost_disks import LostDisks
 from tidelog.simulation.lost_store import LostStore
 from tidelog.simulation.processes import Process, ProcessState
@@ -34,7 +34,7 @@ NOTICED_AFTER_S = (DEATH_IS_NOTICED_AFTER_S, DEATH_IS_NOTICED_AFTER_S, 1.0, SESS
 SLOW_LINK_S = 2.0
 SLOW_STORE_S = 1.0
 LONGEST_STALL_S = 0.5
-LONGEST_ANSWER_S = 1.0
+LONGEST_ANSWER_S = 0.3
 SLOW_DISK_S = 3.0
 LARGEST_JUMP_MS = 600_000
 STEPS_AHEAD = 6
@@ -311,10 +311,15 @@ class FaultInjector:
         broker_id, delay_s = self._who(event), LONGEST_ANSWER_S * (1 + event.detail % 100) / 100
         session = self._session_of(broker_id)
         if session is not None:
-            self._happened(event, f"the session of broker {broker_id} ends, answers take {delay_s} s longer from now")
-            self._answer_delays_s[broker_id] = delay_s
+            self._happened(event, f"the session of broker {broker_id} ends, answers take {delay_s} s until it is back")
+            self._supervisor.spawn(self._answer_late_until_registered(broker_id, delay_s))
             self._cluster.store_state.expire(session)
-            self._repair_later(event, lambda: self._answer_delays_s.pop(broker_id, None) and None)
+
+    async def _answer_late_until_registered(self, broker_id: BrokerId, delay_s: float) -> None:
+        self._answer_delays_s[broker_id] = delay_s
+        while registered_epoch(self._cluster.store_state, broker_id) is None and not self._is_over:  # noqa: ASYNC110
+            await asyncio.sleep(delay_s)
+        self._answer_delays_s.pop(broker_id, None)
 
     def _answer_delay_s(self, session_id: int) -> float:
         for broker_id, delay_s in self._answer_delays_s.items():
