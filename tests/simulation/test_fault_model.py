@@ -13,12 +13,14 @@ from tests.simulation.scenario import (
     in_sync,
     produce,
     read_all,
+    replica,
     stored,
     wait_for,
 )
 from tidelog.cluster import znodes
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.workers import SimulatedWorkers
+from tidelog.server.membership import NOT_REGISTERED
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.fault_schedule import FaultEvent
 from tidelog.simulation.faults import LARGEST_JUMP_MS, SLOW_DISK_S, FaultInjector
@@ -29,7 +31,7 @@ from tidelog.simulation.lost_disks import LostDisks
 from tidelog.simulation.lost_store import QUIET_S
 from tidelog.simulation.processes import run_simulation
 from tidelog.simulation.supervisor import Supervisor
-from tidelog.simulation.swarm import LARGEST_SKEW_MS, draw_config
+from tidelog.simulation.swarm import FAULTS, LARGEST_SKEW_MS, draw_config
 from tidelog.store.interface import Set
 
 CONFIG = replace(draw_config(1), brokers=3, log_directories=1, min_in_sync_replicas=2, longest_worker_delay_s=0.001)
@@ -56,6 +58,15 @@ class Rig:
         await self.supervisor.start_all()
         await create_topic(self.cluster, [1, 2, 3], min_insync_replicas=2)
         await produce(self.cluster, b"a")
+
+    async def start_with_a_free_leader(self) -> tuple[int, int, int]:
+        """Controller, leader and the third broker."""
+        await self.supervisor.start_all()
+        controller = controller_of(self.cluster)
+        leader, third = (each for each in (1, 2, 3) if each != controller)
+        await create_topic(self.cluster, [leader, third, controller], min_insync_replicas=2)
+        await produce(self.cluster, b"a")
+        return controller, leader, third
 
     def lost_disks(self) -> LostDisks:
         return LostDisks(self.cluster, CONFIG, lambda: self.supervisor.well)
@@ -188,14 +199,10 @@ def test_a_lost_store_is_rebuilt_and_nothing_is_lost() -> None:
     async def scenario(rig: Rig) -> None:
         invariants = Invariants(rig.cluster)
         await rig.start()
-        topic = rig.cluster.store_state.find(znodes.topic_path("orders"))
         await asyncio.sleep(QUIET_S + 1)
         assert rig.strike("lost_store")
         assert rig.cluster.store_state.find(znodes.topic_path("orders")) is None
         await wait_for(lambda: is_in_use(rig.cluster.store_state))
-        found = rig.cluster.store_state.find(znodes.topic_path("orders"))
-        assert found is not None
-        assert topic is not None
         await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3})
         await all_well_again(rig.cluster)
         assert await read_all(rig.cluster) == [b"a"]
@@ -253,6 +260,20 @@ def test_a_store_that_is_taken_into_use_without_a_topic_is_a_violation() -> None
     on_rig(scenario)
 
 
+def test_a_broker_learns_late_of_its_new_registration() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        membership = rig.cluster.broker(2)._membership
+        epoch = membership.broker_epoch
+        assert rig.strike("late_rejoining", 2, detail=99)
+        await wait_for(lambda: registered_epoch(rig.cluster.store_state, 2) not in (None, epoch), step_s=0.01)
+        assert membership.broker_epoch == NOT_REGISTERED
+        await wait_for(lambda: membership.broker_epoch != NOT_REGISTERED)
+        await all_well_again(rig.cluster)
+
+    on_rig(scenario)
+
+
 def test_a_controller_is_deposed_when_it_writes_next() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.start()
@@ -285,6 +306,77 @@ def test_two_brokers_run_in_turn_and_in_the_end_all_run() -> None:
         assert [run for run in runs if run][:4] == [{1}, {2}, {1}, {2}]
         assert runs[-1] == {1, 2, 3}
         await all_well_again(rig.cluster)
+        assert await read_all(rig.cluster) == [b"a"]
+
+    on_rig(scenario)
+
+
+def test_a_follower_joins_and_its_leader_learns_of_it_late() -> None:
+    async def scenario(rig: Rig) -> None:
+        controller, leader, joining = await rig.start_with_a_free_leader()
+        assert rig.strike("late_joining")
+        await wait_for(lambda: in_sync(rig.cluster) == {controller, leader})
+        await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3}, step_s=0.001)
+        assert joining not in replica(rig.cluster, leader).in_sync_replicas
+        await wait_for(lambda: joining in replica(rig.cluster, leader).in_sync_replicas)
+        await all_well_again(rig.cluster)
+
+    on_rig(scenario)
+
+
+# ---- at the wrong moment
+
+
+def test_whoever_is_elected_late_loses_its_disk_before_that_is_written() -> None:
+    async def scenario(rig: Rig) -> None:
+        _, leader, elected = await rig.start_with_a_free_leader()
+        earlier = registered_epoch(rig.cluster.store_state, elected)
+        assert rig.strike("late_election", detail=500)
+        await wait_for(lambda: registered_epoch(rig.cluster.store_state, elected) not in (None, earlier))
+        assert stored(rig.cluster).leader == leader, "it is not written yet"
+        rig.faults.repair_all()
+        await wait_for(lambda: rig.supervisor.is_all_well, 60)
+        await all_well_again(rig.cluster, timeout_s=60)
+        assert await read_all(rig.cluster) == [b"a"]
+
+    on_rig(scenario)
+
+
+def test_the_last_of_three_loses_its_disk_and_is_back_first() -> None:
+    async def scenario(rig: Rig) -> None:
+        _, _, last = await rig.start_with_a_free_leader()
+        assert rig.strike("last_standing", detail=400)
+        await wait_for(lambda: any(line == f"broker {last} loses its disk" for line in rig.told))
+        assert not rig.supervisor.well
+        rig.faults.repair_all()
+        await wait_for(lambda: rig.supervisor.is_all_well, 60)
+        await all_well_again(rig.cluster, timeout_s=60)
+        assert await read_all(rig.cluster) == [b"a"]
+
+    on_rig(scenario)
+
+
+def test_a_broker_stops_without_descriptors_for_one_log_and_loses_nothing() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        assert rig.strike("short_stop", 2, for_s=0.5)
+        await wait_for(lambda: 2 not in rig.supervisor.well)
+        await wait_for(lambda: 2 in rig.supervisor.well)
+        await all_well_again(rig.cluster)
+        assert await read_all(rig.cluster) == [b"a"]
+
+    on_rig(scenario)
+
+
+def test_all_faults_are_undone_in_the_end() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.start()
+        for kind in sorted(FAULTS):
+            rig.strike(kind, for_s=60.0, detail=77)
+        await asyncio.sleep(2)
+        rig.faults.repair_all()
+        await wait_for(lambda: rig.supervisor.is_all_well, 60)
+        await all_well_again(rig.cluster, timeout_s=60)
         assert await read_all(rig.cluster) == [b"a"]
 
     on_rig(scenario)

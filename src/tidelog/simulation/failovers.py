@@ -80,15 +80,16 @@ class Failovers:
     # ---- failovers that one replica does not hear of
 
     def trio(self, *, with_controller: bool = False) -> Trio | None:
-        """Of a partition whose replicas are all well, and none of them controller, unless that is all the same."""
+        """Of a partition whose replicas are all well, and none of them controller; or the leader is not, at least."""
         node = self._cluster.store_state.find(znodes.CONTROLLER)
         controller = NO_BROKER if node is None else znodes.decode_controller(node.data)
         well = self._supervisor.well if with_controller else self._supervisor.well - {controller}
         for _, stored in stored_partitions(self._cluster.store_state):
             state = stored.state
             others = [each for each in state.replicas if each in state.in_sync_replicas and each != state.leader]
+            others.sort(key=lambda each: each != controller)
             found = {state.leader, *others}
-            if len(others) > 1 and found <= well and not self._is_busy:
+            if len(others) > 1 and found <= well and state.leader != controller and not self._is_busy:
                 return Trio(controller, state.leader, others[0], others[1])
         return None
 
