@@ -79,9 +79,11 @@ def told(findings: list[Finding]) -> Iterator[str]:
     yield "FOUND_BY: Mapping[str, int] = {"
     yield from (f'    "{each.mistake}": {each.seed},' for each in found)
     yield "}"
-    yield "| mistake | rule | found by seed |"
+    yield "| mistake | rule | seed |"
     yield "| --- | --- | ---: |"
-    yield from (f"| {each.mistake} | {MISTAKES[each.mistake].rule} | {each.seed} |" for each in found)
+    for each in found:
+        mistake = MISTAKES[each.mistake]
+        yield f"| `{each.mistake}`: {mistake.what} | {mistake.rule} | {each.seed} |"
 
 
 def main() -> int:

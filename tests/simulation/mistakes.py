@@ -42,6 +42,7 @@ FAULTS_S = 8.0
 
 class Mistake(NamedTuple):
     rule: str
+    what: str
     broken: Callable[[], AbstractContextManager[None]]
     needs: frozenset[str] = frozenset()
     """Faults, conditions and work without which hardly any run can show it."""
@@ -65,42 +66,120 @@ REJOINING = _names("end_session", "cut_store", "store_step", "late_rejoining", "
 
 MISTAKES: Mapping[str, Mistake] = {
     # Rules of replication, taken out
-    "truncate-to-high-watermark": Mistake("R27", truncating_to_the_high_watermark),
-    "no-second-question": Mistake("R27", without_second_question, _names("unclean_elections"), _names("turns"), 15.0),
+    "truncate-to-high-watermark": Mistake(
+        "R27",
+        "a follower cuts its log to its high watermark instead of asking the leader",
+        truncating_to_the_high_watermark,
+    ),
+    "no-second-question": Mistake(
+        "R27",
+        "a follower asks only once where the logs part",
+        without_second_question,
+        _names("unclean_elections"),
+        _names("turns"),
+        15.0,
+    ),
     "unfenced-fetches": Mistake(
-        "R16", unfenced_fetches, _names("unheard_failovers"), _names("unheard_failovers"), least_brokers=4
+        "R16",
+        "a leader does not ask which epoch a follower knows",
+        unfenced_fetches,
+        _names("unheard_failovers"),
+        _names("unheard_failovers"),
+        least_brokers=4,
     ),
     "high-watermark-over-plain-isr": Mistake(
-        "R18", high_watermark_over_the_plain_isr, _names("late_joining"), _names("late_joining")
+        "R18",
+        "who is about to join does not hold back the high watermark",
+        high_watermark_over_the_plain_isr,
+        _names("late_joining"),
+        _names("late_joining"),
     ),
-    "join-before-epoch-start": Mistake("R19", joining_before_the_epoch_start),
+    "join-before-epoch-start": Mistake(
+        "R19", "a follower joins before it has reached the start of the leader's epoch", joining_before_the_epoch_start
+    ),
     "high-watermark-before-cut": Mistake(
         "R28",
+        "a follower raises its high watermark before it cuts its log",
         high_watermark_before_a_cut_learned_by_fetching,
         helpers=RESTARTS,
         whole=parting_points_learned_by_fetching,
     ),
-    "registration-epochs-ignored": Mistake("R39", registration_epochs_ignored, _names("lost_disk"), LOST_DISKS),
+    "registration-epochs-ignored": Mistake(
+        "R39",
+        "a broker that registered anew counts as the one that was there before",
+        registration_epochs_ignored,
+        _names("lost_disk"),
+        LOST_DISKS,
+    ),
     "unfenced-controller-writes": Mistake(
-        "R31", unfenced_controller_writes, _names("depose_controller", "stop"), _names("depose_controller", "stop")
+        "R31",
+        "a write of a controller does not ask whether its term is over",
+        unfenced_controller_writes,
+        _names("depose_controller", "stop"),
+        _names("depose_controller", "stop"),
     ),
     # Mistakes that lost acknowledged records, or kept a cluster from recovering
-    "store-taken-for-new": Mistake("R44", empty_stores_taken_for_new_clusters, helpers=_names("lost_store")),
-    "elections-forget-incarnations": Mistake(
-        "R41", incarnations_forgotten_at_elections, _names("late_election"), LOST_DISKS
+    "store-taken-for-new": Mistake(
+        "R44",
+        "an empty store counts as that of a new cluster, whatever the brokers hold",
+        empty_stores_taken_for_new_clusters,
+        helpers=_names("lost_store"),
     ),
-    "nobody-eligible": Mistake("R42", nobody_eligible, _names("last_standing"), LOST_DISKS),
-    "first-one-back-leads": Mistake("R42", first_one_back_leads, _names("lost_disk"), LOST_DISKS),
+    "elections-forget-incarnations": Mistake(
+        "R41",
+        "an election that is written late launders a lost disk",
+        incarnations_forgotten_at_elections,
+        _names("late_election"),
+        _names("late_election"),
+    ),
+    "nobody-eligible": Mistake(
+        "R42",
+        "the last replica standing loses its disk, and nobody else may lead",
+        nobody_eligible,
+        _names("last_standing"),
+        _names("last_standing"),
+    ),
+    "first-one-back-leads": Mistake(
+        "R42",
+        "of replicas that crashed, the first one back leads, unasked",
+        first_one_back_leads,
+        _names("lost_disk"),
+        LOST_DISKS,
+    ),
     "marked-clean-after-failure": Mistake(
-        "R6", marked_clean_though_logs_failed_to_close, _names("short_stop"), _names("short_stop")
+        "R6",
+        "a broker that could not close a log is marked as cleanly stopped",
+        marked_clean_though_logs_failed_to_close,
+        _names("short_stop"),
+        _names("short_stop"),
     ),
     "starting-without-logs": Mistake(
-        "R5", starting_without_logs_that_cannot_be_opened, _names("no_descriptors"), DESCRIPTORS
+        "R5",
+        "a broker short of descriptors starts without the logs that it has",
+        starting_without_logs_that_cannot_be_opened,
+        _names("no_descriptors"),
+        DESCRIPTORS,
     ),
-    "followers-given-up": Mistake("R5", followers_given_up_without_descriptors, _names("no_descriptors"), DESCRIPTORS),
-    "refused-roles-forgotten": Mistake("R43", refused_roles_forgotten, _names("late_rejoining"), REJOINING),
+    "followers-given-up": Mistake(
+        "R5",
+        "a follower short of descriptors gives up for good",
+        followers_given_up_without_descriptors,
+        _names("no_descriptors"),
+        DESCRIPTORS,
+    ),
+    "refused-roles-forgotten": Mistake(
+        "R43",
+        "a broker that rejoins refuses its roles, and is not told again",
+        refused_roles_forgotten,
+        _names("late_rejoining"),
+        REJOINING,
+    ),
     "deletion-answers-of-any-attempt": Mistake(
-        "R43", deletion_answers_of_any_attempt, _names("topic_churn"), REJOINING
+        "R43",
+        "an answer to an earlier attempt ends the deletion of a topic",
+        deletion_answers_of_any_attempt,
+        _names("topic_churn"),
+        REJOINING,
     ),
 }
 

@@ -12,6 +12,8 @@ from tidelog.simulation.supervisor import Supervisor
 from tidelog.types import NO_BROKER, BrokerId
 
 SHORTEST_STALL_S = 0.5
+LONGEST_STALL_S = 1.0
+STEP_S = 0.005
 KILLED_FOR_S = 3.0
 
 
@@ -61,8 +63,15 @@ class UntimelyLosses:
         stall_s = SHORTEST_STALL_S + event.detail % 1000 / 1000
         self._stall(stall_s, lambda: self._lose(cast.next_leader))
         self._kill(cast.leader)
-        await asyncio.sleep(stall_s + event.detail % 50 / 1000)
+        waited_s = 0.0
+        while waited_s < stall_s + LONGEST_STALL_S and self._leads(cast.leader):
+            waited_s += STEP_S
+            await asyncio.sleep(STEP_S)
         self._kill(cast.controller)
+
+    def _leads(self, broker_id: BrokerId) -> bool:
+        """Any partition, as far as the store knows."""
+        return any(stored.state.leader == broker_id for _, stored in stored_partitions(self._cluster.store_state))
 
     async def lose_the_last(self, cast: Cast, event: FaultEvent) -> None:
         """The others die one after the other, then the last one loses its disk, and is back first (KIP-966)."""
