@@ -16,7 +16,6 @@ from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.protocol.structs import Request, Response
 from tidelog.replication import follower
 from tidelog.server.membership import Membership
-from tidelog.storage.log_directory import LogDirectory
 from tidelog.types import BrokerId
 
 
@@ -75,15 +74,4 @@ def deletion_answers_of_any_attempt() -> Iterator[None]:
 def followers_given_up_without_descriptors() -> Iterator[None]:
     """R5: one EMFILE, and a follower does not fetch the partition any more."""
     with patch.object(follower, "is_passing", lambda error: False):
-        yield
-
-
-@contextmanager
-def starting_without_logs_that_cannot_be_opened() -> Iterator[None]:
-    """R5: for want of descriptors a broker starts with empty logs in place of those it has."""
-
-    def fail(self: LogDirectory, error: OSError) -> None:
-        self.fail(error)
-
-    with patch.object(LogDirectory, "fail_while_opening", fail):
         yield

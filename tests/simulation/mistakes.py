@@ -24,7 +24,6 @@ from tests.simulation.broken_retries import (
     deletion_answers_of_any_attempt,
     followers_given_up_without_descriptors,
     refused_roles_forgotten,
-    starting_without_logs_that_cannot_be_opened,
 )
 from tests.simulation.broken_rules import (
     high_watermark_over_the_plain_isr,
@@ -143,8 +142,8 @@ MISTAKES: Mapping[str, Mistake] = {
         "R42",
         "of replicas that crashed, the first one back leads, unasked",
         first_one_back_leads,
-        _names("lost_disk"),
-        LOST_DISKS,
+        _names("last_standing"),
+        _names("last_standing"),
     ),
     "marked-clean-after-failure": Mistake(
         "R6",
@@ -152,13 +151,6 @@ MISTAKES: Mapping[str, Mistake] = {
         marked_clean_though_logs_failed_to_close,
         _names("short_stop"),
         _names("short_stop"),
-    ),
-    "starting-without-logs": Mistake(
-        "R5",
-        "a broker short of descriptors starts without the logs that it has",
-        starting_without_logs_that_cannot_be_opened,
-        _names("no_descriptors"),
-        DESCRIPTORS,
     ),
     "followers-given-up": Mistake(
         "R5",

@@ -30,7 +30,7 @@ from tidelog.simulation.looking import is_in_use, registered_epoch
 from tidelog.simulation.lost_disks import LostDisks
 from tidelog.simulation.lost_store import QUIET_S
 from tidelog.simulation.processes import run_simulation
-from tidelog.simulation.supervisor import Supervisor
+from tidelog.simulation.supervisor import BrokerState, Supervisor
 from tidelog.simulation.swarm import FAULTS, LARGEST_SKEW_MS, draw_config
 from tidelog.store.interface import Set
 
@@ -83,6 +83,19 @@ async def _be_in_sync_anew(rig: Rig, broker_id: int, earlier: int | None) -> Non
     await wait_for(lambda: registered_epoch(rig.cluster.store_state, broker_id) not in (None, earlier))
     await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3} and broker_id in rig.supervisor.well)
     await asyncio.sleep(1)
+
+
+def test_a_broker_that_is_killed_in_the_moment_in_which_it_begins_to_start_does_not_run() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.supervisor.spawn(rig.supervisor._start(1))
+        while rig.supervisor.states[1] is BrokerState.DOWN:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        rig.supervisor.kill(1)
+        await asyncio.sleep(5)
+        assert rig.cluster.machines[1].process is None
+        assert registered_epoch(rig.cluster.store_state, 1) is None
+
+    on_rig(scenario)
 
 
 # ---- lost disks
@@ -298,7 +311,7 @@ def test_two_brokers_run_in_turn_and_in_the_end_all_run() -> None:
         await rig.start()
         assert rig.strike("turns")
         assert not rig.strike("turns"), "one row at a time"
-        runs = []
+        runs: list[set[int]] = []
         for _ in range(400):
             await asyncio.sleep(0.1)
             if not runs or runs[-1] != rig.supervisor.well:

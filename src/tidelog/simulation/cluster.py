@@ -1,8 +1,9 @@
 """A simulated cluster: brokers as processes with a disk and a host name each, one network, one coordination store."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidelog.client.connection import ClientConnection
 from tidelog.config.broker import BrokerSettings
@@ -89,7 +90,8 @@ class SimulatedCluster:
     async def start_all(self) -> None:
         await asyncio.gather(*(self.start(broker_id) for broker_id in self.machines))
 
-    async def start(self, broker_id: BrokerId, **settings: object) -> Broker:
+    def start(self, broker_id: BrokerId, **settings: object) -> Coroutine[Any, Any, Broker]:
+        """The process is there at once, so that it can be killed before it has done anything."""
         machine = self.machines[broker_id]
         machine.starts += 1
         process = machine.process = Process(f"{host_of(broker_id)}.{machine.starts}")
@@ -101,9 +103,11 @@ class SimulatedCluster:
             **self.settings,
             **settings,
         }
-        seams = self._seams(machine)
-        broker: Broker = await process.run(Broker.start(BrokerSettings(**values), seams))  # type: ignore[arg-type]
-        machine.broker = broker
+        broker_settings = BrokerSettings(**values)  # type: ignore[arg-type]
+        return self._starting(machine, process, Broker.start(broker_settings, self._seams(machine)))
+
+    async def _starting(self, machine: Machine, process: Process, work: Coroutine[Any, Any, Broker]) -> Broker:
+        machine.broker = broker = await process.run(work)
         return broker
 
     def _seams(self, machine: Machine) -> Seams:

@@ -62,7 +62,9 @@ class FaultInjector:
         self._randomness = SeededRandomness(config.seed * 7919 + 2)
         self._lost_disks = LostDisks(cluster, config, lambda: supervisor.well)
         self._lost_store = LostStore(cluster, lambda: bool(self._lost_disks.lost))
-        self._untimely = UntimelyLosses(cluster, supervisor, self._lost_disks.may_lose, self._wipe_and_tell, tell)
+        self._untimely = UntimelyLosses(
+            cluster, supervisor, self._lost_disks.may_lose, self._wipe_now, self._cut_power_now, tell
+        )
         self._answer_delays_s: dict[BrokerId, float] = {}
         cluster.store_state.answer_delay_s = self._answer_delay_s
         self._failovers = Failovers(cluster, supervisor, tell, lambda: self._is_over, self._answer_delays_s)
@@ -355,14 +357,17 @@ class FaultInjector:
         if not self._lost_disks.may_lose(broker_id):
             return
         if event.kind == "power_cut":
-            self._lost_disks.lose(broker_id)
             self._happened(event, f"cut the power of broker {broker_id}, for {event.for_s} s")
-            self._cluster.cut_power_badly(broker_id, self._randomness, self._config.damage)
-            self._supervisor.set_down(broker_id)
-            self._supervisor.start_after(broker_id, event.for_s)
+            self._cut_power(broker_id, event.for_s)
         else:
             self._happened(event, f"broker {broker_id} loses its disk, for {event.for_s} s")
             self._wipe(broker_id, event.for_s)
+
+    def _cut_power(self, broker_id: BrokerId, for_s: float = 0.0) -> None:
+        self._lost_disks.lose(broker_id)
+        self._cluster.cut_power_badly(broker_id, self._randomness, self._config.damage)
+        self._supervisor.set_down(broker_id)
+        self._supervisor.start_after(broker_id, for_s)
 
     def _wipe(self, broker_id: BrokerId, for_s: float = 0.0) -> None:
         self._lost_disks.lose(broker_id)
@@ -383,9 +388,13 @@ class FaultInjector:
         self._happened(event, f"broker {cast.next_leader} is to lose its disk: {name}")
         self._supervisor.spawn(story(cast, event))
 
-    def _wipe_and_tell(self, broker_id: BrokerId) -> None:
+    def _wipe_now(self, broker_id: BrokerId) -> None:
         self._tell(f"broker {broker_id} loses its disk")
         self._wipe(broker_id)
+
+    def _cut_power_now(self, broker_id: BrokerId) -> None:
+        self._tell(f"cut the power of broker {broker_id}")
+        self._cut_power(broker_id)
 
     def _directory_of(self, event: FaultEvent) -> str:
         return LOG_DIRECTORIES[event.detail % self._config.log_directories]

@@ -28,7 +28,7 @@ class Cast(NamedTuple):
 
 
 class UntimelyLosses:
-    """`may_lose` and `lose_disk` keep to what I4 promises."""
+    """`may_lose` says what I4 allows; whoever loses its disk, or power, starts again at once."""
 
     def __init__(
         self,
@@ -36,12 +36,14 @@ class UntimelyLosses:
         supervisor: Supervisor,
         may_lose: Callable[[BrokerId], bool],
         lose_disk: Callable[[BrokerId], None],
+        lose_power: Callable[[BrokerId], None],
         tell: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._supervisor = supervisor
         self._may_lose = may_lose
         self._lose_disk = lose_disk
+        self._lose_power = lose_power
         self._tell = tell
 
     def cast(self) -> Cast | None:
@@ -74,11 +76,11 @@ class UntimelyLosses:
         return any(stored.state.leader == broker_id for _, stored in stored_partitions(self._cluster.store_state))
 
     async def lose_the_last(self, cast: Cast, event: FaultEvent) -> None:
-        """The others die one after the other, then the last one loses its disk, and is back first (KIP-966)."""
+        """The others die one after the other, then the last one loses its disk or power, and is back first (KIP-966)."""
         for broker_id in (cast.leader, cast.other):
             self._kill(broker_id)
             await asyncio.sleep(event.detail % 800 / 1000)
-        self._lose(cast.next_leader)
+        self._lose(cast.next_leader, is_power=event.detail % 2 == 1)
 
     # ---- steps
 
@@ -89,9 +91,9 @@ class UntimelyLosses:
         if node is not None:
             store.stall_next_write(node.owner, stall_s, on_sent)
 
-    def _lose(self, broker_id: BrokerId) -> None:
+    def _lose(self, broker_id: BrokerId, *, is_power: bool = False) -> None:
         if broker_id in self._supervisor.well and self._may_lose(broker_id):
-            self._lose_disk(broker_id)
+            (self._lose_power if is_power else self._lose_disk)(broker_id)
 
     def _kill(self, broker_id: BrokerId) -> None:
         if broker_id in self._supervisor.well:
