@@ -1,8 +1,12 @@
 """The loss of the coordination store: when it may strike so that every record is still promised (R44)."""
 
+import json
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from tidelog.cluster import znodes
+from tidelog.cluster.inventory import backup_of
+from tidelog.server.cluster_backup import FILE_NAME
 from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
 from tidelog.simulation.looking import is_in_use, stored_partitions
 from tidelog.storage.partition_names import partition_name
@@ -35,16 +39,34 @@ class LostStore:
             return False
         if store.children.get(znodes.DELETE_TOPICS) or self._is_any_disk_lost():
             return False
-        return all(
+        partitions = list(stored_partitions(store))
+        if len(partitions) != sum(map(self._partition_count, store.children.get(znodes.TOPICS, ()))):
+            return False  # some have never had a leader, and nobody has a log of them
+        members = {broker_id for _, stored in partitions for broker_id in stored.state.replicas}
+        topics = {topic_partition.topic for topic_partition, _ in partitions}
+        return all(self._has_noted(broker_id, members, topics) for broker_id in members) and all(
             self._holds(broker_id, topic_partition)
-            for topic_partition, stored in stored_partitions(store)
+            for topic_partition, stored in partitions
             for broker_id in stored.state.replicas
         )
+
+    def _partition_count(self, topic: str) -> int:
+        node = self._cluster.store_state.find(znodes.topic_path(topic))
+        assert node is not None
+        return znodes.partition_count(topic, node.data)
 
     def _holds(self, broker_id: BrokerId, topic_partition: TopicPartition) -> bool:
         disk, name = self._cluster.machines[broker_id].disk, partition_name(topic_partition)
         with disk.observed():
             return any(disk.exists(f"{directory}/{name}") for directory in LOG_DIRECTORIES)
+
+    def _has_noted(self, broker_id: BrokerId, members: AbstractSet[BrokerId], topics: AbstractSet[str]) -> bool:
+        """Whether the broker knows by itself who belongs to the cluster: it may be the first one to come back."""
+        disk = self._cluster.machines[broker_id].disk
+        with disk.observed():
+            paths = [f"{directory}/{FILE_NAME}" for directory in LOG_DIRECTORIES]
+            noted = [backup_of(json.loads(disk.read_file(path))) for path in paths if disk.exists(path)]
+        return bool(noted) and all(each.members >= members and each.topic_configs.keys() >= topics for each in noted)
 
     def happen(self) -> None:
         """Brokers that run learn that their sessions are unknown."""

@@ -76,7 +76,7 @@ class UntimelyLosses:
         return any(stored.state.leader == broker_id for _, stored in stored_partitions(self._cluster.store_state))
 
     async def lose_the_last(self, cast: Cast, event: FaultEvent) -> None:
-        """The others die one after the other, then the last one loses its disk or power, and is back first (KIP-966)."""
+        """The others die one by one, then the last one loses its disk or power, and is back first (KIP-966)."""
         for broker_id in (cast.leader, cast.other):
             self._kill(broker_id)
             await asyncio.sleep(event.detail % 800 / 1000)
