@@ -176,22 +176,22 @@ MISTAKES: Mapping[str, Mistake] = {
 }
 
 FOUND_BY: Mapping[str, int] = {
-    "truncate-to-high-watermark": 2243,
-    "no-second-question": 2826,
-    "unfenced-fetches": 4488,
-    "high-watermark-over-plain-isr": 2820,
-    "join-before-epoch-start": 2243,
-    "high-watermark-before-cut": 2118,
-    "registration-epochs-ignored": 2954,
-    "unfenced-controller-writes": 4775,
-    "store-taken-for-new": 4223,
-    "elections-forget-incarnations": 812,
-    "nobody-eligible": 3634,
-    "first-one-back-leads": 986,
+    "truncate-to-high-watermark": 3283,
+    "no-second-question": 1607,
+    "unfenced-fetches": 2063,
+    "high-watermark-over-plain-isr": 4103,
+    "join-before-epoch-start": 3283,
+    "high-watermark-before-cut": 4877,
+    "registration-epochs-ignored": 1287,
+    "unfenced-controller-writes": 2547,
+    "store-taken-for-new": 1374,
+    "elections-forget-incarnations": 519,
+    "nobody-eligible": 967,
+    "first-one-back-leads": 967,
     "marked-clean-after-failure": 955,
     "followers-given-up": 4463,
-    "refused-roles-forgotten": 4960,
-    "deletion-answers-of-any-attempt": 2459,
+    "refused-roles-forgotten": 3742,
+    "deletion-answers-of-any-attempt": 1788,
 }
 
 
