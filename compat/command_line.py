@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.clients.broker import TidelogCluster
 from tests.clients.driver import wait_until
-from tidelog.client.connection import ClientConnection
+from tidelog.client.network.connection import ClientConnection
 from tidelog.errors import NO_ERROR
 from tidelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from tidelog.protocol.records import Record, build_batch

@@ -11,7 +11,7 @@ from compat import spark_topics
 from compat.spark_peers import FORMATS, OURS, PATIENCE_SECONDS, THEIRS, Peers, Question, Refused, in_short
 from compat.spark_topics import CODEC_TOPICS
 from tests.clients.features import CODECS
-from tidelog.client.partitioner import partition_of_key
+from tidelog.client.producer.partitioner import partition_of_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,11 +7,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from demo.checks import Row, Totals
-from tidelog.client.bootstrap import parse_bootstrap
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, END, ConsumedRecord, Consumer
-from tidelog.client.consumer_settings import READ_COMMITTED, ConsumerSettings
-from tidelog.client.offsets import list_offsets
+from tidelog.client.consumer.consumer import BEGINNING, END, ConsumedRecord, Consumer
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED, ConsumerSettings
+from tidelog.client.consumer.offsets import list_offsets
+from tidelog.client.network.bootstrap import parse_bootstrap
+from tidelog.client.routing.cluster import Cluster
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.runtime.socket_network import SocketNetwork
 from tidelog.types import TopicPartition

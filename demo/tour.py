@@ -17,7 +17,7 @@ from demo.following import PipelineWatch, Progress
 from demo.reading import different_events, header_of, latest_totals, records_of_topic, rows_of_table
 from demo.telling import Teller
 from demo.writing import Writer
-from tidelog.client.consumer import ConsumedRecord
+from tidelog.client.consumer.consumer import ConsumedRecord
 from tools.ports import free_ports
 
 PIPELINE_FILE = Path(__file__).with_name("shop.toml")

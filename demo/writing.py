@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from demo.events import Event, Shop
-from tidelog.client.bootstrap import parse_bootstrap
-from tidelog.client.cluster import Cluster
-from tidelog.client.partitioner import partition_of_key
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.producer import Delivery, Producer, ProducerSettings
-from tidelog.client.producer_settings import ACKS_ALL
-from tidelog.client.retries import GaveUp
+from tidelog.client.network.bootstrap import parse_bootstrap
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.producer.partitioner import partition_of_key
+from tidelog.client.producer.producer import Delivery, Producer, ProducerSettings
+from tidelog.client.producer.producer_settings import ACKS_ALL
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import KafkaError
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.randomness import SystemRandomness

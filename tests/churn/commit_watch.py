@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from threading import Thread
 from typing import Self
 
-from tidelog.client.bootstrap import parse_bootstrap
-from tidelog.client.cluster import Cluster
-from tidelog.client.group_admin import GroupAdmin
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.retries import GaveUp
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.network.bootstrap import parse_bootstrap
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import KafkaError
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.runtime.socket_network import SocketNetwork

@@ -6,15 +6,15 @@ from threading import Event
 
 from tests.churn.copying import ABORT_EVERY, ABORTED, TRANSACTION_TIMEOUT_MS, Job
 from tests.churn.membership import POLL_MS
-from tidelog.client.bootstrap import parse_bootstrap
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
-from tidelog.client.fetched_records import ConsumedRecord
-from tidelog.client.group_admin import GroupAdmin
-from tidelog.client.group_offsets import GroupMember
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.retries import GaveUp
-from tidelog.client.transactional_producer import TransactionalProducer
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.consumer.consumer import Consumer
+from tidelog.client.consumer.fetched_records import ConsumedRecord
+from tidelog.client.groups.group_offsets import GroupMember
+from tidelog.client.network.bootstrap import parse_bootstrap
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.producer.transactional_producer import TransactionalProducer
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import KafkaError
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.randomness import SystemRandomness

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tidelog.cli.record_format import BadFormat, check_format, formatter, json_line
-from tidelog.client.fetched_records import ConsumedRecord
+from tidelog.client.consumer.fetched_records import ConsumedRecord
 from tidelog.terminal.tables import table
 
 RECORD = ConsumedRecord("t", 2, 7, 1_700_000_000_000, b"k\xff", b"v", (("h", b"x"), ("none", None)))

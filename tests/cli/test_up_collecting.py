@@ -7,7 +7,7 @@ from typing import TypeVar
 from tidelog.cli.local_cluster.broker_queries import DEBUGGING_CONSUMER, ClusterAnswers, Connections, query_cluster
 from tidelog.cli.local_cluster.inspection import inspect_remote_cluster
 from tidelog.cli.local_cluster.view import BrokerState
-from tidelog.client.bootstrap import Address
+from tidelog.client.network.bootstrap import Address
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

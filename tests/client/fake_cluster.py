@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
-from tidelog.client.bootstrap import Address
-from tidelog.client.cluster import Cluster
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.routing.cluster import Cluster
 from tidelog.protocol.apis import API_KEYS, APIS
 from tidelog.protocol.codec import decode, encode
 from tidelog.protocol.header import read_request_header, response_header

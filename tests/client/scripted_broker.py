@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from tidelog.client.connection import ClientConnection
+from tidelog.client.network.connection import ClientConnection
 from tidelog.protocol.codec import encode
 from tidelog.protocol.header import RequestHeader, read_request_header, response_header
 from tidelog.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse

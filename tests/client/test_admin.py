@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.server.harness import World
-from tidelog.client.admin import Admin, own_settings
-from tidelog.client.bootstrap import Address
-from tidelog.client.cluster import Cluster
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.retries import GaveUp
+from tidelog.client.admin.admin import Admin, own_settings
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import InvalidReplicationFactor, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from tidelog.runtime.randomness import SeededRandomness

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.client.bootstrap import Address, BadBootstrap, parse_bootstrap
+from tidelog.client.network.bootstrap import Address, BadBootstrap, parse_bootstrap
 
 
 def test_one_or_several_addresses() -> None:

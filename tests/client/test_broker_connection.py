@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.controller.peer import HOST, Peer
-from tidelog.client.bootstrap import Address
-from tidelog.client.broker_connection import BrokerConnection
-from tidelog.client.connection import ConnectionLost
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.broker_connection import BrokerConnection
+from tidelog.client.network.connection import ConnectionLost
 from tidelog.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.virtual_time import run_virtually

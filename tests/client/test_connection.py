@@ -9,7 +9,7 @@ import pytest
 
 from tests.client.scripted_broker import HOST, PORT, VERSIONS, Script, ScriptedBroker, answer, open_connection
 from tests.server.harness import World, batch_of, fetch_request, produce_request
-from tidelog.client.connection import ClientConnection, ConnectionLost
+from tidelog.client.network.connection import ClientConnection, ConnectionLost
 from tidelog.errors import UnsupportedVersion
 from tidelog.protocol.errors import UnencodableMessage
 from tidelog.protocol.header import RequestHeader

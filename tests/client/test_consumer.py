@@ -9,13 +9,21 @@ import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, with_cluster
 from tests.client.test_producer import ADDRESS, virtual_clock
 from tests.server.harness import World, batch_of
-from tidelog.client.admin import Admin
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, END, MAX_POLL_RECORDS, AtTime, ConsumedRecord, Consumer, ConsumerSettings
-from tidelog.client.consumer_settings import READ_COMMITTED
-from tidelog.client.fetched_records import FetchedBatches
-from tidelog.client.producer import Producer
-from tidelog.client.retries import GaveUp
+from tidelog.client.admin.admin import Admin
+from tidelog.client.consumer.consumer import (
+    BEGINNING,
+    END,
+    MAX_POLL_RECORDS,
+    AtTime,
+    ConsumedRecord,
+    Consumer,
+    ConsumerSettings,
+)
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.consumer.fetched_records import FetchedBatches
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.producer.producer import Producer
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
 from tidelog.protocol.compression import Codec, compress
 from tidelog.protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest

@@ -11,11 +11,11 @@ from tests.client.test_producer import ADDRESS
 from tests.server.harness import World
 from tests.simulation.scenario import TOPIC as SIMULATED_TOPIC
 from tests.simulation.scenario import create_topic, read_all, simulate, stored
-from tidelog.client.admin import Admin
-from tidelog.client.cluster import Cluster
-from tidelog.client.encoded_batches import BatchProducer, EncodedBatch
-from tidelog.client.producer import NoSuchPartition, ProducerSettings
-from tidelog.client.retries import GaveUp
+from tidelog.client.admin.admin import Admin
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.producer.encoded_batches import BatchProducer, EncodedBatch
+from tidelog.client.producer.producer import NoSuchPartition, ProducerSettings
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import MessageTooLarge, OutOfOrderSequenceNumber
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest

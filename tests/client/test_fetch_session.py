@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.client.fetch_session import LAST_EPOCH, FetchSession, SessionRequest
+from tidelog.client.consumer.fetch_session import LAST_EPOCH, FetchSession, SessionRequest
 from tidelog.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from tidelog.protocol.messages.fetch import FetchPartition, FetchResponse
 from tidelog.types import TopicPartition, Uuid

@@ -9,16 +9,16 @@ import pytest
 
 from tests.client.test_producer import ADDRESS
 from tests.server.harness import World
-from tidelog.client.admin import Admin
-from tidelog.client.classic_member import assign_ranges
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, ConsumerSettings
-from tidelog.client.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
-from tidelog.client.group_admin import GroupAdmin
-from tidelog.client.group_consumer import GroupConsumer, GroupConsumerSettings
-from tidelog.client.offsets import END, list_offsets
-from tidelog.client.producer import Producer
-from tidelog.client.transactional_producer import TransactionalProducer
+from tidelog.client.admin.admin import Admin
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.consumer.consumer import BEGINNING, ConsumerSettings
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.client.consumer.offsets import END, list_offsets
+from tidelog.client.groups.classic_member import assign_ranges
+from tidelog.client.groups.group_consumer import GroupConsumer, GroupConsumerSettings
+from tidelog.client.producer.producer import Producer
+from tidelog.client.producer.transactional_producer import TransactionalProducer
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import FencedInstanceId, KafkaError, UnreleasedInstanceId
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import SeededRandomness

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidelog.client.metadata import PartitionMetadata, TopicMetadata
-from tidelog.client.partitioner import StickyPartitions, murmur2, partition_of_key
+from tidelog.client.producer.partitioner import StickyPartitions, murmur2, partition_of_key
+from tidelog.client.routing.metadata import PartitionMetadata, TopicMetadata
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.types import ZERO_UUID
 

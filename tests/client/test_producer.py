@@ -8,13 +8,13 @@ import pytest
 
 from tests.client.fake_cluster import TOPIC, FakeCluster, headers_of, with_cluster
 from tests.server.harness import World
-from tidelog.client.admin import Admin
-from tidelog.client.bootstrap import Address
-from tidelog.client.cluster import Cluster
-from tidelog.client.partitioner import partition_of_key
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.producer import Delivery, NoSuchPartition, Producer, ProducerSettings
-from tidelog.client.retries import GaveUp
+from tidelog.client.admin.admin import Admin
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.producer.partitioner import partition_of_key
+from tidelog.client.producer.producer import Delivery, NoSuchPartition, Producer, ProducerSettings
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import KafkaError, MessageTooLarge, OutOfOrderSequenceNumber
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest

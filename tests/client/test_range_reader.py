@@ -11,10 +11,9 @@ from tests.client.test_producer import ADDRESS
 from tests.server.harness import Client, World, batch_of
 from tests.simulation.scenario import TOPIC as SIMULATED_TOPIC
 from tests.simulation.scenario import create_topic, produce, simulate, stored
-from tidelog.client.admin import Admin
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer_settings import READ_COMMITTED
-from tidelog.client.range_reader import (
+from tidelog.client.admin.admin import Admin
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.consumer.range_reader import (
     MISSING_TOPIC_TIMEOUT_S,
     FetchedRange,
     OffsetsGone,
@@ -23,7 +22,8 @@ from tidelog.client.range_reader import (
     TopicChanged,
     walk,
 )
-from tidelog.client.retries import GaveUp
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import CorruptMessage, UnknownTopicOrPartition
 from tidelog.protocol.messages.fetch import FetchRequest
 from tidelog.protocol.record_batch import place, split_batches

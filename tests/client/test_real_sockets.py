@@ -4,12 +4,12 @@ import asyncio
 from pathlib import Path
 
 from tests.server.harness import fetch_request
-from tidelog.client.admin import Admin
-from tidelog.client.bootstrap import Address
-from tidelog.client.cluster import Cluster
-from tidelog.client.connection import ClientConnection, ConnectionLost
-from tidelog.client.consumer import BEGINNING, Consumer
-from tidelog.client.producer import Producer, ProducerSettings
+from tidelog.client.admin.admin import Admin
+from tidelog.client.consumer.consumer import BEGINNING, Consumer
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.connection import ClientConnection, ConnectionLost
+from tidelog.client.producer.producer import Producer, ProducerSettings
+from tidelog.client.routing.cluster import Cluster
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.messages.fetch import FetchResponse
 from tidelog.protocol.record_batch import crc_matches, split_batches

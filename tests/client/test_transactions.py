@@ -7,18 +7,18 @@ import pytest
 
 from tests.client.test_producer import ADDRESS
 from tests.server.harness import World, batch_of
-from tidelog.client.admin import Admin
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
-from tidelog.client.consumer_settings import READ_COMMITTED
-from tidelog.client.coordinators import Coordinators
-from tidelog.client.encoded_batches import BatchProducer, EncodedBatch
-from tidelog.client.group_admin import GroupAdmin
-from tidelog.client.group_offsets import Committed, GroupMember
-from tidelog.client.transaction_admin import TransactionAdmin
-from tidelog.client.transaction_group import OpenGroup, TransactionGroup, member_identity
-from tidelog.client.transactional_identity import TransactionalIdentity
-from tidelog.client.transactional_producer import TransactionalProducer
+from tidelog.client.admin.admin import Admin
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.admin.transaction_admin import TransactionAdmin
+from tidelog.client.consumer.consumer import BEGINNING, Consumer, ConsumerSettings
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.groups.group_offsets import Committed, GroupMember
+from tidelog.client.producer.encoded_batches import BatchProducer, EncodedBatch
+from tidelog.client.producer.transaction_group import OpenGroup, TransactionGroup, member_identity
+from tidelog.client.producer.transactional_identity import TransactionalIdentity
+from tidelog.client.producer.transactional_producer import TransactionalProducer
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.coordinators import Coordinators
 from tidelog.errors import (
     GroupIdNotFound,
     IllegalGeneration,

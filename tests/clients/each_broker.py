@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from tests.clients.driver import PATIENCE_SECONDS
-from tidelog.client.connection import ClientConnection
+from tidelog.client.network.connection import ClientConnection
 from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

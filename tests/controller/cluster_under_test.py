@@ -7,7 +7,7 @@ from tidelog.cluster.image import CLUSTER_WIDE, Broker, ClusterImage, Topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.configs import ConfigAdministration, ConfigOutcome, ResourceType
-from tidelog.controller.loading import load_image
+from tidelog.controller.context_loading import load_image
 from tidelog.controller.registration import claim_controller, find_cluster_id, prepare_store, register_broker
 from tidelog.controller.topics import TopicAdministration, TopicOutcome
 from tidelog.runtime.clock import ManualClock
@@ -42,11 +42,11 @@ class Cluster:
         await find_cluster_id(cluster.store, randomness)
         for broker_id in range(1, brokers + 1):
             await register_broker(cluster.store, broker(broker_id), clock)
-        term = await claim_controller(cluster.store, 1, clock)
-        assert term is not None
+        fence = await claim_controller(cluster.store, 1, clock)
+        assert fence is not None
         cluster.image = await load_image(cluster.store)
         cluster.topics = TopicAdministration(
-            cluster.store, randomness, lambda: cluster.settings, lambda: cluster.image, term
+            cluster.store, randomness, lambda: cluster.settings, lambda: cluster.image, fence
         )
         cluster.configs = ConfigAdministration(cluster.store, 1, lambda: cluster.settings, lambda: cluster.image)
         return cluster

@@ -10,8 +10,8 @@ from tests.controller.cluster_under_test import broker
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, Partition
 from tidelog.config.broker import BrokerSettings
+from tidelog.controller.context_loading import load_topics
 from tidelog.controller.controller import Controller
-from tidelog.controller.loading import load_topics
 from tidelog.controller.registration import find_cluster_id, prepare_store, register_broker
 from tidelog.errors import NO_ERROR, KafkaStorageError
 from tidelog.protocol.messages.describe_log_dirs import (
@@ -298,7 +298,7 @@ class ControlledCluster:
 
 
 def epoch_in_office(controller: Controller) -> int | None:
-    return None if controller.term is None else controller.term.epoch
+    return None if controller.fence is None else controller.fence.epoch
 
 
 def on_virtual_time(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

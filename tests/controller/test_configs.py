@@ -10,8 +10,8 @@ from tidelog.controller.configs import (
     ConfigChange,
     ResourceType,
 )
-from tidelog.controller.loading import load_image
-from tidelog.controller.topic_rules import NewTopic
+from tidelog.controller.context_loading import load_image
+from tidelog.controller.topic_validation import NewTopic
 from tidelog.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation

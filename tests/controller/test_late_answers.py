@@ -221,11 +221,11 @@ def test_a_broker_may_shut_down_before_the_controller_has_seen_its_latest_regist
         cluster = await ControlledCluster.start()
         await cluster.create_topic("orders", [(2, 3)])
         controller = cluster.controllers[1]
-        office = controller._office
-        assert office is not None
+        term = controller._term
+        assert term is not None
         late: list[Event] = []
-        put_event = office._put_event
-        office._put_event = lambda event: late.append(event) if isinstance(event, BrokerChange) else put_event(event)
+        put_event = term._put_event
+        term._put_event = lambda event: late.append(event) if isinstance(event, BrokerChange) else put_event(event)
         await cluster.restart_broker(2)
         epoch = cluster.state.nodes[znodes.broker_path(2)].created_id
         assert epoch > controller.context.brokers[2].epoch

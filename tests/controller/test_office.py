@@ -8,8 +8,8 @@ from tests.controller.controlled_cluster import ControlledCluster, FakeChannels,
 from tidelog.cluster import znodes
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.controller import Controller
-from tidelog.controller.registration import ControllerTerm
-from tidelog.controller.term_store import TermOver, TermStore
+from tidelog.controller.fenced_store import FencedStore, TermOver
+from tidelog.controller.registration import ControllerFence
 from tidelog.errors import NotController
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -33,8 +33,8 @@ def test_one_of_several_is_controller_and_another_follows_when_it_dies() -> None
         assert first.context.topics == {}
         assert first.statistics.global_topic_count == 0
         successor = second if second.is_active else third
-        assert successor.term is not None
-        assert successor.term.epoch == 2
+        assert successor.fence is not None
+        assert successor.fence.epoch == 2
         elected = await cluster.partition("orders")
         assert (elected.leader, elected.in_sync_replicas, elected.controller_epoch) == (2, (2, 3), 2)
         assert all(request.controller_epoch == 2 for request in cluster.requests(LeaderAndIsrRequest, 3)[-1:])
@@ -184,7 +184,7 @@ def test_a_write_after_the_term_fails_and_is_not_tried_again() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start(controller=False)
         await cluster.store.create(znodes.CONTROLLER_EPOCH, b"1")
-        store = TermStore(cluster.store, ControllerTerm(1, 0))
+        store = FencedStore(cluster.store, ControllerFence(1, 0))
         await store.write([Create("/mine")])
         await cluster.store.set(znodes.CONTROLLER_EPOCH, b"2")
         with pytest.raises(TermOver):
@@ -324,8 +324,8 @@ def test_what_the_owner_does_on_election_happens_before_the_topics_are_loaded() 
         cluster = await ControlledCluster.start(controller=False)
         terms = []
 
-        async def on_elected(term: ControllerTerm) -> None:
-            terms.append(term.epoch)
+        async def on_elected(fence: ControllerFence) -> None:
+            terms.append(fence.epoch)
             await cluster.create_topic("found", [(1,)])
 
         controller = await cluster.start_controller(1, on_elected=on_elected)
@@ -343,8 +343,8 @@ def test_a_controller_that_cannot_take_office_lets_go_and_tries_again(caplog: py
         cluster = await ControlledCluster.start(controller=False)
         attempts = []
 
-        async def on_elected(term: ControllerTerm) -> None:
-            attempts.append(term.epoch)
+        async def on_elected(fence: ControllerFence) -> None:
+            attempts.append(fence.epoch)
             if len(attempts) == 1:
                 raise ValueError("not today")
 
@@ -403,7 +403,7 @@ def test_a_watcher_that_is_no_broker_needs_no_office() -> None:
         cluster.stores[9] = MemoryStore(cluster.state)
         watcher = await cluster.start_controller(9)
         assert not watcher.is_active
-        assert watcher.term is None
+        assert watcher.fence is None
         assert watcher.context.brokers == {}
         await cluster.stop()
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.controller.cluster_under_test import broker
 from tidelog.cluster.znodes import CONTROLLER_EPOCH, PERSISTENT_PATHS
-from tidelog.controller.loading import load_brokers, load_image, load_log_directories
+from tidelog.controller.context_loading import load_brokers, load_image, load_log_directories
 from tidelog.controller.registration import (
     BrokerIdInUse,
     claim_controller,
@@ -161,8 +161,8 @@ def test_no_epoch_is_given_twice_though_another_term_came_and_went_meanwhile() -
         store.get = get_slowly  # type: ignore[method-assign]
         assert await claim_controller(store, 1, CLOCK) is None
         store.get = get  # type: ignore[method-assign]
-        term = await claim_controller(store, 1, CLOCK)
-        assert term is not None
-        assert term.epoch == 2
+        fence = await claim_controller(store, 1, CLOCK)
+        assert fence is not None
+        assert fence.epoch == 2
 
     asyncio.run(scenario())

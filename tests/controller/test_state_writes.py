@@ -3,9 +3,9 @@ from dataclasses import replace
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
-from tidelog.controller.registration import ControllerTerm, prepare_store
+from tidelog.controller.fenced_store import FencedStore
+from tidelog.controller.registration import ControllerFence, prepare_store
 from tidelog.controller.state_writes import write_states
-from tidelog.controller.term_store import TermStore
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.store.interface import Operation, Result, StoreUnavailable
 from tidelog.store.memory import MemoryStore
@@ -31,13 +31,13 @@ class ForgetfulStore(MemoryStore):
         return results
 
 
-async def prepared() -> tuple[ForgetfulStore, TermStore]:
+async def prepared() -> tuple[ForgetfulStore, FencedStore]:
     store = ForgetfulStore()
     await prepare_store(store)
     await store.create(znodes.CONTROLLER_EPOCH, b"1")
     await store.create(znodes.topic_path("orders"))
     store.transactions = 0
-    return store, TermStore(store, ControllerTerm(1, 0))
+    return store, FencedStore(store, ControllerFence(1, 0))
 
 
 def partitions(count: int) -> dict[TopicPartition, Partition]:

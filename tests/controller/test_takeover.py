@@ -10,10 +10,10 @@ from tidelog.cluster.image import Broker
 from tidelog.cluster.inventory import Backup, FoundLog, Inventory
 from tidelog.cluster.znodes import ClusterNode, TakeoverState
 from tidelog.config.listeners import Endpoint
-from tidelog.controller.loading import load_topics
+from tidelog.controller.context_loading import load_topics
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import claim_controller, find_cluster_id, prepare_store, register_broker
-from tidelog.controller.takeover import KEEP_ALL, TakeoverRules, raise_controller_epoch, take_over, tell_inventory
+from tidelog.controller.takeover import KEEP_ALL, TakeoverRules, publish_inventory, raise_controller_epoch, take_over
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
@@ -58,16 +58,16 @@ async def joined(state: MemoryStoreState, *inventories: Inventory) -> dict[int, 
         store = stores[inventory.broker_id] = MemoryStore(state)
         await prepare_store(store)
         await find_cluster_id(store, SeededRandomness(1), "cluster")
-        await tell_inventory(store, inventory)
+        await publish_inventory(store, inventory)
         endpoint = Endpoint("PLAINTEXT", f"host-{inventory.broker_id}", 9092, "PLAINTEXT")
         await register_broker(store, Broker(inventory.broker_id, (endpoint,)), clock())
     return stores
 
 
 async def elected(store: MemoryStore, *, is_forced: bool = False) -> None:
-    term = await claim_controller(store, 1, clock())
-    assert term is not None
-    await take_over(store, term, 1, rules(is_forced=is_forced))
+    fence = await claim_controller(store, 1, clock())
+    assert fence is not None
+    await take_over(store, fence, 1, rules(is_forced=is_forced))
 
 
 def node(state: MemoryStoreState) -> ClusterNode:

@@ -7,8 +7,8 @@ import pytest
 from tests.controller.cluster_under_test import Cluster
 from tests.store.stores import SqliteStores
 from tidelog.config.broker import BrokerSettings
-from tidelog.controller.loading import load_image
-from tidelog.controller.topic_rules import MorePartitions, NewTopic
+from tidelog.controller.context_loading import load_image
+from tidelog.controller.topic_validation import MorePartitions, NewTopic
 from tidelog.errors import (
     InvalidConfig,
     InvalidPartitions,

@@ -8,7 +8,7 @@ from demo.checks import Totals
 from demo.events import DAMAGES, PRODUCTS, WHOLESALER, Shop
 from demo.following import Progress, progress_of
 from demo.reading import different_events, latest_totals
-from tidelog.client.consumer import ConsumedRecord
+from tidelog.client.consumer.consumer import ConsumedRecord
 
 FIELDS = {"order_id", "customer", "product", "quantity", "price", "at"}
 

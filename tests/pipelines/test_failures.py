@@ -77,7 +77,7 @@ CASES: list[tuple[str, Failure]] = [
         Failure("orders-0 has moved", passes=True),
     ),
     (
-        task_failing_with("tidelog.client.retries.GaveUp: the last error was x"),
+        task_failing_with("tidelog.client.network.retries.GaveUp: the last error was x"),
         Failure("the last error was x", passes=True),
     ),
     (task_failing_with("tidelog.no.such.module.Error: something"), Failure("something")),

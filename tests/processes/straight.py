@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from tests.processes.load import TOPIC
-from tidelog.client.connection import ClientConnection
+from tidelog.client.network.connection import ClientConnection
 from tidelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from tidelog.protocol.records import Record, build_batch
 from tidelog.runtime.socket_network import SocketNetwork

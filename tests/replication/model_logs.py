@@ -23,7 +23,7 @@ class ModelLog:
     def log_end_offset(self, offset: int) -> None:
         del self.records[offset - self.log_start_offset :]
 
-    def take_office(self, epoch: int) -> None:
+    def on_controller_failover(self, epoch: int) -> None:
         self.leader_epochs.assign(epoch, self.log_end_offset)
 
     def append(self, epoch: int) -> None:

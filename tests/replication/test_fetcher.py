@@ -409,7 +409,7 @@ def test_trouble_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture
         await world.until(lambda: replica.log.log_end_offset == 1)
         assert caplog.text.count("fetching again leader=1 partitions=1 first=orders-0") == 1
 
-    with caplog.at_level(logging.INFO, "tidelog.replication.fetcher_story"):
+    with caplog.at_level(logging.INFO, "tidelog.replication.fetcher_log_lines"):
         run_fetching(scenario)
 
 

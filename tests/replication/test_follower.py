@@ -94,7 +94,7 @@ def test_a_new_epoch_of_the_same_leader_reconciles_again() -> None:
     log = ModelLog(1, 1, 1)
     assert PartitionFollower(log, 2).state is FollowerState.TRUNCATING
     leader = ModelLog(1, 1)
-    leader.take_office(2)
+    leader.on_controller_failover(2)
     reconcile(PartitionFollower(log, 2), leader)
     assert log.log_end_offset == 2
 
@@ -102,7 +102,7 @@ def test_a_new_epoch_of_the_same_leader_reconciles_again() -> None:
 def test_an_epoch_that_was_led_without_an_append_does_not_make_the_questions_go_round() -> None:
     """KAFKA-10706: the entry of epoch 5 has no records; it must go though the log has nothing to cut."""
     log = ModelLog(1, 1)
-    log.take_office(5)
+    log.on_controller_failover(5)
     leader = ModelLog(1, 1, 6)
     assert reconcile(PartitionFollower(log, 6), leader) == 1
     assert (log.log_end_offset, log.leader_epochs.latest_epoch) == (2, 1)
@@ -309,7 +309,7 @@ def histories(draw: st.DrawFn) -> tuple[ModelLog, ModelLog]:
     )
     for epoch, (leading, appended, other, copied) in enumerate(steps):
         leader, follower = logs[leading], logs[(leading + other) % 3]
-        leader.take_office(epoch)
+        leader.on_controller_failover(epoch)
         for _ in range(appended):
             leader.append(epoch)
         if copied:
@@ -317,7 +317,7 @@ def histories(draw: st.DrawFn) -> tuple[ModelLog, ModelLog]:
             for record in leader.records[follower.log_end_offset :][: copied - 1]:
                 follower.append(record)
     leader = logs[draw(st.integers(0, 2))]
-    leader.take_office(len(steps))
+    leader.on_controller_failover(len(steps))
     return leader, logs[draw(st.integers(0, 2))]
 
 

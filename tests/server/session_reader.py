@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tests.server.harness import Client
-from tidelog.client.fetch_session import FetchSession
+from tidelog.client.consumer.fetch_session import FetchSession
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData, ReplicaState
 from tidelog.server.broker import Broker
 from tidelog.types import ZERO_UUID, TopicPartition

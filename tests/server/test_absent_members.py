@@ -16,7 +16,7 @@ from tidelog.protocol.messages.create_topics import (
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from tidelog.simulation.cluster import SimulatedCluster
-from tidelog.simulation.looking import stored_partitions
+from tidelog.simulation.inspection import stored_partitions
 from tidelog.types import TopicPartition
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.harness import Client, World, with_broker
 from tidelog.runtime.virtual_time import run_virtually
-from tidelog.server.complaints import LINES_PER_MINUTE, MAX_PEERS, Complaints
+from tidelog.server.peer_error_log import LINES_PER_MINUTE, MAX_PEERS, Complaints
 
 logger = logging.getLogger("complaints")
 

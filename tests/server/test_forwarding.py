@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.client.connection import ClientConnection
+from tidelog.client.network.connection import ClientConnection
 from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.errors import NotController, RequestTimedOut, TopicAlreadyExists
 from tidelog.protocol.messages.create_partitions import (

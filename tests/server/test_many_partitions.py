@@ -9,7 +9,7 @@ from tidelog.errors import UnknownTopicOrPartition
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tidelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from tidelog.runtime.turns import Turns
-from tidelog.server.many_parts import MANY
+from tidelog.server.sliced_requests import MANY
 
 VERY_MANY = 2000
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.server.harness import batch_of, fetch_request, produce_request
-from tidelog.client.connection import ClientConnection
+from tidelog.client.network.connection import ClientConnection
 from tidelog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from tidelog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from tests.server.harness import batch_of, fetch_request, produce_request
-from tidelog.client.connection import ClientConnection
+from tidelog.client.network.connection import ClientConnection
 from tidelog.errors import NotEnoughReplicas, RequestTimedOut
 from tidelog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,

@@ -12,7 +12,7 @@ from tidelog.controller import broker_changes, elections
 from tidelog.controller.broker_changes import Difference, difference
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.elections import Decision, Health
-from tidelog.controller.term_store import TermStore
+from tidelog.controller.fenced_store import FencedStore
 from tidelog.errors import OffsetOutOfRange
 from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
 from tidelog.replication.fetch_reads import FetchParams
@@ -190,10 +190,10 @@ def stopping_replicas_of_any_epoch() -> Iterator[None]:
 def unfenced_controller_writes() -> Iterator[None]:
     """R31 without KAFKA-6082: a write does not ask whether its term is over."""
 
-    async def write(self: TermStore, operations: Sequence[Operation]) -> list[Result]:
+    async def write(self: FencedStore, operations: Sequence[Operation]) -> list[Result]:
         return await self._store.multi(operations)
 
-    with patch.object(TermStore, "write", write):
+    with patch.object(FencedStore, "write", write):
         yield
 
 

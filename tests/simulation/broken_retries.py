@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import ANY, patch
 
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.controller import office
-from tidelog.controller.answers import leader_and_isr_answered, stop_replica_answered
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.controller import term
 from tidelog.controller.channels import _BrokerChannel
 from tidelog.controller.events import Event, LeaderAndIsrAnswered, ReplicasDeleted
+from tidelog.controller.response_events import leader_and_isr_answered, stop_replica_answered
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.protocol.structs import Request, Response
@@ -52,7 +52,7 @@ def refused_roles_forgotten() -> Iterator[None]:
         assert isinstance(event, LeaderAndIsrAnswered)
         return replace(event, refused=frozenset())
 
-    with refusals_taken_for_answers(), patch.object(office, "leader_and_isr_answered", forget):
+    with refusals_taken_for_answers(), patch.object(term, "leader_and_isr_answered", forget):
         yield
 
 
@@ -66,7 +66,7 @@ def deletion_answers_of_any_attempt() -> Iterator[None]:
             return event
         return replace(event, attempt=ANY, failed=event.failed | event.refused, refused=frozenset())
 
-    with refusals_taken_for_answers(), patch.object(office, "stop_replica_answered", of_any):
+    with refusals_taken_for_answers(), patch.object(term, "stop_replica_answered", of_any):
         yield
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from unittest.mock import patch
 
 from tests.server.harness import batch_of, fetch_request, produce_request
-from tidelog.client.connection import ConnectionLost
+from tidelog.client.network.connection import ConnectionLost
 from tidelog.cluster.image import Partition as StoredPartition
 from tidelog.cluster.topic_names import is_internal
 from tidelog.cluster.znodes import decode_state, state_path

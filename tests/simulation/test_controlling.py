@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from tidelog.client.connection import ConnectionLost
+from tidelog.client.network.connection import ConnectionLost
 from tidelog.cluster.image import ClusterImage
-from tidelog.controller.loading import load_image
+from tidelog.controller.context_loading import load_image
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from tidelog.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.simulation.scenario import TOPIC, ask, create_topic, simulate, stored, wait_for
-from tidelog.client.connection import ConnectionLost
+from tidelog.client.network.connection import ConnectionLost
 from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
 from tidelog.groups.consumer import heartbeats
 from tidelog.protocol.messages.consumer_group_heartbeat import (

@@ -100,7 +100,7 @@ def test_logs_differ_where_only_another_leader_makes_a_follower_reconcile() -> N
 
 async def hear_of_the_parting_by_a_fetch(cluster: SimulatedCluster) -> None:
     """The leader has committed more than the two logs share."""
-    with fetching_before_reconciling(), warnings_of("tidelog.replication.fetcher_story") as warnings:
+    with fetching_before_reconciling(), warnings_of("tidelog.replication.fetcher_log_lines") as warnings:
         async with leader_back_unseen(cluster):
             await wait_for(lambda: in_sync(cluster) == {1})
             assert replica(cluster, 1).log.high_watermark == 2

@@ -24,9 +24,9 @@ from tidelog.server.membership import NOT_REGISTERED
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.fault_schedule import FaultEvent
 from tidelog.simulation.faults import LARGEST_JUMP_MS, SLOW_DISK_S, FaultInjector
+from tidelog.simulation.inspection import is_in_use, registered_epoch
 from tidelog.simulation.invariants import Invariants, InvariantViolated
 from tidelog.simulation.latency import Latencies
-from tidelog.simulation.looking import is_in_use, registered_epoch
 from tidelog.simulation.lost_disks import LostDisks
 from tidelog.simulation.lost_store import QUIET_S
 from tidelog.simulation.processes import run_simulation

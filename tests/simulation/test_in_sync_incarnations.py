@@ -16,7 +16,7 @@ from tests.simulation.scenario import (
     wait_for,
 )
 from tidelog.simulation.cluster import SimulatedCluster
-from tidelog.simulation.looking import registered_epoch
+from tidelog.simulation.inspection import registered_epoch
 
 CONTROLLER = 4
 LAG_MS = 3000

@@ -32,7 +32,7 @@ from tidelog.protocol.messages.stop_replica import (
 )
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.simulation.cluster import SimulatedCluster
-from tidelog.simulation.looking import registered_epoch
+from tidelog.simulation.inspection import registered_epoch
 
 # ---- KIP-903
 

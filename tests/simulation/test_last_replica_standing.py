@@ -29,7 +29,7 @@ from tests.simulation.scenario import (
     wait_for,
     warnings_of,
 )
-from tidelog.controller.partition_machine import RESTARTED_UNCLEANLY
+from tidelog.controller.partition_state_machine import RESTARTED_UNCLEANLY
 from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -224,7 +224,7 @@ async def wait_for_the_second_one(cluster: SimulatedCluster) -> None:
     for each in (1, 2, 3):
         cluster.cut_power(each) if each == 2 else cluster.kill(each)
     await asyncio.sleep(1)
-    with warnings_of("tidelog.controller.partition_machine") as warned:
+    with warnings_of("tidelog.controller.partition_state_machine") as warned:
         await cluster.start(2)
         await asyncio.sleep(10)
     assert stored(cluster).leader == -1, "broker 2 may have lost records, and has"
@@ -287,7 +287,7 @@ async def stop_all_and_start_the_last_but_one(cluster: SimulatedCluster) -> None
         await cluster.stop(each)
     state = stored(cluster)
     assert (state.in_sync_replicas, state.eligible_replicas) == ((1,), (2,))
-    with patch("tidelog.controller.log_end_questions.to_be_asked", side_effect=AssertionError("nobody must be asked")):
+    with patch("tidelog.controller.log_end_queries.to_be_asked", side_effect=AssertionError("nobody must be asked")):
         await cluster.start(2)
         await wait_for(lambda: is_leading(cluster, 2), 2)
     await _all_are_there(cluster)

@@ -10,12 +10,12 @@ import pytest
 from tests.simulation.broken_coordinators import markers_before_the_decision_is_committed, no_epoch_of_its_own
 from tests.simulation.scenario import create_topic, leading, simulate, stored, wait_for
 from tests.simulation.test_transactions import STATE_TOPIC
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
-from tidelog.client.consumer_settings import READ_COMMITTED
-from tidelog.client.producer_settings import ProducerSettings
-from tidelog.client.transactional_identity import TransactionalIdentity
-from tidelog.client.transactional_producer import TransactionalProducer
+from tidelog.client.consumer.consumer import BEGINNING, Consumer, ConsumerSettings
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.producer.producer_settings import ProducerSettings
+from tidelog.client.producer.transactional_identity import TransactionalIdentity
+from tidelog.client.producer.transactional_producer import TransactionalProducer
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import InvalidTxnState
 from tidelog.runtime.memory_network import CLIENT_HOST
 from tidelog.simulation.clients import ClientErrors, client_cluster

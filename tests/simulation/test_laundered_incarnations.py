@@ -21,7 +21,7 @@ from tests.simulation.scenario import (
 )
 from tidelog.server.broker import Broker
 from tidelog.simulation.cluster import SimulatedCluster
-from tidelog.simulation.looking import registered_epoch
+from tidelog.simulation.inspection import registered_epoch
 from tidelog.store.interface import Operation, Result, Set
 from tidelog.store.memory import MemoryStore
 

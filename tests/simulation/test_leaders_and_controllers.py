@@ -23,8 +23,8 @@ from tests.simulation.scenario import (
 from tidelog.cluster.znodes import CONTROLLER, TOPICS
 from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.inspection import registered_epoch
 from tidelog.simulation.invariants import Invariants, InvariantViolated
-from tidelog.simulation.looking import registered_epoch
 from tidelog.store.interface import NO_OWNER, Create, Delete, Operation, Result, Set
 from tidelog.store.memory import MemoryStore
 

@@ -19,9 +19,9 @@ from tests.simulation.scenario import (
     stored,
     wait_for,
 )
-from tidelog.client.connection import ConnectionLost
+from tidelog.client.network.connection import ConnectionLost
 from tidelog.simulation.cluster import SimulatedCluster
-from tidelog.simulation.looking import registered_epoch
+from tidelog.simulation.inspection import registered_epoch
 
 REPLICAS = (1, 2, 3)
 STEPS = 25

@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.scenario import create_topic, in_sync, leading, produce, simulate, stored, wait_for
 from tidelog.server.membership import Membership
 from tidelog.simulation.cluster import SimulatedCluster
-from tidelog.simulation.looking import registered_epoch
+from tidelog.simulation.inspection import registered_epoch
 from tidelog.store.interface import Node, Watch
 from tidelog.store.memory import MemoryStore
 

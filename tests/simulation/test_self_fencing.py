@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.harness import batch_of, produce_request
 from tests.simulation.scenario import PRODUCE_VERSION, TOPIC, create_topic, leading, produce, simulate, wait_for
-from tidelog.client.connection import ConnectionLost
+from tidelog.client.network.connection import ConnectionLost
 from tidelog.errors import NotLeaderOrFollower
 from tidelog.protocol.messages.produce import ProduceResponse
 from tidelog.simulation.cluster import SimulatedCluster

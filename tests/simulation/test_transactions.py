@@ -9,12 +9,12 @@ import pytest
 
 from tests.server.harness import batch_of
 from tests.simulation.scenario import TOPIC, create_topic, simulate, stored, wait_for
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
-from tidelog.client.consumer_settings import READ_COMMITTED
-from tidelog.client.coordinators import Coordinators
-from tidelog.client.encoded_batches import BatchProducer, EncodedBatch
-from tidelog.client.transaction_group import OpenGroup, TransactionGroup, member_identity
+from tidelog.client.consumer.consumer import BEGINNING, Consumer, ConsumerSettings
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.producer.encoded_batches import BatchProducer, EncodedBatch
+from tidelog.client.producer.transaction_group import OpenGroup, TransactionGroup, member_identity
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.coordinators import Coordinators
 from tidelog.simulation.clients import client_cluster
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.transactions.machine import TransactionMachine

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.client.fake_cluster import HOST, FakeCluster
-from tidelog.client.bootstrap import Address
+from tidelog.client.network.bootstrap import Address
 from tidelog.runtime.socket_network import SocketNetwork
 from tidelog.spark import client_thread
 from tools.apache_kafka import free_port

@@ -16,8 +16,8 @@ import pytest
 
 from tests.client.fake_cluster import TOPIC, FakeCluster
 from tests.server.harness import batch_of
-from tidelog.client.bootstrap import BadBootstrap
-from tidelog.client.range_reader import RangeReader
+from tidelog.client.consumer.range_reader import RangeReader
+from tidelog.client.network.bootstrap import BadBootstrap
 from tidelog.spark import client_thread
 from tidelog.types import TopicPartition
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidelog.client.fetched_records import FetchedBatches
+from tidelog.client.consumer.fetched_records import FetchedBatches
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.compression import Codec, compress
 from tidelog.protocol.messages.fetch import AbortedTransaction

@@ -10,8 +10,8 @@ import pytest
 
 from tests.clients.broker import ApacheKafkaProcess, running
 from tests.spark.test_exactly_once import Query, committed, job
-from tidelog.client.group_admin import GroupAdmin
-from tidelog.client.transaction_group import TransactionGroup
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.producer.transaction_group import TransactionGroup
 from tidelog.spark import client_thread
 from tidelog.spark.options.client_settings import ClientSettings
 from tidelog.spark.sink.commits import QueryFenced

@@ -11,7 +11,7 @@ from tests.clients.broker import TidelogProcess
 from tests.spark.queries import Collected, Reader, numbered, running
 from tests.spark.test_exactly_once import committed
 from tests.spark_session import Message, TopicMaker, produce
-from tidelog.client.group_admin import GroupAdmin
+from tidelog.client.admin.group_admin import GroupAdmin
 from tidelog.spark import client_thread
 from tidelog.spark.options.client_settings import ClientSettings
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spark.arrow_types import BINARY_TYPES
-from tidelog.client import partitioner
+from tidelog.client.producer import partitioner
 from tidelog.spark.records.arrow_columns import bytes_column, no_numbers
 from tidelog.spark.records.murmur2 import murmur2
 from tidelog.spark.records.targets import Targets

@@ -8,11 +8,11 @@ import pytest
 
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeBroker, FakeCluster, with_cluster
 from tests.server.harness import Client, World, batch_of, produce_request
-from tidelog.client.admin import Admin
-from tidelog.client.bootstrap import Address
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer_settings import READ_COMMITTED
-from tidelog.client.metadata import ClusterMetadata
+from tidelog.client.admin.admin import Admin
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.metadata import ClusterMetadata
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tidelog.client.consumer_settings import READ_COMMITTED
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
 from tidelog.protocol.compression import Codec
 from tidelog.spark.options.client_settings import ClientSettings
 from tidelog.spark.options.delivery_guarantee import Guarantee

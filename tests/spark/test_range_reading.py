@@ -8,9 +8,9 @@ import pytest
 
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeCluster, FakePartition
 from tests.server.harness import batch_of
-from tidelog.client.consumer_settings import READ_COMMITTED
-from tidelog.client.range_reader import OffsetsGone
-from tidelog.client.retries import GaveUp
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.consumer.range_reader import OffsetsGone
+from tidelog.client.network.retries import GaveUp
 from tidelog.protocol.messages.fetch import FetchRequest
 from tidelog.protocol.record_batch import assemble, read_header
 from tidelog.spark import client_thread

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidelog.client.partitioner import partition_of_key
+from tidelog.client.producer.partitioner import partition_of_key
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import seal
 from tidelog.protocol.records import Record, records_of

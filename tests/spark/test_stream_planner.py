@@ -9,7 +9,7 @@ from typing import Any
 from tests.client.fake_cluster import TOPIC, FakeCluster, with_cluster
 from tests.server.harness import batch_of
 from tests.spark.test_offset_bounds import FAKE, FIRST
-from tidelog.client.cluster import Cluster
+from tidelog.client.routing.cluster import Cluster
 from tidelog.protocol.messages.list_offsets import ListOffsetsRequest
 from tidelog.protocol.messages.metadata import MetadataRequest
 from tidelog.spark.offset_json import Positions, from_dict

@@ -22,9 +22,9 @@ from pyspark.sql.types import (
 
 from tests.clients.broker import TidelogProcess
 from tests.spark_session import Message, TopicMaker, produce
-from tidelog.client.cluster import Cluster
-from tidelog.client.metadata import ClusterMetadata
-from tidelog.client.partitioner import partition_of_key
+from tidelog.client.producer.partitioner import partition_of_key
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.metadata import ClusterMetadata
 from tidelog.errors import InvalidReplicationFactor
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.messages.describe_producers import (

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from tests.controller.peer import HOST, Peer
-from tidelog.client.broker_links import BrokerLinks
+from tidelog.client.network.broker_links import BrokerLinks
 from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import (

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.controller.peer import HOST, Peer
-from tidelog.client.broker_links import BrokerLinks
+from tidelog.client.network.broker_links import BrokerLinks
 from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
 from tidelog.cluster.topic_names import TRANSACTION_TOPIC
 from tidelog.config.broker import BrokerSettings

@@ -14,8 +14,8 @@ from tidelog.cli.command_error import CommandError
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
-    from tidelog.client.bootstrap import Address
-    from tidelog.client.cluster import Cluster
+    from tidelog.client.network.bootstrap import Address
+    from tidelog.client.routing.cluster import Cluster
 
 DEFAULT_BOOTSTRAP = "localhost:29092"
 BOOTSTRAP_VARIABLE = "TIDELOG_BOOTSTRAP"
@@ -123,10 +123,10 @@ def _discard_output() -> None:
 
 
 async def _run_command(command: str, work: Work, options: argparse.Namespace) -> int:
-    from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.pipeline import ConnectionLost
-    from tidelog.client.retries import GaveUp, reason_of
+    from tidelog.client.network.bootstrap import BadBootstrap, parse_bootstrap
+    from tidelog.client.network.in_flight import ConnectionLost
+    from tidelog.client.network.retries import GaveUp, reason_of
+    from tidelog.client.routing.cluster import Cluster
     from tidelog.errors import KafkaError
     from tidelog.runtime.randomness import SystemRandomness
     from tidelog.runtime.socket_network import SocketNetwork
@@ -150,7 +150,7 @@ def _print_error(command: str, sentence: str) -> int:
 
 async def _find(cluster: "Cluster", bootstrap: "list[Address]") -> None:
     """Fails at once if no broker answers. Retries are for clusters that have answered before."""
-    from tidelog.client.pipeline import ConnectionLost
+    from tidelog.client.network.in_flight import ConnectionLost
 
     try:
         await cluster.refresh()

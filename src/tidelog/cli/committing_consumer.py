@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import ConsumedRecord, ConsumerSettings
-from tidelog.client.group_consumer import REPLACED, GroupConsumer, GroupConsumerSettings
-from tidelog.client.offsets import BEGINNING, END
+from tidelog.client.consumer.consumer import ConsumedRecord, ConsumerSettings
+from tidelog.client.consumer.offsets import BEGINNING, END
+from tidelog.client.groups.group_consumer import REPLACED, GroupConsumer, GroupConsumerSettings
+from tidelog.client.routing.cluster import Cluster
 from tidelog.types import TopicPartition
 
 COMMIT_EVERY_S = 5.0

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidelog.cli.committing_consumer import CommittingConsumer
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.consumer import ConsumedRecord, Consumer
+    from tidelog.client.consumer.consumer import ConsumedRecord, Consumer
+    from tidelog.client.routing.cluster import Cluster
     from tidelog.types import TopicPartition
 
 DESCRIPTION = """\
@@ -128,7 +128,7 @@ async def _consume(cluster: "Cluster", options: argparse.Namespace) -> None:
 async def _read_alone(
     cluster: "Cluster", partitions: "list[TopicPartition]", printer: "_Printer", options: argparse.Namespace
 ) -> None:
-    from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
+    from tidelog.client.consumer.consumer import BEGINNING, Consumer, ConsumerSettings
 
     settings = ConsumerSettings(isolation_level=_isolation_level(options), reset_to=BEGINNING)
     async with Consumer(cluster, settings) as consumer:
@@ -161,7 +161,7 @@ async def _read_in_group(cluster: "Cluster", printer: "_Printer", options: argpa
 
 
 async def _partitions(cluster: "Cluster", options: argparse.Namespace) -> "list[TopicPartition]":
-    from tidelog.client.admin import Admin
+    from tidelog.client.admin.admin import Admin
     from tidelog.errors import UnknownTopicOrPartition
     from tidelog.types import TopicPartition
 
@@ -179,7 +179,7 @@ async def _partitions(cluster: "Cluster", options: argparse.Namespace) -> "list[
 async def _starts(
     cluster: "Cluster", partitions: "list[TopicPartition]", options: argparse.Namespace
 ) -> "dict[TopicPartition, int]":
-    from tidelog.client.offsets import BEGINNING, END, list_offsets
+    from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
 
     if options.offset is None:
         return dict.fromkeys(partitions, BEGINNING if options.from_beginning else END)
@@ -199,7 +199,7 @@ async def _starts(
 
 
 def _isolation_level(options: argparse.Namespace) -> int:
-    from tidelog.client.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
+    from tidelog.client.consumer.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
 
     return READ_COMMITTED if options.committed else READ_UNCOMMITTED
 

@@ -16,8 +16,8 @@ from tidelog.terminal.plurals import plural
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.group_admin import GroupAdmin, GroupDescription, GroupMemberDescription
+    from tidelog.client.admin.group_admin import GroupAdmin, GroupDescription, GroupMemberDescription
+    from tidelog.client.routing.cluster import Cluster
 
 MAX_OFFSET = 2**63 - 1
 
@@ -136,7 +136,7 @@ def _time_option(text: str) -> int:
 
 
 async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.group_admin import GroupAdmin
+    from tidelog.client.admin.group_admin import GroupAdmin
     from tidelog.terminal.tables import table
 
     groups = await GroupAdmin(cluster).list_groups()
@@ -148,7 +148,7 @@ async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.group_admin import GroupAdmin
+    from tidelog.client.admin.group_admin import GroupAdmin
     from tidelog.terminal.tables import table
 
     admin = GroupAdmin(cluster)
@@ -192,7 +192,7 @@ def _member_cells(member: "GroupMemberDescription | None") -> tuple[str, str]:
 
 
 async def _delete(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.group_admin import GroupAdmin
+    from tidelog.client.admin.group_admin import GroupAdmin
     from tidelog.errors import GroupIdNotFound, NonEmptyGroup
 
     try:
@@ -205,7 +205,7 @@ async def _delete(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.group_admin import GroupAdmin
+    from tidelog.client.admin.group_admin import GroupAdmin
     from tidelog.errors import UnknownMemberId
     from tidelog.terminal.tables import table
 
@@ -264,7 +264,7 @@ async def _targets(
     options: argparse.Namespace,
 ) -> dict[TopicPartition, int]:
     """Bounded by the log start offset and the log end offset."""
-    from tidelog.client.offsets import BEGINNING, END, list_offsets
+    from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
 
     starts = {key: at.offset for key, at in (await list_offsets(cluster, dict.fromkeys(partitions, BEGINNING))).items()}
     ends = {key: at.offset for key, at in (await list_offsets(cluster, dict.fromkeys(partitions, END))).items()}
@@ -311,7 +311,7 @@ def _has_members(group_id: str) -> CommandError:
 
 async def _ends(cluster: "Cluster", partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
     """Log end offsets of the partitions that still exist."""
-    from tidelog.client.offsets import END, list_offsets
+    from tidelog.client.consumer.offsets import END, list_offsets
 
     topics = {key.topic for key in partitions}
     metadata = await cluster.ask_topics(sorted(topics))

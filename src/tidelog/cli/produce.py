@@ -18,8 +18,8 @@ from tidelog.cli.command_error import CommandError
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.producer import Producer
+    from tidelog.client.producer.producer import Producer
+    from tidelog.client.routing.cluster import Cluster
 
 DESCRIPTION = """\
 Write each line of standard input to a topic as one record. A topic that does not exist is created if the cluster
@@ -63,7 +63,7 @@ def _separator_option(text: str) -> str:
 
 
 async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.producer import Producer, ProducerSettings
+    from tidelog.client.producer.producer import Producer, ProducerSettings
     from tidelog.protocol.compression import Codec
     from tidelog.runtime.clock import SystemClock
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidelog.client.fetched_records import ConsumedRecord
+    from tidelog.client.consumer.fetched_records import ConsumedRecord
 
 NULL = b"null"
 

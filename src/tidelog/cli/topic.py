@@ -13,9 +13,9 @@ from tidelog.cli.client_command import (
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
-    from tidelog.client.admin import Admin
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.metadata import PartitionMetadata, TopicMetadata
+    from tidelog.client.admin.admin import Admin
+    from tidelog.client.routing.cluster import Cluster
+    from tidelog.client.routing.metadata import PartitionMetadata, TopicMetadata
 
 OFFSETS_TIMEOUT_S = 5.0
 
@@ -92,7 +92,7 @@ def _add_delete(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 async def _create(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.admin import Admin
+    from tidelog.client.admin.admin import Admin
 
     topic = await Admin(cluster).create_topic(
         options.topic,
@@ -105,7 +105,7 @@ async def _create(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.admin import Admin
+    from tidelog.client.admin.admin import Admin
     from tidelog.terminal.tables import table
 
     topics = await Admin(cluster).list_topics()
@@ -117,7 +117,7 @@ async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.admin import Admin, own_settings
+    from tidelog.client.admin.admin import Admin, own_settings
     from tidelog.terminal.tables import table
     from tidelog.types import uuid_text
 
@@ -147,7 +147,7 @@ async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _delete(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.admin import Admin
+    from tidelog.client.admin.admin import Admin
 
     admin = Admin(cluster)
     await _find_topic(admin, options.topic)
@@ -166,9 +166,9 @@ async def _find_topic(admin: "Admin", name: str) -> "TopicMetadata":
 
 async def _offsets(cluster: "Cluster", topic: "TopicMetadata") -> dict[int, tuple[object, object]]:
     """Log start and end offsets; "-" for partitions whose leader does not answer."""
-    from tidelog.client.offsets import BEGINNING, END, list_offsets
-    from tidelog.client.pipeline import ConnectionLost
-    from tidelog.client.retries import GaveUp
+    from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
+    from tidelog.client.network.in_flight import ConnectionLost
+    from tidelog.client.network.retries import GaveUp
     from tidelog.errors import KafkaError
     from tidelog.types import TopicPartition
 

@@ -15,8 +15,8 @@ from tidelog.cli.command_error import CommandError
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.transaction_admin import TransactionAdmin
+    from tidelog.client.admin.transaction_admin import TransactionAdmin
+    from tidelog.client.routing.cluster import Cluster
 
 OPEN = "Ongoing"
 DECIDED = {"PrepareCommit": "committed", "PrepareAbort": "aborted"}
@@ -100,7 +100,7 @@ def _partition_option(text: str) -> TopicPartition:
 
 
 async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.transaction_admin import TransactionAdmin
+    from tidelog.client.admin.transaction_admin import TransactionAdmin
     from tidelog.terminal.tables import table
 
     found = await TransactionAdmin(cluster).list_transactions(options.state)
@@ -113,7 +113,7 @@ async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.transaction_admin import TransactionAdmin
+    from tidelog.client.admin.transaction_admin import TransactionAdmin
     from tidelog.errors import TransactionalIdNotFound
 
     try:
@@ -130,7 +130,7 @@ async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 async def _abort(cluster: "Cluster", options: argparse.Namespace) -> None:
-    from tidelog.client.transaction_admin import TransactionAdmin
+    from tidelog.client.admin.transaction_admin import TransactionAdmin
     from tidelog.errors import TransactionalIdNotFound
 
     admin = TransactionAdmin(cluster)

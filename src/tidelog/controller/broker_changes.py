@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from tidelog.cluster.image import Broker
 from tidelog.controller.context import ControllerContext
+from tidelog.controller.context_loading import load_brokers, load_log_directories
 from tidelog.controller.elections import NOBODY
 from tidelog.controller.events import BrokerChange
-from tidelog.controller.loading import load_brokers, load_log_directories
-from tidelog.controller.office import Office
-from tidelog.controller.partition_machine import repair
-from tidelog.controller.replica_machine import move_replicas
+from tidelog.controller.partition_state_machine import repair
+from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
+from tidelog.controller.term import ControllerTerm
 from tidelog.controller.topic_deletion import allow_deletions, resume_deletions, suspend_deletions
 from tidelog.types import BrokerId, TopicPartition
 
@@ -47,28 +47,28 @@ def difference(known: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Brok
     )
 
 
-async def on_broker_change(office: Office, event: BrokerChange) -> str | None:
+async def on_broker_change(term: ControllerTerm, event: BrokerChange) -> str | None:
     """Whoever went loses its offices, whoever came gets to know everything, in one write and one round of requests."""
-    current = await load_brokers(office.store, office.watch(event))
-    found = difference(office.context.brokers, current)
+    current = await load_brokers(term.store, term.watch(event))
+    found = difference(term.context.brokers, current)
     if not any(found):
         return None
-    appeared = await load_log_directories(office.store, [current[each] for each in sorted(found.started)])
-    _take_brokers(office, current, found)
-    office.context.directories.update(appeared)
+    appeared = await load_log_directories(term.store, [current[each] for each in sorted(found.started)])
+    _take_brokers(term, current, found)
+    term.context.directories.update(appeared)
     # A broker of Apache Kafka follows no leader of whom it has not heard.
-    office.batch.add_metadata(found.started, ())
-    office.send()
-    affected = office.context.partitions_on(found.started | found.stopped)
-    changes = await repair(office, [*affected, *office.context.without_leader()])
-    _move_replicas_on(office, found)
-    office.batch.add_metadata(current, ())
+    term.batch.add_metadata(found.started, ())
+    term.send()
+    affected = term.context.partitions_on(found.started | found.stopped)
+    changes = await repair(term, [*affected, *term.context.without_leader()])
+    _move_replicas_on(term, found)
+    term.batch.add_metadata(current, ())
     # Who came back uncleanly is told as eligible no more (KIP-966).
-    office.tell_brokers([each for each in affected if _has_eligible_replicas(office.context, each)])
+    term.enqueue_update_metadata([each for each in affected if _has_eligible_replicas(term.context, each)])
     if found.started:
-        office.tell_everything(found.started)
-        allow_deletions(office, found.started)
-    await resume_deletions(office)
+        term.enqueue_whole_metadata(found.started)
+        allow_deletions(term, found.started)
+    await resume_deletions(term)
     return f"brokers changed {found} {changes}"
 
 
@@ -76,8 +76,8 @@ def _has_eligible_replicas(context: ControllerContext, topic_partition: TopicPar
     return bool(context.partition(topic_partition).eligible_replicas) and not context.is_being_deleted(topic_partition)
 
 
-def _take_brokers(office: Office, current: dict[BrokerId, Broker], found: Difference) -> None:
-    context = office.context
+def _take_brokers(term: ControllerTerm, current: dict[BrokerId, Broker], found: Difference) -> None:
+    context = term.context
     context.brokers = current
     context.leaving -= found.started | found.stopped
     context.failed_replicas = {each for each in context.failed_replicas if each.broker_id not in found.stopped}
@@ -86,18 +86,18 @@ def _take_brokers(office: Office, current: dict[BrokerId, Broker], found: Differ
     if found.moved:  # questions under way went to the earlier address
         context.asked.clear()
     for broker_id in found.stopped | found.moved:
-        office.channels.remove(broker_id)
+        term.channels.remove(broker_id)
     for broker_id in sorted(found.started | found.moved):
-        office.channels.add(current[broker_id])
+        term.channels.add(current[broker_id])
 
 
-def _move_replicas_on(office: Office, found: Difference) -> None:
-    context = office.context
+def _move_replicas_on(term: ControllerTerm, found: Difference) -> None:
+    context = term.context
     stopped = context.replicas_on(found.stopped)
-    suspend_deletions(office, stopped)
+    suspend_deletions(term, stopped)
     gone, started = context.replicas_on(found.gone), context.replicas_on(found.started)
-    move_replicas(office, _not_deleted(context, gone), ReplicaState.OFFLINE, "session of its broker ended")
-    move_replicas(office, _not_deleted(context, started), ReplicaState.ONLINE, "its broker registered")
+    move_replicas(term, _not_deleted(context, gone), ReplicaState.OFFLINE, "session of its broker ended")
+    move_replicas(term, _not_deleted(context, started), ReplicaState.ONLINE, "its broker registered")
 
 
 def _not_deleted(context: ControllerContext, replicas: Iterable[Replica]) -> list[Replica]:

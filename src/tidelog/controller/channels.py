@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidelog.client.bootstrap import Address
-from tidelog.client.broker_connection import BrokerConnection
-from tidelog.client.connection import ConnectionLost
-from tidelog.client.retries import Backoff
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.broker_connection import BrokerConnection
+from tidelog.client.network.connection import ConnectionLost
+from tidelog.client.network.retries import Backoff
 from tidelog.cluster.image import Broker
 from tidelog.controller.request_batch import WHOLE_CLUSTER
 from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError

@@ -31,14 +31,19 @@ from tidelog.controller.events import (
     Reelect,
     RegisterBrokerAndReelect,
     ReplicasDeleted,
+    ResendLeaderAndIsr,
     Startup,
-    TellAgain,
     TopicChange,
     TopicDeletion,
     TopicSettingsChange,
 )
+from tidelog.controller.failover import on_controller_failover
+from tidelog.controller.fenced_store import RETRY_PAUSE_S, TermOver
+from tidelog.controller.leader_and_isr_retries import on_leader_and_isr_answered, on_resend_leader_and_isr
 from tidelog.controller.leader_rebalance import on_leader_imbalance_check, schedule_checks
-from tidelog.controller.leadership import (
+from tidelog.controller.notifications import on_in_sync_change, on_log_directory_event, on_log_ends_answered
+from tidelog.controller.registration import ControllerFence, claim_controller
+from tidelog.controller.requested_elections import (
     on_controlled_shutdown,
     on_elect_leaders,
     on_offline_partitions,
@@ -46,13 +51,8 @@ from tidelog.controller.leadership import (
     on_reassignment,
     on_topic_settings_change,
 )
-from tidelog.controller.notifications import on_in_sync_change, on_log_directory_event, on_log_ends_answered
-from tidelog.controller.office import ChannelsFactory, Office
-from tidelog.controller.registration import ControllerTerm, claim_controller
-from tidelog.controller.role_answers import on_leader_and_isr_answered, on_tell_again
 from tidelog.controller.statistics import ControllerStatistics
-from tidelog.controller.taking_office import take_office
-from tidelog.controller.term_store import RETRY_PAUSE_S, TermOver
+from tidelog.controller.term import ChannelsFactory, ControllerTerm
 from tidelog.controller.topic_changes import on_partition_modification, on_topic_change, on_topic_deletion
 from tidelog.controller.topic_deletion import on_delete_again, on_replicas_deleted
 from tidelog.errors import KafkaError, NotController
@@ -68,7 +68,7 @@ SETTLE_S = 1.0
 PAUSE_AFTER_FAILURE_S = 1.0
 """Before a controller that could not take office tries again: another broker may do better."""
 
-Duty: TypeAlias = Callable[[Office, Any], Awaitable[str | None]]
+Duty: TypeAlias = Callable[[ControllerTerm, Any], Awaitable[str | None]]
 
 DUTIES: Mapping[type[Event], Duty] = {
     BrokerChange: on_broker_change,
@@ -86,7 +86,7 @@ DUTIES: Mapping[type[Event], Duty] = {
     TopicSettingsChange: on_topic_settings_change,
     LogEndsAnswered: on_log_ends_answered,
     LeaderAndIsrAnswered: on_leader_and_isr_answered,
-    TellAgain: on_tell_again,
+    ResendLeaderAndIsr: on_resend_leader_and_isr,
     ReplicasDeleted: on_replicas_deleted,
     DeleteAgain: on_delete_again,
 }
@@ -104,7 +104,7 @@ class Controller:
         clock: Clock,
         settings: Callable[[], BrokerSettings],
         channels: ChannelsFactory,
-        on_elected: Callable[[ControllerTerm], Awaitable[None]] | None = None,
+        on_elected: Callable[[ControllerFence], Awaitable[None]] | None = None,
     ) -> None:
         """`on_elected` is awaited between the election and the office: nobody can ask for anything before."""
         self._broker_id = broker_id
@@ -114,25 +114,25 @@ class Controller:
         self._make_channels = channels
         self._on_elected = on_elected
         self._queue = EventQueue()
-        self._office: Office | None = None
+        self._term: ControllerTerm | None = None
         self._has_expired = False
         self._other_controller = NO_BROKER
         self._event_done = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
-        self.statistics = ControllerStatistics(lambda: self._office.context if self._office is not None else None)
+        self.statistics = ControllerStatistics(lambda: self._term.context if self._term is not None else None)
 
     @property
     def is_active(self) -> bool:
-        return self._office is not None
+        return self._term is not None
 
     @property
-    def term(self) -> ControllerTerm | None:
-        return None if self._office is None else self._office.term
+    def fence(self) -> ControllerFence | None:
+        return None if self._term is None else self._term.fence
 
     @property
     def context(self) -> ControllerContext:
         """Empty while another broker is controller."""
-        return ControllerContext() if self._office is None else self._office.context
+        return ControllerContext() if self._term is None else self._term.context
 
     @property
     def waiting_events(self) -> int:
@@ -147,13 +147,13 @@ class Controller:
                 await self._process(await self._queue.next())
                 self._event_done.set()
         finally:
-            self._leave_office("the controller stops")
+            self._end_term("the controller stops")
             await asyncio.gather(*self._closing, return_exceptions=True)
 
     def resign(self) -> None:
         """From now on nothing this controller does has effect. It will try to be elected again."""
-        if self._office is not None:
-            self._leave_office("its broker may have lost its session")
+        if self._term is not None:
+            self._end_term("its broker may have lost its session")
             self._queue.put(Reelect())
 
     async def controlled_shutdown(self, broker_id: BrokerId, broker_epoch: int) -> set[TopicPartition]:
@@ -163,9 +163,9 @@ class Controller:
         event = ControlledShutdown(broker_id, broker_epoch, asyncio.get_running_loop().create_future())
         self._queue.put(event)
         remaining = await event.answer
-        if self._office is not None and not remaining:
+        if self._term is not None and not remaining:
             # Whoever is to lead now should know it before the broker is gone.
-            await self._office.channels.settle(SETTLE_S)
+            await self._term.channels.settle(SETTLE_S)
         return remaining
 
     async def elect_leaders(
@@ -206,35 +206,35 @@ class Controller:
                 await self._elect_or_try_again()
             case Expire():
                 self._has_expired = True
-            case _ if self._office is not None:
-                await self._perform(self._office, event)
+            case _ if self._term is not None:
+                await self._perform(self._term, event)
             case _:
                 self._drop([event])
 
-    async def _perform(self, office: Office, event: Event) -> None:
+    async def _perform(self, term: ControllerTerm, event: Event) -> None:
         """One event of the term. If it fails, what it has decided until then is sent nevertheless."""
         try:
-            await self._timed(office, DUTIES[type(event)](office, event))
+            await self._timed(term, DUTIES[type(event)](term, event))
         except Exception:
             logger.exception("event failed event=%s", event.name)
             self.statistics.failed_events += 1
-            office.send()
+            term.send()
         finally:
             self._drop([event])
 
-    async def _timed(self, office: Office, duty: Awaitable[str | None]) -> None:
+    async def _timed(self, term: ControllerTerm, duty: Awaitable[str | None]) -> None:
         started = self._clock.monotonic()
         elections_before = self.statistics.leader_elections
         try:
             story = await duty
         except TermOver as reason:
-            self._over(office, str(reason))
+            self._over(term, str(reason))
             return
-        office.send()
+        term.send()
         duration_ms = (self._clock.monotonic() - started) * 1000
         self.statistics.count_event(duration_ms, had_elections=self.statistics.leader_elections > elections_before)
         if story is not None:
-            logger.info("%s controller_epoch=%d duration_ms=%.1f", story, office.term.epoch, duration_ms)
+            logger.info("%s controller_epoch=%d duration_ms=%.1f", story, term.fence.epoch, duration_ms)
 
     def _drop(self, events: list[Event]) -> None:
         """Nobody will answer these any more."""
@@ -263,10 +263,10 @@ class Controller:
         node = await self._store.exists(znodes.CONTROLLER, self._on_controller_changed)
         self._check_session()
         is_own = node is not None and node.ephemeral_owner == self._store.session_id
-        if self._office is not None:
+        if self._term is not None:
             if is_own:
                 return
-            self._leave_office("the office was taken away" if node is None else "another broker is controller")
+            self._end_term("the office was taken away" if node is None else "another broker is controller")
         if is_own:
             await self._give_up_claim()
         elif node is not None:
@@ -285,23 +285,23 @@ class Controller:
             await self._store.delete(znodes.CONTROLLER)
 
     async def _claim(self) -> None:
-        term = await claim_controller(self._store, self._broker_id, self._clock)
-        if term is None or self._has_expired:
+        fence = await claim_controller(self._store, self._broker_id, self._clock)
+        if fence is None or self._has_expired:
             self._queue.put(Reelect())
             return
         self._other_controller = NO_BROKER
-        office: Office | None = None
+        term: ControllerTerm | None = None
         try:
             if self._on_elected is not None:
-                await self._on_elected(term)
+                await self._on_elected(fence)
                 self._check_session()
             # Not before: topics that are made while old ones are still looked for might take their names.
-            office = self._office = self._open_office(term)
-            await self._timed(office, take_office(office))
-            schedule_checks(office)
+            term = self._term = self._begin_term(fence)
+            await self._timed(term, on_controller_failover(term))
+            schedule_checks(term)
         except Exception as error:
-            if office is not None:
-                self._over(office, f"could not take office: {error!r}")
+            if term is not None:
+                self._over(term, f"could not take office: {error!r}")
             if not isinstance(error, SessionExpired):
                 await self._give_up_claim()
             raise
@@ -312,10 +312,10 @@ class Controller:
         if not self._store.is_session_alive:
             raise StoreUnavailable(reason="the session may have ended")
 
-    def _open_office(self, term: ControllerTerm) -> Office:
-        return Office(
+    def _begin_term(self, fence: ControllerFence) -> ControllerTerm:
+        return ControllerTerm(
             broker_id=self._broker_id,
-            term=term,
+            fence=fence,
             store=self._store,
             channels=self._make_channels(),
             settings=self._settings,
@@ -323,20 +323,20 @@ class Controller:
             put_event=self._queue.put,
         )
 
-    def _over(self, office: Office, reason: str) -> None:
-        if self._office is office:
-            self._leave_office(reason)
+    def _over(self, term: ControllerTerm, reason: str) -> None:
+        if self._term is term:
+            self._end_term(reason)
             self._queue.put(Reelect())
 
-    def _leave_office(self, reason: str) -> None:
+    def _end_term(self, reason: str) -> None:
         """Synchronous: whatever still runs finds the term over at its next step."""
-        office, self._office = self._office, None
+        term, self._term = self._term, None
         self._drop(self._queue.clear())
-        if office is None:
+        if term is None:
             return
-        office.close()
-        logger.info("resigned as controller controller_epoch=%d reason=%s", office.term.epoch, reason)
-        task = asyncio.get_running_loop().create_task(office.close_channels())
+        term.close()
+        logger.info("resigned as controller controller_epoch=%d reason=%s", term.fence.epoch, reason)
+        task = asyncio.get_running_loop().create_task(term.close_channels())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -346,5 +346,5 @@ class Controller:
     def _on_session_end(self) -> None:
         """What waits belongs to a session that is gone (R32)."""
         self._has_expired = True
-        self._leave_office("the session with the store has ended")
+        self._end_term("the session with the store has ended")
         self._drop(self._queue.clear_and_put(Expire()))

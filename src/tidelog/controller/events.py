@@ -154,7 +154,7 @@ class LeaderAndIsrAnswered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TellAgain(Event):
+class ResendLeaderAndIsr(Event):
     """A while after replicas were refused."""
 
     broker_id: BrokerId

@@ -11,8 +11,8 @@ from tidelog.cluster.image import Partition
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.elections import Decision, preferred_leader
 from tidelog.controller.events import LeaderImbalanceCheck
-from tidelog.controller.office import Office
-from tidelog.controller.partition_machine import Changes, change
+from tidelog.controller.partition_state_machine import Changes, change
+from tidelog.controller.term import ControllerTerm
 from tidelog.types import BrokerId, TopicPartition
 
 FIRST_CHECK_S = 5.0
@@ -42,18 +42,18 @@ def imbalanced_partitions(context: ControllerContext, percentage: int) -> list[T
     ]
 
 
-def schedule_checks(office: Office) -> None:
+def schedule_checks(term: ControllerTerm) -> None:
     """From now on until the end of the term."""
-    if office.settings().auto_leader_rebalance_enable:
-        office.put_later(LeaderImbalanceCheck(is_periodic=True), FIRST_CHECK_S)
+    if term.settings().auto_leader_rebalance_enable:
+        term.put_later(LeaderImbalanceCheck(is_periodic=True), FIRST_CHECK_S)
 
 
-def schedule_check_after_join(office: Office, changed: Iterable[TopicPartition]) -> None:
+def schedule_check_after_join(term: ControllerTerm, changed: Iterable[TopicPartition]) -> None:
     """If the in-sync replicas of one of these contain a preferred replica that could lead now."""
-    if office.settings().auto_leader_rebalance_enable and any(
-        _is_waiting_for_preferred_leader(office.context.partition(each)) for each in changed
+    if term.settings().auto_leader_rebalance_enable and any(
+        _is_waiting_for_preferred_leader(term.context.partition(each)) for each in changed
     ):
-        office.put_once_later(LeaderImbalanceCheck(), CHECK_AFTER_JOIN_S)
+        term.put_once_later(LeaderImbalanceCheck(), CHECK_AFTER_JOIN_S)
 
 
 def _is_waiting_for_preferred_leader(partition: Partition) -> bool:
@@ -61,17 +61,17 @@ def _is_waiting_for_preferred_leader(partition: Partition) -> bool:
     return partition.leader != preferred and preferred in partition.in_sync_replicas
 
 
-async def on_leader_imbalance_check(office: Office, event: LeaderImbalanceCheck) -> str | None:
-    context, settings = office.context, office.settings()
+async def on_leader_imbalance_check(term: ControllerTerm, event: LeaderImbalanceCheck) -> str | None:
+    context, settings = term.context, term.settings()
     if event.is_periodic:
-        office.put_later(event, settings.leader_imbalance_check_interval_seconds)
+        term.put_later(event, settings.leader_imbalance_check_interval_seconds)
 
     def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
         return preferred_leader(partition, context.health(topic_partition))
 
     imbalanced = imbalanced_partitions(context, settings.leader_imbalance_per_broker_percentage)
     changes = Changes()
-    await change(office, imbalanced, decide, changes)
+    await change(term, imbalanced, decide, changes)
     if not changes.changed:
         return None
     return f"preferred leaders elected: leaders were out of balance imbalanced={len(imbalanced)} {changes}"

@@ -8,7 +8,7 @@ import logging
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import ClusterImage
-from tidelog.controller.registration import ControllerTerm
+from tidelog.controller.registration import ControllerFence
 from tidelog.errors import BrokerIdNotRegistered, InvalidRequest, NotController
 from tidelog.store.interface import BadVersion, Check, Create, Delete, Node, NodeExists, NoNode, Operation, Set, Store
 from tidelog.types import BrokerId
@@ -30,7 +30,7 @@ def _is_member(node: Node | None) -> bool:
     return node is not None and node.data != znodes.UNREGISTERED_BROKER
 
 
-async def unregister_member(store: Store, term: ControllerTerm, image: ClusterImage, broker_id: BrokerId) -> None:
+async def unregister_member(store: Store, fence: ControllerFence, image: ClusterImage, broker_id: BrokerId) -> None:
     """Forget a broker that is gone for good. Refused while it lives, or while replicas are assigned to it.
 
     A broker without replicas is in no partition's in-sync replicas: if it comes back after all, it comes back as new.
@@ -52,7 +52,7 @@ async def unregister_member(store: Store, term: ControllerTerm, image: ClusterIm
         raise BrokerIdNotRegistered(f"Broker ID {broker_id} is not currently registered")
     directories = await store.children(parent)
     operations: list[Operation] = [
-        Check(znodes.CONTROLLER_EPOCH, term.epoch_version),
+        Check(znodes.CONTROLLER_EPOCH, fence.epoch_version),
         Create(registration),  # fails if the broker has registered meanwhile
         Delete(registration),
         *(Delete(znodes.log_directory_path(broker_id, each)) for each in directories),

@@ -29,7 +29,7 @@ class BrokerIdInUse(Exception):
         super().__init__(f"another broker with id {broker_id} is running in this cluster")
 
 
-class ControllerTerm(NamedTuple):
+class ControllerFence(NamedTuple):
     """Every write the controller makes names the version of the epoch's node, so that it fails after the term (R31)."""
 
     epoch: int
@@ -113,18 +113,18 @@ async def _new_directories(store: Store, broker: Broker) -> list[Operation]:
     return operations
 
 
-async def claim_controller(store: Store, broker_id: BrokerId, clock: Clock) -> ControllerTerm | None:
+async def claim_controller(store: Store, broker_id: BrokerId, clock: Clock) -> ControllerFence | None:
     """Become controller and raise the epoch, in one step; None if another broker is or became controller."""
     await _ensure_controller_epoch(store)
     node = await store.get(znodes.CONTROLLER_EPOCH)
     epoch = znodes.decode_controller_epoch(node.data) + 1
-    office = Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, clock.now_ms()), ephemeral=True)
+    term = Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, clock.now_ms()), ephemeral=True)
     try:
-        await store.multi([office, Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), node.version)])
+        await store.multi([term, Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), node.version)])
     except (NodeExists, BadVersion):
         return None
     logger.info("became controller broker_id=%d controller_epoch=%d", broker_id, epoch)
-    return ControllerTerm(epoch, node.version + 1)
+    return ControllerFence(epoch, node.version + 1)
 
 
 async def _ensure_controller_epoch(store: Store) -> None:

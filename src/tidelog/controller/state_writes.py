@@ -6,7 +6,7 @@ from typing import NamedTuple
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
 from tidelog.controller.elections import NO_STATE_VERSION
-from tidelog.controller.term_store import TermStore, in_transactions
+from tidelog.controller.fenced_store import FencedStore, in_transactions
 from tidelog.store.interface import BadVersion, Create, Node, NodeExists, NoNode, Operation, Set
 from tidelog.types import TopicPartition
 
@@ -20,7 +20,7 @@ class WriteOutcome(NamedTuple):
     """Not as expected in the store: to be read and decided anew."""
 
 
-async def write_states(store: TermStore, wanted: Mapping[TopicPartition, Partition]) -> WriteOutcome:
+async def write_states(store: FencedStore, wanted: Mapping[TopicPartition, Partition]) -> WriteOutcome:
     """Each partition's version is the one its state must have now; NO_STATE_VERSION: there must be none."""
     outcome = WriteOutcome({}, [])
     await _make_parents(store, wanted)
@@ -29,7 +29,7 @@ async def write_states(store: TermStore, wanted: Mapping[TopicPartition, Partiti
     return outcome
 
 
-async def _write_batch(store: TermStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
+async def _write_batch(store: FencedStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
     for _ in range(MAX_ATTEMPTS):
         try:
             if batch:
@@ -42,7 +42,7 @@ async def _write_batch(store: TermStore, batch: dict[TopicPartition, Partition],
     outcome.lost.extend(batch)
 
 
-async def _sort_out(store: TermStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
+async def _sort_out(store: FencedStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
     """Take out of the batch what is no longer as expected, and what a lost answer has written already (R20)."""
     nodes = await store.get_many([state_path(each) for each in batch])
     for (topic_partition, partition), node in zip(list(batch.items()), nodes, strict=True):
@@ -73,7 +73,7 @@ def state_path(topic_partition: TopicPartition) -> str:
     return znodes.state_path(topic_partition.topic, topic_partition.partition)
 
 
-async def _make_parents(store: TermStore, wanted: Mapping[TopicPartition, Partition]) -> None:
+async def _make_parents(store: FencedStore, wanted: Mapping[TopicPartition, Partition]) -> None:
     """The nodes above the states of new partitions; nothing is amiss if some are there already."""
     new = [each for each, partition in wanted.items() if partition.version == NO_STATE_VERSION]
     topics = dict.fromkeys(each.topic for each in new)
@@ -88,7 +88,7 @@ async def _make_parents(store: TermStore, wanted: Mapping[TopicPartition, Partit
             await _make_one_by_one(store, operations)
 
 
-async def _make_one_by_one(store: TermStore, operations: Sequence[Create]) -> None:
+async def _make_one_by_one(store: FencedStore, operations: Sequence[Create]) -> None:
     for operation in operations:
         try:
             await store.write([operation])

@@ -15,8 +15,8 @@ from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, Partition, Topic
 from tidelog.cluster.inventory import INVENTORIES, Inventory
 from tidelog.cluster.znodes import ClusterNode, MalformedNode, ProducerIdBlock, TakeoverState
-from tidelog.controller.loading import load_brokers
-from tidelog.controller.registration import ControllerTerm
+from tidelog.controller.context_loading import load_brokers
+from tidelog.controller.registration import ControllerFence
 from tidelog.controller.takeover_plan import PlannedTopic, Problem, TakeoverPlan, plan_takeover
 from tidelog.runtime.clock import Clock
 from tidelog.store.interface import (
@@ -72,7 +72,7 @@ async def read_store_state(store: Store) -> StoreState:
 # ---- what every broker does
 
 
-async def tell_inventory(store: Store, inventory: Inventory) -> None:
+async def publish_inventory(store: Store, inventory: Inventory) -> None:
     """Before registering. The nodes go with the session."""
     with suppress(NodeExists):
         await store.create(INVENTORIES)
@@ -117,7 +117,7 @@ async def raise_controller_epoch(store: Store, known_epoch: int) -> None:
 # ---- what the controller does
 
 
-async def take_over(store: Store, term: ControllerTerm, broker_id: BrokerId, rules: TakeoverRules) -> None:
+async def take_over(store: Store, fence: ControllerFence, broker_id: BrokerId, rules: TakeoverRules) -> None:
     """Returns when the store is in use. Until then this broker is controller, but not in office."""
     state = await read_store_state(store)
     began = rules.clock.monotonic()
@@ -130,13 +130,13 @@ async def take_over(store: Store, term: ControllerTerm, broker_id: BrokerId, rul
         has_waited = rules.clock.monotonic() - began >= rules.wait_ms / 1000
         obstacle = plan.obstacle(is_forced=rules.is_forced, has_waited=has_waited)
         if obstacle is None:
-            await _register(store, term, broker_id, rules, brokers, plan)
+            await _register(store, fence, broker_id, rules, brokers, plan)
             return
-        await _tell(store, term, state, plan, obstacle)
+        await _tell(store, fence, state, plan, obstacle)
         await asyncio.sleep(POLL_S)
         state = await read_store_state(store)
     if state.node.takeover is not TakeoverState.DONE:
-        await _write(store, term, [_in_state(state, TakeoverState.DONE)])
+        await _write(store, fence, [_in_state(state, TakeoverState.DONE)])
 
 
 async def _plan(store: Store, brokers: Mapping[BrokerId, Broker]) -> TakeoverPlan:
@@ -158,7 +158,7 @@ async def _load_inventories(store: Store) -> dict[BrokerId, Inventory]:
     return found
 
 
-async def _tell(store: Store, term: ControllerTerm, state: StoreState, plan: TakeoverPlan, problem: Problem) -> None:
+async def _tell(store: Store, fence: ControllerFence, state: StoreState, plan: TakeoverPlan, problem: Problem) -> None:
     """The same sentence for all brokers, and for whoever looks into the store."""
     reason = (
         f"the coordination store is empty, while the log directories of the running brokers hold {plan.found},"
@@ -167,9 +167,9 @@ async def _tell(store: Store, term: ControllerTerm, state: StoreState, plan: Tak
     told = TakeoverState.WAITING if problem.may_pass else TakeoverState.REFUSED
     if (state.node.takeover, state.node.reason) != (told, reason):
         logger.log(logging.INFO if problem.may_pass else logging.WARNING, "takeover %s: %s", told.value, reason)
-        await _write(store, term, [_in_state(state, told, reason)])
+        await _write(store, fence, [_in_state(state, told, reason)])
     else:
-        await _write(store, term, [])
+        await _write(store, fence, [])
 
 
 def _in_state(state: StoreState, takeover: TakeoverState, reason: str = "") -> Set:
@@ -177,10 +177,10 @@ def _in_state(state: StoreState, takeover: TakeoverState, reason: str = "") -> S
     return Set(znodes.CLUSTER_ID, data, state.version)
 
 
-async def _write(store: Store, term: ControllerTerm, operations: Sequence[Operation]) -> None:
+async def _write(store: Store, fence: ControllerFence, operations: Sequence[Operation]) -> None:
     """Fenced by the controller epoch, which a broker that remembers a higher one raises (R31)."""
     try:
-        await store.multi([Check(znodes.CONTROLLER_EPOCH, term.epoch_version), *operations])
+        await store.multi([Check(znodes.CONTROLLER_EPOCH, fence.epoch_version), *operations])
     except BadVersion as error:
         raise StoreUnavailable(reason="the controller epoch or the state of the takeover has changed") from error
 
@@ -190,7 +190,7 @@ async def _write(store: Store, term: ControllerTerm, operations: Sequence[Operat
 
 async def _register(
     store: Store,
-    term: ControllerTerm,
+    fence: ControllerFence,
     broker_id: BrokerId,
     rules: TakeoverRules,
     brokers: Mapping[BrokerId, Broker],
@@ -200,11 +200,11 @@ async def _register(
     if plan.topics:
         for problem in plan.problems:
             logger.warning("takeover goes on as it was told to, although %s", problem.sentence)
-        await _write(store, term, [_in_state(state, TakeoverState.REGISTERING)])
+        await _write(store, fence, [_in_state(state, TakeoverState.REGISTERING)])
         epochs = {broker.id: broker.epoch for broker in brokers.values()}
-        await _put_topics(store, term, [_topic(planned, term, epochs, rules) for planned in plan.topics])
+        await _put_topics(store, fence, [_topic(planned, fence, epochs, rules) for planned in plan.topics])
         state = await read_store_state(store)
-    await _write(store, term, [*await _producer_ids(store, broker_id, plan), _in_state(state, TakeoverState.DONE)])
+    await _write(store, fence, [*await _producer_ids(store, broker_id, plan), _in_state(state, TakeoverState.DONE)])
     if plan.topics:
         _say(plan)
 
@@ -224,7 +224,9 @@ def _say(plan: TakeoverPlan) -> None:
     logger.warning("%s", lost)
 
 
-def _topic(planned: PlannedTopic, term: ControllerTerm, epochs: Mapping[BrokerId, int], rules: TakeoverRules) -> Topic:
+def _topic(
+    planned: PlannedTopic, fence: ControllerFence, epochs: Mapping[BrokerId, int], rules: TakeoverRules
+) -> Topic:
     replication_factor = max(len(each.replicas) for each in planned.partitions)
     configs = planned.configs
     if configs is None:
@@ -239,7 +241,7 @@ def _topic(planned: PlannedTopic, term: ControllerTerm, epochs: Mapping[BrokerId
                 leader=each.replicas[0],
                 leader_epoch=each.leader_epoch,
                 in_sync_replicas=each.in_sync_replicas,
-                controller_epoch=term.epoch,
+                controller_epoch=fence.epoch,
                 in_sync_epochs={member: epochs[member] for member in each.in_sync_replicas},
             )
             for each in planned.partitions
@@ -248,7 +250,7 @@ def _topic(planned: PlannedTopic, term: ControllerTerm, epochs: Mapping[BrokerId
     )
 
 
-async def _put_topics(store: Store, term: ControllerTerm, topics: Sequence[Topic]) -> None:
+async def _put_topics(store: Store, fence: ControllerFence, topics: Sequence[Topic]) -> None:
     """Over whatever a controller before this one has registered: nobody has acted on that yet."""
     nodes = [node for topic in topics for node in _nodes_of(topic).items()]
     for start in range(0, len(nodes), NODES_PER_WRITE):
@@ -256,7 +258,7 @@ async def _put_topics(store: Store, term: ControllerTerm, topics: Sequence[Topic
         found = await store.get_many([path for path, _ in part])
         await _write(
             store,
-            term,
+            fence,
             [
                 Create(path, data) if node is None else Set(path, data, node.version)
                 for (path, data), node in zip(part, found, strict=True)

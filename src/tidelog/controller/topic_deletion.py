@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from tidelog.cluster import znodes
 from tidelog.controller.events import DeleteAgain, ReplicasDeleted
-from tidelog.controller.office import Office
-from tidelog.controller.partition_machine import move_partitions
-from tidelog.controller.replica_machine import move_replicas
+from tidelog.controller.fenced_store import in_transactions
+from tidelog.controller.partition_state_machine import move_partitions
+from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.request_batch import LEADER_DURING_DELETE
 from tidelog.controller.states import PartitionState, Replica, ReplicaState
-from tidelog.controller.term_store import in_transactions
+from tidelog.controller.term import ControllerTerm
 from tidelog.store.interface import BadVersion, Delete, NoNode, NotEmpty
 from tidelog.types import BrokerId, TopicPartition
 
@@ -22,24 +22,24 @@ MAX_ATTEMPTS = 5
 RETRY_S = 5.0
 
 
-async def delete_topics(office: Office, topics: Iterable[str]) -> None:
+async def delete_topics(term: ControllerTerm, topics: Iterable[str]) -> None:
     """Begin with these, and go on with those begun before."""
-    office.context.topics_to_delete.update(topics)
-    await resume_deletions(office)
+    term.context.topics_to_delete.update(topics)
+    await resume_deletions(term)
 
 
-async def resume_deletions(office: Office) -> None:
-    for topic in sorted(office.context.topics_to_delete):
-        states = {office.context.replica_states.get(each) for each in office.context.replicas_of(topic)}
+async def resume_deletions(term: ControllerTerm) -> None:
+    for topic in sorted(term.context.topics_to_delete):
+        states = {term.context.replica_states.get(each) for each in term.context.replicas_of(topic)}
         if states <= {ReplicaState.DELETION_SUCCESSFUL}:
-            await _complete(office, topic)
-        elif ReplicaState.DELETION_STARTED not in states and topic not in office.context.suspended_deletions:
-            _begin(office, topic)
+            await _complete(term, topic)
+        elif ReplicaState.DELETION_STARTED not in states and topic not in term.context.suspended_deletions:
+            _begin(term, topic)
 
 
-async def on_replicas_deleted(office: Office, event: ReplicasDeleted) -> None:
+async def on_replicas_deleted(term: ControllerTerm, event: ReplicasDeleted) -> None:
     """R43: an answer to an earlier attempt changes nothing, whatever it says."""
-    context = office.context
+    context = term.context
 
     def answered(replicas: Iterable[Replica]) -> list[Replica]:
         return [
@@ -49,35 +49,35 @@ async def on_replicas_deleted(office: Office, event: ReplicasDeleted) -> None:
             and context.deletion_attempts.get(each) == event.attempt
         ]
 
-    move_replicas(office, answered(event.deleted), ReplicaState.DELETION_SUCCESSFUL, "StopReplica answered")
+    move_replicas(term, answered(event.deleted), ReplicaState.DELETION_SUCCESSFUL, "StopReplica answered")
     refused = answered(event.refused)
-    suspend_deletions(office, [*answered(event.failed), *refused])
+    suspend_deletions(term, [*answered(event.failed), *refused])
     if refused:
-        office.put_later(DeleteAgain(frozenset(each.topic_partition.topic for each in refused)), RETRY_S)
-    await resume_deletions(office)
+        term.put_later(DeleteAgain(frozenset(each.topic_partition.topic for each in refused)), RETRY_S)
+    await resume_deletions(term)
 
 
-async def on_delete_again(office: Office, event: DeleteAgain) -> None:
+async def on_delete_again(term: ControllerTerm, event: DeleteAgain) -> None:
     """What a broker failed to delete for another reason than a failed log directory is tried again."""
-    office.context.suspended_deletions -= event.topics
-    await resume_deletions(office)
+    term.context.suspended_deletions -= event.topics
+    await resume_deletions(term)
 
 
-def suspend_deletions(office: Office, replicas: Iterable[Replica]) -> None:
+def suspend_deletions(term: ControllerTerm, replicas: Iterable[Replica]) -> None:
     """These replicas cannot be deleted now: their topics wait until a broker comes (back)."""
-    context = office.context
+    context = term.context
     for replica in replicas:
         if not context.is_being_deleted(replica.topic_partition):
             continue
         if context.replica_states.get(replica) is ReplicaState.DELETION_STARTED:
-            move_replicas(office, [replica], ReplicaState.DELETION_INELIGIBLE, "its deletion failed")
+            move_replicas(term, [replica], ReplicaState.DELETION_INELIGIBLE, "its deletion failed")
         if context.replica_states.get(replica) is not ReplicaState.DELETION_SUCCESSFUL:
-            _suspend(office, replica.topic_partition.topic)
+            _suspend(term, replica.topic_partition.topic)
 
 
-def allow_deletions(office: Office, brokers: AbstractSet[BrokerId]) -> None:
+def allow_deletions(term: ControllerTerm, brokers: AbstractSet[BrokerId]) -> None:
     """Topics that have replicas on these brokers need not wait any longer."""
-    context = office.context
+    context = term.context
     context.suspended_deletions -= {
         topic
         for topic in context.suspended_deletions
@@ -85,9 +85,9 @@ def allow_deletions(office: Office, brokers: AbstractSet[BrokerId]) -> None:
     }
 
 
-def _begin(office: Office, topic: str) -> None:
-    context = office.context
-    hide_topic(office, topic)
+def _begin(term: ControllerTerm, topic: str) -> None:
+    context = term.context
+    hide_topic(term, topic)
     left = [
         replica
         for replica in context.replicas_of(topic)
@@ -95,44 +95,42 @@ def _begin(office: Office, topic: str) -> None:
     ]
     away = [replica for replica in left if not context.is_online(replica)]
     here = [replica for replica in left if context.is_online(replica)]
-    move_replicas(office, left, ReplicaState.OFFLINE, "topic deletion begins")
-    move_replicas(office, away, ReplicaState.DELETION_INELIGIBLE, "its broker or log directory is offline")
-    move_replicas(office, here, ReplicaState.DELETION_STARTED, "topic deletion begins")
+    move_replicas(term, left, ReplicaState.OFFLINE, "topic deletion begins")
+    move_replicas(term, away, ReplicaState.DELETION_INELIGIBLE, "its broker or log directory is offline")
+    move_replicas(term, here, ReplicaState.DELETION_STARTED, "topic deletion begins")
     logger.info("deleting topic topic=%s replicas=%d replicas_away=%d", topic, len(here), len(away))
     if away:
-        _suspend(office, topic)
+        _suspend(term, topic)
 
 
-def _suspend(office: Office, topic: str) -> None:
-    if topic not in office.context.suspended_deletions:
-        office.context.suspended_deletions.add(topic)
+def _suspend(term: ControllerTerm, topic: str) -> None:
+    if topic not in term.context.suspended_deletions:
+        term.context.suspended_deletions.add(topic)
         logger.warning("topic deletion waits for brokers that are away or failed to delete topic=%s", topic)
 
 
-def hide_topic(office: Office, topic: str) -> None:
+def hide_topic(term: ControllerTerm, topic: str) -> None:
     """Brokers forget the topic at once, whatever the deletion still waits for."""
-    known = office.context.topics[topic]
+    known = term.context.topics[topic]
     partitions = [each for each, _ in known]
-    move_partitions(office, partitions, PartitionState.OFFLINE, "topic deletion begins")
+    move_partitions(term, partitions, PartitionState.OFFLINE, "topic deletion begins")
     deleted = [replace(partition, leader=LEADER_DURING_DELETE) for partition in known.partitions]
-    office.batch.add_metadata(
-        office.context.brokers, [(known.name, known.topic_id, partition) for partition in deleted]
-    )
+    term.batch.add_metadata(term.context.brokers, [(known.name, known.topic_id, partition) for partition in deleted])
 
 
-async def _complete(office: Office, topic: str) -> None:
-    context = office.context
+async def _complete(term: ControllerTerm, topic: str) -> None:
+    context = term.context
     partitions = [each for each, _ in context.topics[topic]]
-    if not await _delete_nodes(office, topic, partitions):
+    if not await _delete_nodes(term, topic, partitions):
         logger.error("topic cannot be deleted, its nodes keep changing topic=%s", topic)
         return
-    move_replicas(office, context.replicas_of(topic), ReplicaState.NON_EXISTENT, "topic deleted")
-    move_partitions(office, partitions, PartitionState.NON_EXISTENT, "topic deleted")
+    move_replicas(term, context.replicas_of(topic), ReplicaState.NON_EXISTENT, "topic deleted")
+    move_partitions(term, partitions, PartitionState.NON_EXISTENT, "topic deleted")
     context.drop_topic(topic)
     logger.info("deleted topic topic=%s partitions=%d", topic, len(partitions))
 
 
-async def _delete_nodes(office: Office, topic: str, partitions: list[TopicPartition]) -> bool:
+async def _delete_nodes(term: ControllerTerm, topic: str, partitions: list[TopicPartition]) -> bool:
     """The request goes with the topic's own nodes: whoever finds it there has to go on."""
     below = [znodes.state_path(topic, each.partition) for each in partitions]
     below += [znodes.partition_path(topic, each.partition) for each in partitions]
@@ -145,10 +143,10 @@ async def _delete_nodes(office: Office, topic: str, partitions: list[TopicPartit
     for _ in range(MAX_ATTEMPTS):
         try:
             for paths in [*in_transactions(below), last]:
-                nodes = await office.store.get_many(paths)
+                nodes = await term.store.get_many(paths)
                 found = [Delete(path) for path, node in zip(paths, nodes, strict=True) if node is not None]
                 if found:
-                    await office.store.write(found)
+                    await term.store.write(found)
         except (NoNode, NotEmpty, BadVersion):
             continue
         return True

@@ -12,11 +12,11 @@ from tidelog.cluster.topic_names import is_internal
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults
 from tidelog.controller.configs import nobody_waits
-from tidelog.controller.loading import load_topics
+from tidelog.controller.context_loading import load_topics
 from tidelog.controller.members import absent_members
-from tidelog.controller.registration import ControllerTerm
+from tidelog.controller.registration import ControllerFence
 from tidelog.controller.store_errors import store_errors_for_clients
-from tidelog.controller.topic_rules import (
+from tidelog.controller.topic_validation import (
     MorePartitions,
     NewTopic,
     TopicDefaults,
@@ -78,7 +78,7 @@ class TopicAdministration:
         randomness: Randomness,
         settings: Callable[[], BrokerSettings],
         image: Callable[[], ClusterImage],
-        term: ControllerTerm,
+        fence: ControllerFence,
         breathe: Callable[[], Awaitable[None]] = nobody_waits,
     ) -> None:
         """`breathe` is awaited between the decision on one topic and the next."""
@@ -87,7 +87,7 @@ class TopicAdministration:
         self._randomness = randomness
         self._settings = settings
         self._image = image
-        self._term = term
+        self._controller_fence = fence
 
     async def create_topics(self, requests: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
         """One outcome per name. A name that is asked for twice is refused, whatever else it says."""
@@ -267,7 +267,7 @@ class TopicAdministration:
         return found[0] if found else None
 
     def _fence(self) -> Check:
-        return Check(znodes.CONTROLLER_EPOCH, self._term.epoch_version)
+        return Check(znodes.CONTROLLER_EPOCH, self._controller_fence.epoch_version)
 
     async def _write(self, operations: Sequence[Operation]) -> None:
         try:

@@ -10,7 +10,7 @@ NO_EPOCH_CHECK = -1
 EPOCH_DURING_DELETE = -2
 """KIP-570: the leader epoch of a StopReplica for a topic that is deleted; it overrules every other."""
 
-TOLD_ONE_BY_ONE = 10
+LOGGED_ONE_BY_ONE = 10
 """Partitions that change in one step have a log line each; if there are more, one line sums them up."""
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tidelog.client.fetch_session import FetchSession, SessionRequest
+from tidelog.client.consumer.fetch_session import FetchSession, SessionRequest
 from tidelog.protocol.messages.fetch import (
     TOPIC_IDS_FROM_VERSION,
     FetchPartition,
@@ -20,14 +20,14 @@ from tidelog.protocol.messages.fetch import (
 from tidelog.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from tidelog.protocol.structs import Response
 from tidelog.replication.assignment import LeaderAddress
-from tidelog.replication.fetcher_story import FetcherStory
+from tidelog.replication.fetcher_log_lines import FetcherLogLines
 from tidelog.replication.follower import (
     FollowerState,
     backoff_ms,
 )
 from tidelog.replication.follower_work import FollowerWork
 from tidelog.replication.leader_link import FetchingBroker, LeaderLink
-from tidelog.replication.leader_questions import epoch_ends_request, offsets_of, offsets_request
+from tidelog.replication.leader_queries import epoch_ends_request, offsets_of, offsets_request
 from tidelog.replication.partition import Partition
 from tidelog.replication.partition_states import Followed
 from tidelog.storage.leader_epochs import EpochEnd
@@ -72,7 +72,7 @@ class Fetcher:
         self._link = LeaderLink(
             broker, leader, f"broker-{broker.broker_id}-fetcher-{fetcher_id}", self._next_round, self._on_lost
         )
-        self._story = FetcherStory(lambda: self._link.address)
+        self._story = FetcherLogLines(lambda: self._link.address)
         self._work = FollowerWork(broker, self._session, self._story, self._look_soon, on_given_up, on_trouble)
         self._states = self._work.states
 

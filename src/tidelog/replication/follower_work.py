@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from tidelog.client.fetch_session import FetchSession
+from tidelog.client.consumer.fetch_session import FetchSession
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.fetch import PartitionData
-from tidelog.replication.fetcher_story import FetcherStory
+from tidelog.replication.fetcher_log_lines import FetcherLogLines
 from tidelog.replication.follower import (
     AskAgainLater,
     CutTo,
@@ -34,7 +34,7 @@ class FollowerWork:
         self,
         broker: FetchingBroker,
         session: FetchSession,
-        story: FetcherStory,
+        story: FetcherLogLines,
         on_ready: Callable[[], None],
         on_given_up: Callable[[TopicPartition, str], None],
         on_trouble: Callable[[TopicPartition, str | None], None],

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tidelog.cluster import image
 from tidelog.cluster.znodes import UNKNOWN_EPOCH, MalformedNode, decode_state, encode_state, state_path
-from tidelog.replication.assignment import TOLD_ONE_BY_ONE
+from tidelog.replication.assignment import LOGGED_ONE_BY_ONE
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.out_of_sync import out_of_sync
 from tidelog.replication.partition import Partition
@@ -170,8 +170,8 @@ class InSyncWriter:
             eligible = {each: state.eligible_epochs.get(each, UNKNOWN_EPOCH) for each in state.eligible_replicas}
             effects = write.leader.on_written(state.in_sync_replicas, version, self._now_ms(), eligible)
             write.partition.perform(write.leader, effects)
-            _tell(write, logging.INFO if len(written) <= TOLD_ONE_BY_ONE else logging.DEBUG)
-        if len(written) > TOLD_ONE_BY_ONE:
+            _tell(write, logging.INFO if len(written) <= LOGGED_ONE_BY_ONE else logging.DEBUG)
+        if len(written) > LOGGED_ONE_BY_ONE:
             _tell_together([write for write, _ in written])
         self._on_changed([write.partition.topic_partition for write, _ in written])
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from tidelog.client.bootstrap import Address
-from tidelog.client.broker_connection import BrokerConnection
-from tidelog.client.connection import ClientConnection, ConnectionLost
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.broker_connection import BrokerConnection
+from tidelog.client.network.connection import ClientConnection, ConnectionLost
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.structs import Request, Response
 from tidelog.replication.assignment import LeaderAddress

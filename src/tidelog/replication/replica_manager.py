@@ -25,9 +25,9 @@ from tidelog.replication.assignment import (
     ReplicaStop,
 )
 from tidelog.replication.in_sync_writes import InSyncWriter
+from tidelog.replication.isr_change_propagation import InSyncAnnouncements
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Host, Partition
-from tidelog.replication.propagation import InSyncAnnouncements
 from tidelog.replication.replica_logs import ReplicaLogs
 from tidelog.replication.role_log_lines import log_roles, log_stopped
 from tidelog.replication.traffic import Traffic

@@ -5,17 +5,17 @@ import logging
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
-from tidelog.client.broker_links import BrokerLinks
+from tidelog.client.network.broker_links import BrokerLinks
 from tidelog.cluster.image import Broker as RegisteredBroker
 from tidelog.cluster.znodes import MalformedNode
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint, host_and_port
 from tidelog.controller.channels import ControllerChannels
+from tidelog.controller.context_loading import load_image
 from tidelog.controller.controller import Controller
-from tidelog.controller.loading import load_image
 from tidelog.controller.registration import (
     BrokerIdInUse,
-    ControllerTerm,
+    ControllerFence,
     find_cluster_id,
     generate_broker_id,
     prepare_store,
@@ -245,8 +245,8 @@ class Broker:
     def _make_controller(self, store: Store, cluster: ClusterState) -> Controller:
         seams = self._seams
 
-        async def on_elected(term: ControllerTerm) -> None:
-            await take_over(store, term, self.broker_id, self._takeover_rules(cluster))
+        async def on_elected(fence: ControllerFence) -> None:
+            await take_over(store, fence, self.broker_id, self._takeover_rules(cluster))
 
         return Controller(
             broker_id=self.broker_id,

@@ -17,9 +17,9 @@ from tidelog.protocol.structs import Response, Struct
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import Channel, FramePart
-from tidelog.server.complaints import Complaints
 from tidelog.server.dispatch import Call, Dispatcher, Route, UnsupportedRequest
 from tidelog.server.outcome import Outcome
+from tidelog.server.peer_error_log import Complaints
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.topic_names import check_topic_name
-from tidelog.controller.topic_rules import MAX_PARTITIONS_PER_TOPIC
+from tidelog.controller.topic_validation import MAX_PARTITIONS_PER_TOPIC
 from tidelog.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,

@@ -2,9 +2,9 @@
 
 from typing import TypeVar
 
-from tidelog.client.bootstrap import Address
-from tidelog.client.broker_connection import BrokerConnection
-from tidelog.client.connection import ClientConnection, ConnectionLost
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.broker_connection import BrokerConnection
+from tidelog.client.network.connection import ClientConnection, ConnectionLost
 from tidelog.cluster.image import ClusterImage
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import NotController, RequestTimedOut, UnsupportedVersion

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from tidelog.client.broker_links import BrokerLinks
+from tidelog.client.network.broker_links import BrokerLinks
 from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.groups.coordinator import GroupCoordinator, group_machines

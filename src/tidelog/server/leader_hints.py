@@ -7,8 +7,8 @@ from tidelog.protocol.messages import fetch as fetch_messages
 from tidelog.protocol.messages import produce as produce_messages
 from tidelog.protocol.messages.fetch import FetchResponse
 from tidelog.protocol.messages.produce import ProduceResponse
-from tidelog.server.answers import reachable_brokers
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import reachable_brokers
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId, TopicPartition, Uuid
 

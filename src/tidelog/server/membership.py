@@ -13,7 +13,7 @@ from tidelog.controller.configs import ConfigAdministration, nobody_waits
 from tidelog.controller.controller import Controller
 from tidelog.controller.members import unregister_member
 from tidelog.controller.producer_ids import ProducerIds
-from tidelog.controller.registration import BrokerIdInUse, ControllerTerm, prepare_store, register_broker
+from tidelog.controller.registration import BrokerIdInUse, ControllerFence, prepare_store, register_broker
 from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.controller.topics import TopicAdministration
 from tidelog.errors import NotController
@@ -123,20 +123,20 @@ class Membership:
             self._world.randomness,
             lambda: self._world.cluster.settings,
             self._image,
-            self._term(),
+            self._controller_fence(),
             self._world.breathe,
         )
 
     async def unregister_broker(self, broker_id: BrokerId) -> None:
         """Forget a member of the cluster that is gone for good: NotController, InvalidRequest, unknown id."""
         with store_errors_for_clients():
-            await unregister_member(self.store, self._term(), self._image(), broker_id)
+            await unregister_member(self.store, self._controller_fence(), self._image(), broker_id)
 
-    def _term(self) -> ControllerTerm:
-        term = self.controller.term
-        if not self.controller.is_active or term is None or self.is_fenced:
+    def _controller_fence(self) -> ControllerFence:
+        fence = self.controller.fence
+        if not self.controller.is_active or fence is None or self.is_fenced:
             raise NotController("this broker is not the controller")
-        return term
+        return fence
 
     # -- joining and leaving
 

@@ -21,9 +21,9 @@ from tidelog.server.controller_link import ControllerLink
 from tidelog.server.coordinators import Coordinators
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.internal_topics import InternalTopics
-from tidelog.server.long_checks import LongChecks
 from tidelog.server.membership import Membership
 from tidelog.server.seams import Seams
+from tidelog.server.sliced_checks import LongChecks
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
 from tidelog.transactions.coordinator import TransactionCoordinator

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from tidelog.cluster import znodes
 from tidelog.cluster.inventory import Backup, FoundLog, Inventory
 from tidelog.cluster.znodes import TakeoverState
+from tidelog.controller.context_loading import load_topics
 from tidelog.controller.elections import NO_STATE_VERSION
-from tidelog.controller.loading import load_topics
 from tidelog.controller.registration import find_cluster_id
 from tidelog.controller.takeover import (
     forget_inventory,
     forget_verdict,
+    publish_inventory,
     raise_controller_epoch,
     read_store_state,
-    tell_inventory,
 )
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
@@ -79,7 +79,7 @@ class StoreEntry:
             self.is_in_use = True
             return
         await raise_controller_epoch(store, self._known_controller_epoch)
-        await tell_inventory(store, self.inventory())
+        await publish_inventory(store, self.inventory())
         await forget_verdict(store, state)
 
     def _refused(self, sentence: str) -> TakeoverRefused:

@@ -12,14 +12,14 @@ from tidelog.runtime.workers import SimulatedWorkers
 from tidelog.simulation.clients import start
 from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
 from tidelog.simulation.digest import RunDigest
+from tidelog.simulation.event_log import Story
 from tidelog.simulation.fault_schedule import FaultEvent, draw_schedule
 from tidelog.simulation.faults import FaultInjector
 from tidelog.simulation.history import History
+from tidelog.simulation.inspection import content, replica, stored_partitions
 from tidelog.simulation.invariants import Invariants, InvariantViolated
 from tidelog.simulation.latency import Latencies
-from tidelog.simulation.looking import content, replica, stored_partitions
 from tidelog.simulation.processes import run_simulation
-from tidelog.simulation.story import Story
 from tidelog.simulation.supervisor import Supervisor
 from tidelog.simulation.swarm import SwarmConfig, draw_config
 from tidelog.simulation.work.writing import PatientWrites

@@ -5,13 +5,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tidelog.client.bootstrap import Address
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, Consumer
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.producer import Delivery, Producer, ProducerSettings
-from tidelog.client.producer_settings import ACKS_ALL
-from tidelog.client.retries import GaveUp
+from tidelog.client.consumer.consumer import BEGINNING, Consumer
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.producer.producer import Delivery, Producer, ProducerSettings
+from tidelog.client.producer.producer_settings import ACKS_ALL
+from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import KafkaError
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.cluster import PORT, SimulatedCluster, host_of

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidelog.client.connection import ClientConnection
+from tidelog.client.network.connection import ClientConnection
 from tidelog.config.broker import BrokerSettings
 from tidelog.runtime.memory_disk import CrashDamage, MemoryDisk
 from tidelog.runtime.memory_network import CLIENT_HOST, MemoryNetwork

@@ -14,7 +14,7 @@ from tidelog.replicated.machine import StateMachine
 from tidelog.replicated.shard import Shard
 from tidelog.server.broker import Broker
 from tidelog.simulation.cluster import SimulatedCluster
-from tidelog.simulation.looking import content
+from tidelog.simulation.inspection import content
 from tidelog.transactions.machine import TransactionMachine
 
 IN_BETWEEN = "in between"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tidelog.cluster import znodes
 from tidelog.simulation.cluster import SimulatedCluster, host_of
 from tidelog.simulation.fault_schedule import FaultEvent
-from tidelog.simulation.looking import stored_partitions
+from tidelog.simulation.inspection import stored_partitions
 from tidelog.simulation.supervisor import BrokerState, Supervisor
 from tidelog.types import NO_BROKER, BrokerId
 

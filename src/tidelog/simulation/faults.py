@@ -18,8 +18,8 @@ from tidelog.simulation.cluster import (
 )
 from tidelog.simulation.failovers import Failovers
 from tidelog.simulation.fault_schedule import CONTROLLER, LEADER, FaultEvent
+from tidelog.simulation.inspection import registered_epoch, stored_partitions
 from tidelog.simulation.latency import Latencies
-from tidelog.simulation.looking import registered_epoch, stored_partitions
 from tidelog.simulation.lost_disks import LostDisks
 from tidelog.simulation.lost_store import LostStore
 from tidelog.simulation.processes import Process, ProcessState

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from tidelog.client.producer_settings import ACKS_ALL
+from tidelog.client.producer.producer_settings import ACKS_ALL
 from tidelog.protocol.records import records_of
-from tidelog.simulation.looking import batches
+from tidelog.simulation.inspection import batches
 from tidelog.storage.log import Log
 from tidelog.types import NO_OFFSET, TopicPartition
 

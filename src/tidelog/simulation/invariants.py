@@ -9,7 +9,7 @@ from tidelog.protocol.record_batch import BatchHeader
 from tidelog.replication.partition import Partition
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.history import History
-from tidelog.simulation.looking import (
+from tidelog.simulation.inspection import (
     Stored,
     batches,
     content,

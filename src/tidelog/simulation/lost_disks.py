@@ -4,7 +4,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
 from tidelog.simulation.cluster import SimulatedCluster
-from tidelog.simulation.looking import Stored, is_in_use, registered_epoch, stored_partitions
+from tidelog.simulation.inspection import Stored, is_in_use, registered_epoch, stored_partitions
 from tidelog.simulation.swarm import SwarmConfig
 from tidelog.types import BrokerId
 

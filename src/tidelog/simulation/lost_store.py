@@ -8,7 +8,7 @@ from tidelog.cluster import znodes
 from tidelog.cluster.inventory import backup_of
 from tidelog.server.cluster_backup import FILE_NAME
 from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
-from tidelog.simulation.looking import is_in_use, stored_partitions
+from tidelog.simulation.inspection import is_in_use, stored_partitions
 from tidelog.storage.partition_names import partition_name
 from tidelog.store.interface import Check, Operation
 from tidelog.types import BrokerId, TopicPartition

@@ -8,9 +8,9 @@ from tidelog.errors import KafkaError
 from tidelog.replication.partition import Partition
 from tidelog.simulation.cluster import Machine, SimulatedCluster
 from tidelog.simulation.history import History
+from tidelog.simulation.inspection import Stored, batches, held_log, is_to_be_deleted, replica
 from tidelog.simulation.log_ledger import Ledger, Mirror
 from tidelog.simulation.log_watch import BatchFacts, watching_logs
-from tidelog.simulation.looking import Stored, batches, held_log, is_to_be_deleted, replica
 from tidelog.simulation.processes import current_process
 from tidelog.simulation.retention_audit import Deletion, RetentionAudit
 from tidelog.simulation.store_audit import StoreAudit

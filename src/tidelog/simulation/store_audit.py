@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition as PartitionState
 from tidelog.cluster.znodes import TakeoverState
-from tidelog.simulation.looking import Stored, stored_partition, stored_partitions
+from tidelog.simulation.inspection import Stored, stored_partition, stored_partitions
 from tidelog.store.interface import Create, Delete, Operation, Set
 from tidelog.store.memory import MemoryStoreState
 from tidelog.types import NO_BROKER, TopicPartition, Uuid
@@ -32,9 +32,9 @@ class StoreAudit:
         """As they were written last."""
         self._controllers: dict[int, int] = {}
         """By epoch, the session that claimed it."""
-        epoch, office = store.find(znodes.CONTROLLER_EPOCH), store.find(znodes.CONTROLLER)
-        if epoch is not None and office is not None:
-            self._controllers[znodes.decode_controller_epoch(epoch.data)] = office.owner
+        epoch, term = store.find(znodes.CONTROLLER_EPOCH), store.find(znodes.CONTROLLER)
+        if epoch is not None and term is not None:
+            self._controllers[znodes.decode_controller_epoch(epoch.data)] = term.owner
         self.violations: list[str] = []
         self.on_state: list[Callable[[TopicPartition, Stored], None]] = []
         """Told of every state that is written, when it is written."""

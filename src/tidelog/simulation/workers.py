@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tidelog.client.bootstrap import Address
-from tidelog.client.cluster import Cluster
-from tidelog.client.connection import ClientConnection
-from tidelog.client.consumer import BEGINNING, ConsumedRecord, ConsumerSettings
-from tidelog.client.consumer_settings import READ_COMMITTED
-from tidelog.client.group_consumer import GroupConsumer, GroupConsumerSettings
-from tidelog.client.producer_settings import ProducerSettings
-from tidelog.client.transactional_producer import TransactionalProducer
+from tidelog.client.consumer.consumer import BEGINNING, ConsumedRecord, ConsumerSettings
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.groups.group_consumer import GroupConsumer, GroupConsumerSettings
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.connection import ClientConnection
+from tidelog.client.producer.producer_settings import ProducerSettings
+from tidelog.client.producer.transactional_producer import TransactionalProducer
+from tidelog.client.routing.cluster import Cluster
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors
 from tidelog.simulation.cluster import PORT, SimulatedCluster, host_of

@@ -10,8 +10,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from tidelog.client.bootstrap import parse_bootstrap
-from tidelog.client.cluster import Cluster
+from tidelog.client.network.bootstrap import parse_bootstrap
+from tidelog.client.routing.cluster import Cluster
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.runtime.socket_network import SocketNetwork
 

@@ -26,7 +26,7 @@ from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, In
 from tidelog.protocol.structs import Response
 from tidelog.protocol.transaction_groups import GroupId, MemberId, PlainId, TransactionalId
 from tidelog.replicated.machine import Answer, Effects, Producer, Reply, StateRecord
-from tidelog.transactions.answers import description, verified
+from tidelog.transactions.descriptions import description, verified
 from tidelog.transactions.groups import TransactionGroups
 from tidelog.transactions.ledger import EXPIRATION, MarkerOrder, TimerKey, TimerKind, TransactionLedger, set_timeout
 from tidelog.transactions.rules import (

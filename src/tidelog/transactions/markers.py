@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from tidelog.client.connection import ConnectionLost
-from tidelog.client.lanes import BrokerLane, Links, close_lanes
-from tidelog.client.retries import Backoff
+from tidelog.client.network.connection import ConnectionLost
+from tidelog.client.network.lanes import BrokerLane, Links, close_lanes
+from tidelog.client.network.retries import Backoff
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import (
     ERRORS_BY_CODE,

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tidelog.client.connection import ConnectionLost
-from tidelog.client.lanes import BrokerLane, Links, close_lanes
+from tidelog.client.network.connection import ConnectionLost
+from tidelog.client.network.lanes import BrokerLane, Links, close_lanes
 from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.topic_names import TRANSACTION_TOPIC
 from tidelog.config.coordinators import CoordinatorSettings

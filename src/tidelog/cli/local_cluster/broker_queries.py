@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from tidelog.cli.local_cluster.view import OutOfSync, PartitionView
-from tidelog.client.bootstrap import Address
-from tidelog.client.connection import ClientConnection, ConnectionLost
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.connection import ClientConnection, ConnectionLost
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,

@@ -117,7 +117,7 @@ def status(options: argparse.Namespace) -> int:
     from tidelog.cli.local_cluster.foreground import new_connections
     from tidelog.cli.local_cluster.inspection import inspect_local_cluster, inspect_remote_cluster
     from tidelog.cli.local_cluster.view import ClusterView, as_json, as_text
-    from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
+    from tidelog.client.network.bootstrap import BadBootstrap, parse_bootstrap
 
     try:
         bootstrap = parse_bootstrap(options.bootstrap) if options.bootstrap else None

@@ -7,7 +7,7 @@ from tidelog.cli.local_cluster.broker_queries import ClusterAnswers, Connections
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
 from tidelog.cli.local_cluster.view import BrokerState, BrokerView, ClusterView
-from tidelog.client.bootstrap import Address
+from tidelog.client.network.bootstrap import Address
 from tidelog.runtime.process_identity import is_stopped
 
 

@@ -8,7 +8,7 @@ from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.broker_queries import Connections
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.starting import exit_reason
-from tidelog.client.bootstrap import Address
+from tidelog.client.network.bootstrap import Address
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.types import NO_BROKER
 

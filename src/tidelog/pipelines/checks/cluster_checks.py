@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
+from tidelog.client.network.bootstrap import BadBootstrap, parse_bootstrap
 from tidelog.pipelines.definition.mistakes import nearest
 from tidelog.pipelines.definition.model import Pipeline, TableSink, TopicSink, TopicSource
 from tidelog.pipelines.definition.parse_formats import is_legal_topic
@@ -114,8 +114,8 @@ def _check_pattern(source: TopicSource, answer: ClusterAnswer | None, diagnostic
 
 
 def ask_cluster(bootstrap: str) -> ClusterAnswer:
-    from tidelog.client.pipeline import ConnectionLost
-    from tidelog.client.retries import GaveUp, reason_of
+    from tidelog.client.network.in_flight import ConnectionLost
+    from tidelog.client.network.retries import GaveUp, reason_of
     from tidelog.errors import KafkaError
 
     try:
@@ -127,8 +127,8 @@ def ask_cluster(bootstrap: str) -> ClusterAnswer:
 
 
 async def _ask(bootstrap: str) -> ClusterAnswer:
-    from tidelog.client.admin import Admin
-    from tidelog.client.cluster import Cluster
+    from tidelog.client.admin.admin import Admin
+    from tidelog.client.routing.cluster import Cluster
     from tidelog.runtime.randomness import SystemRandomness
     from tidelog.runtime.socket_network import SocketNetwork
 

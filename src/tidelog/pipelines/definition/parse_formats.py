@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
+from tidelog.client.network.bootstrap import BadBootstrap, parse_bootstrap
 from tidelog.pipelines.definition.columns import RESERVED_COLUMNS
 from tidelog.pipelines.definition.ddl import BadSchema, read_schema
 from tidelog.pipelines.definition.mistakes import listed, nearest

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.retries import GaveUp
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp
 from tidelog.errors import CorruptMessage, RetriableError
 from tidelog.spark.errors import BrokersUnavailable
 

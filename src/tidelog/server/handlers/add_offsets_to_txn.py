@@ -3,8 +3,8 @@
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.answers import code_for_producer
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import code_for_producer
 from tidelog.transactions.transaction import FIRST_TRANSACTIONS, ProducerIdentity
 
 KNOWS_FENCING_FROM_VERSION = 2

@@ -24,9 +24,9 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.answers import code_for_producer
 from tidelog.server.dispatch import Call
-from tidelog.server.many_parts import Promised, begin_each
+from tidelog.server.response_fields import code_for_producer
+from tidelog.server.sliced_requests import Promised, begin_each
 from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity
 from tidelog.types import TopicPartition
 

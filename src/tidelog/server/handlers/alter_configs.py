@@ -7,8 +7,8 @@ from tidelog.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from tidelog.server.answers import altered_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import altered_fields
 
 
 async def handle_alter_configs(request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:

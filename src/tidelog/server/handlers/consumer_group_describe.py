@@ -7,9 +7,9 @@ from tidelog.protocol.messages.consumer_group_describe import (
     DescribedGroup,
 )
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.answers import add_group_operations
 from tidelog.server.dispatch import Call
-from tidelog.server.many_parts import Promised, begin_each
+from tidelog.server.response_fields import add_group_operations
+from tidelog.server.sliced_requests import Promised, begin_each
 
 
 def handle_consumer_group_describe(

@@ -2,8 +2,8 @@
 
 from tidelog.errors import SecurityDisabled
 from tidelog.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import error_fields
 
 
 async def handle_create_acls(request: CreateAclsRequest, _: Call) -> CreateAclsResponse:

@@ -1,6 +1,6 @@
 """CreatePartitions: give a topic more partitions."""
 
-from tidelog.controller.topic_rules import MorePartitions
+from tidelog.controller.topic_validation import MorePartitions
 from tidelog.controller.topics import TopicOutcome
 from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut
 from tidelog.protocol.messages.create_partitions import (
@@ -8,9 +8,9 @@ from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 from tidelog.server.forwarding import forward_unless_controller, has_leaders, let_it_be_seen, wait_until_seen
+from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 
 

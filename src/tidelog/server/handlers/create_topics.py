@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tidelog.cluster.topic_names import is_internal, prohibited_creation
 from tidelog.config.resolution import ConfigSource, describe_topic
-from tidelog.controller.topic_rules import NewTopic
+from tidelog.controller.topic_validation import NewTopic
 from tidelog.controller.topics import TopicOutcome
 from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut
 from tidelog.protocol.messages.create_topics import (
@@ -13,7 +13,6 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 from tidelog.server.forwarding import (
     forward_unless_controller,
@@ -23,6 +22,7 @@ from tidelog.server.forwarding import (
     vouch_for,
     wait_until_seen,
 )
+from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER
 

@@ -2,8 +2,8 @@
 
 from tidelog.errors import SecurityDisabled
 from tidelog.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import error_fields
 
 
 async def handle_delete_acls(request: DeleteAclsRequest, _: Call) -> DeleteAclsResponse:

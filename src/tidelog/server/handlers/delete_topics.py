@@ -9,9 +9,9 @@ from tidelog.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 from tidelog.server.forwarding import forward_unless_controller, let_it_be_seen, wait_until_seen
+from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 from tidelog.types import ZERO_UUID, Uuid
 

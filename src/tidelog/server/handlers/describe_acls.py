@@ -2,8 +2,8 @@
 
 from tidelog.errors import SecurityDisabled
 from tidelog.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import error_fields
 
 
 async def handle_describe_acls(_: DescribeAclsRequest, __: Call) -> DescribeAclsResponse:

@@ -6,8 +6,8 @@ from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from tidelog.server.answers import CLUSTER_OPERATIONS, error_fields, reachable_brokers
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import CLUSTER_OPERATIONS, error_fields, reachable_brokers
 
 BROKERS = 1
 CONTROLLERS = 2

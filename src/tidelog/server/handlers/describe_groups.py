@@ -3,9 +3,9 @@
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.answers import add_group_operations
 from tidelog.server.dispatch import Call
-from tidelog.server.many_parts import Promised, begin_each
+from tidelog.server.response_fields import add_group_operations
+from tidelog.server.sliced_requests import Promised, begin_each
 
 
 def handle_describe_groups(request: DescribeGroupsRequest, call: Call) -> Promised[DescribeGroupsResponse]:

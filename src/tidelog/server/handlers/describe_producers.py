@@ -9,8 +9,8 @@ from tidelog.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import error_fields
 
 
 async def handle_describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:

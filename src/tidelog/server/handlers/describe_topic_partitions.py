@@ -10,8 +10,8 @@ from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from tidelog.server.answers import TOPIC_OPERATIONS, partition_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import TOPIC_OPERATIONS, partition_fields
 
 MAX_PARTITIONS_IN_A_PAGE = 2000
 

@@ -8,7 +8,7 @@ from tidelog.protocol.messages.describe_transactions import (
 )
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
-from tidelog.server.many_parts import Promised, begin_each
+from tidelog.server.sliced_requests import Promised, begin_each
 
 
 def handle_describe_transactions(

@@ -13,9 +13,9 @@ from tidelog.protocol.messages.elect_leaders import (
     PartitionElectionResult,
     TopicElectionResult,
 )
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 from tidelog.server.forwarding import forward_unless_controller, let_it_be_seen
+from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER, TopicPartition
 

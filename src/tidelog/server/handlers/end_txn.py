@@ -3,8 +3,8 @@
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.answers import code_for_producer
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import code_for_producer
 
 KNOWS_FENCING_FROM_VERSION = 2
 

@@ -14,8 +14,8 @@ from tidelog.server.dispatch import Call
 from tidelog.server.fetch_sessions import FINAL_EPOCH
 from tidelog.server.fetching import NO_SESSION, AnyFetch, Reader, SessionlessFetch, failed
 from tidelog.server.leader_hints import add_leaders_to_fetch
-from tidelog.server.many_parts import MANY
 from tidelog.server.services import Services
+from tidelog.server.sliced_requests import MANY
 from tidelog.storage.segment import NotCached
 
 logger = logging.getLogger(__name__)

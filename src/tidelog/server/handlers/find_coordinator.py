@@ -9,8 +9,8 @@ from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from tidelog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import error_fields
 from tidelog.types import NO_BROKER
 
 BATCHES_FROM_VERSION = 4

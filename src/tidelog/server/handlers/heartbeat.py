@@ -3,7 +3,7 @@
 from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.callers import caller_of
+from tidelog.server.client_identity import caller_of
 from tidelog.server.dispatch import Call
 
 

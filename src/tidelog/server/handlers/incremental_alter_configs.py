@@ -7,8 +7,8 @@ from tidelog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from tidelog.server.answers import altered_fields
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import altered_fields
 
 
 async def handle_incremental_alter_configs(

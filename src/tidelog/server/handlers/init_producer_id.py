@@ -9,8 +9,8 @@ from tidelog.errors import (
 )
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.answers import code_for_producer
 from tidelog.server.dispatch import Call
+from tidelog.server.response_fields import code_for_producer
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 KNOWS_FENCING_FROM_VERSION = 4

@@ -4,7 +4,7 @@ from tidelog.errors import GroupMaxSizeReached, KafkaError
 from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.callers import caller_of
+from tidelog.server.client_identity import caller_of
 from tidelog.server.dispatch import Call
 
 NULLABLE_PROTOCOL_FROM_VERSION = 7

@@ -4,7 +4,7 @@ from tidelog.errors import KafkaError
 from tidelog.groups.group import answer_for
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.callers import caller_of
+from tidelog.server.client_identity import caller_of
 from tidelog.server.dispatch import Call
 
 

@@ -5,9 +5,9 @@ from tidelog.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 from tidelog.server.forwarding import forward_unless_controller
+from tidelog.server.response_fields import error_fields
 
 
 async def handle_list_partition_reassignments(

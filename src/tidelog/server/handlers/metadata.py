@@ -25,9 +25,9 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tidelog.server.answers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, partition_fields, reachable_brokers
 from tidelog.server.dispatch import Call
 from tidelog.server.handlers.create_topics import create_topics_of_brokers
+from tidelog.server.response_fields import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, partition_fields, reachable_brokers
 from tidelog.types import NO_BROKER, ZERO_UUID, BrokerId, Uuid
 
 TOPIC_IDS_FROM_VERSION = 12

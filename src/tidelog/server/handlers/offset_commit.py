@@ -13,9 +13,9 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.callers import caller_of
+from tidelog.server.client_identity import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.known_partitions import divide, merged
+from tidelog.server.unknown_partitions import divide, merged
 
 TOPIC_IDS_FROM_VERSION = 10
 

@@ -11,7 +11,7 @@ from tidelog.protocol.messages.offset_delete import (
 )
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
-from tidelog.server.known_partitions import divide_topics, merged
+from tidelog.server.unknown_partitions import divide_topics, merged
 
 
 def handle_offset_delete(request: OffsetDeleteRequest, call: Call) -> Deferred[OffsetDeleteResponse]:

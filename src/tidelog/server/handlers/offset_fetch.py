@@ -15,7 +15,7 @@ from tidelog.protocol.messages.offset_fetch import (
 )
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import Call
-from tidelog.server.many_parts import Promised, begin_each
+from tidelog.server.sliced_requests import Promised, begin_each
 from tidelog.types import NO_OFFSET
 
 GROUPS_FROM_VERSION = 8

@@ -48,7 +48,7 @@ from tidelog.server.commit_waits import CommitWait
 from tidelog.server.connection import Held
 from tidelog.server.dispatch import Call
 from tidelog.server.leader_hints import add_leaders_to_produce
-from tidelog.server.many_parts import MANY
+from tidelog.server.sliced_requests import MANY
 from tidelog.storage.record_checks import UndecodableBatch
 from tidelog.storage.validation import AppendOrigin, NeedsSlices, PreparedBatch, only_batch
 from tidelog.storage.verification_guards import VerificationGuard

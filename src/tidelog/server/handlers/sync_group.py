@@ -3,7 +3,7 @@
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.callers import caller_of
+from tidelog.server.client_identity import caller_of
 from tidelog.server.dispatch import Call
 
 

@@ -20,9 +20,9 @@ from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.callers import caller_of
+from tidelog.server.client_identity import caller_of
 from tidelog.server.dispatch import Call
-from tidelog.server.known_partitions import divide_topics, merged
+from tidelog.server.unknown_partitions import divide_topics, merged
 from tidelog.transactions.verifier import Asked
 
 KNOWS_LOADING_FROM_VERSION = 2

@@ -2,9 +2,9 @@
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from tidelog.server.answers import error_fields
 from tidelog.server.dispatch import Call
 from tidelog.server.forwarding import forward_unless_controller
+from tidelog.server.response_fields import error_fields
 
 TIMEOUT_MS = 30_000
 

@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from tidelog.client.admin import Admin
-from tidelog.client.cluster import Cluster
+from tidelog.client.admin.admin import Admin
+from tidelog.client.routing.cluster import Cluster
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.clients import LONGEST_PAUSE_MS, ClientErrors, client_cluster
 from tidelog.simulation.cluster import SimulatedCluster

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import ClassVar, NamedTuple
 
-from tidelog.client.consumer import BEGINNING, Consumer
-from tidelog.client.offsets import END, list_offsets
-from tidelog.client.producer import Producer, ProducerSettings
+from tidelog.client.consumer.consumer import BEGINNING, Consumer
+from tidelog.client.consumer.offsets import END, list_offsets
+from tidelog.client.producer.producer import Producer, ProducerSettings
 from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.simulation.clients import ClientErrors, Writer
 from tidelog.simulation.history import Write

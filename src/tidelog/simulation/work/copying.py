@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import ClassVar
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, Consumer, ConsumerSettings
-from tidelog.client.consumer_settings import READ_COMMITTED
-from tidelog.client.group_admin import GroupAdmin
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.consumer.consumer import BEGINNING, Consumer, ConsumerSettings
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.routing.cluster import Cluster
 from tidelog.protocol.records import records_of
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors, Writer
 from tidelog.simulation.coordinator_audit import acting
-from tidelog.simulation.looking import batches, replica, stored_partition
+from tidelog.simulation.inspection import batches, replica, stored_partition
 from tidelog.simulation.work.base import SEEDS, Bench, Work, together
 from tidelog.simulation.work.groups import COORDINATOR_SETTINGS as GROUP_SETTINGS
 from tidelog.simulation.work.transacting import COORDINATOR_SETTINGS as TRANSACTION_SETTINGS

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
-from tidelog.client.consumer import BEGINNING, Consumer
-from tidelog.client.offsets import END, list_offsets
-from tidelog.client.producer import Producer, ProducerSettings
+from tidelog.client.consumer.consumer import BEGINNING, Consumer
+from tidelog.client.consumer.offsets import END, list_offsets
+from tidelog.client.producer.producer import Producer, ProducerSettings
 from tidelog.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from tidelog.simulation.clients import ClientErrors
 from tidelog.simulation.work.base import ADMIN_TIMEOUT_S, MIN_IN_SYNC, REPLICAS, RETRY_S, Bench, Work, together

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from tidelog.client.bootstrap import Address
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import BEGINNING, ConsumerSettings
-from tidelog.client.group_admin import GroupAdmin
-from tidelog.client.group_consumer import GroupConsumer, GroupConsumerSettings
-from tidelog.client.group_member import Membership
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.consumer.consumer import BEGINNING, ConsumerSettings
+from tidelog.client.groups.group_consumer import GroupConsumer, GroupConsumerSettings
+from tidelog.client.groups.group_member import Membership
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.routing.cluster import Cluster
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors, Writer
 from tidelog.simulation.cluster import PORT, host_of

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tidelog.client.consumer import BEGINNING, AtTime, Consumer, ConsumerSettings
-from tidelog.client.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
-from tidelog.client.offsets import END, list_offsets
+from tidelog.client.consumer.consumer import BEGINNING, AtTime, Consumer, ConsumerSettings
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.errors import OffsetOutOfRange
 from tidelog.simulation.clients import ClientErrors
 from tidelog.simulation.history import ConsumerHistory

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.connection import ClientConnection
-from tidelog.client.leaders import Outcomes, ask_leaders
-from tidelog.client.offsets import by_topic
+from tidelog.client.consumer.offsets import by_topic
+from tidelog.client.network.connection import ClientConnection
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.leaders import Outcomes, ask_leaders
 from tidelog.errors import NO_ERROR, error_of, raise_error
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

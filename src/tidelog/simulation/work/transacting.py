@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from tidelog.client.producer import Delivery, ProducerSettings
-from tidelog.client.transactional_producer import TransactionalProducer
+from tidelog.client.producer.producer import Delivery, ProducerSettings
+from tidelog.client.producer.transactional_producer import TransactionalProducer
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors
 from tidelog.simulation.history import Decision, Transaction, Write
 from tidelog.simulation.work.base import Bench, Work, together

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from tidelog.client.producer import Delivery, Producer, ProducerSettings
-from tidelog.client.producer_settings import ACKS_ALL
+from tidelog.client.producer.producer import Delivery, Producer, ProducerSettings
+from tidelog.client.producer.producer_settings import ACKS_ALL
 from tidelog.errors import (
     CorruptMessage,
     InvalidRecord,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidelog.client.consumer_settings import READ_UNCOMMITTED
-from tidelog.client.producer_settings import ACKS_ALL
+from tidelog.client.consumer.consumer_settings import READ_UNCOMMITTED
+from tidelog.client.producer.producer_settings import ACKS_ALL
 from tidelog.protocol.compression import Codec
 from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REFUSED, SECURE, Side, is_secure
 from tidelog.spark.options.values import OptionError, parsed

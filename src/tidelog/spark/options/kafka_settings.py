@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from tidelog.client.bootstrap import BadBootstrap, parse_bootstrap
-from tidelog.client.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
-from tidelog.client.producer_settings import ACKS_ALL
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.client.network.bootstrap import BadBootstrap, parse_bootstrap
+from tidelog.client.producer.producer_settings import ACKS_ALL
 from tidelog.protocol.compression import Codec
 from tidelog.spark.options.values import BadValue, milliseconds, non_empty_text, whole_number
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidelog.client.producer_settings import ACKS_ALL
+from tidelog.client.producer.producer_settings import ACKS_ALL
 from tidelog.spark.offset_json import EARLIEST, LATEST, partitions_text
 from tidelog.spark.options.client_settings import ClientSettings, client_settings
 from tidelog.spark.options.delivery_guarantee import Guarantee

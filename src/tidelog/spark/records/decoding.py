@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tidelog.client.fetched_records import TransactionFilter
+from tidelog.client.consumer.fetched_records import TransactionFilter
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.messages.fetch import AbortedTransaction
 from tidelog.protocol.record_batch import BatchHeader, crc_matches

@@ -5,16 +5,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.coordinators import Coordinators
-from tidelog.client.group_admin import GroupAdmin
-from tidelog.client.group_offsets import GroupMember
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.producer_batch import Identity
-from tidelog.client.retries import GaveUp, reason_of
-from tidelog.client.transaction_group import NO_BATCH, TransactionGroup
-from tidelog.client.transactional_identity import TransactionalIdentity
-from tidelog.client.transactional_producer import TransactionalProducer
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.groups.group_offsets import GroupMember
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp, reason_of
+from tidelog.client.producer.producer_batch import Identity
+from tidelog.client.producer.transaction_group import NO_BATCH, TransactionGroup
+from tidelog.client.producer.transactional_identity import TransactionalIdentity
+from tidelog.client.producer.transactional_producer import TransactionalProducer
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.coordinators import Coordinators
 from tidelog.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,

@@ -7,17 +7,17 @@ driver's transaction, which the driver ends.
 import asyncio
 from weakref import WeakKeyDictionary
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.encoded_batches import BatchProducer, EncodedBatch
-from tidelog.client.metadata import TopicMetadata
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.producer_batch import Identity
-from tidelog.client.producer_identity import ProducerIdentity
-from tidelog.client.producer_settings import ProducerSettings
-from tidelog.client.retries import Attempts, GaveUp, is_retriable, reason_of
-from tidelog.client.transaction_admin import TransactionAdmin
-from tidelog.client.transaction_group import member_identity, shared_identity
-from tidelog.client.transactional_identity import TransactionalIdentity
+from tidelog.client.admin.transaction_admin import TransactionAdmin
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import Attempts, GaveUp, is_retriable, reason_of
+from tidelog.client.producer.encoded_batches import BatchProducer, EncodedBatch
+from tidelog.client.producer.producer_batch import Identity
+from tidelog.client.producer.producer_identity import ProducerIdentity
+from tidelog.client.producer.producer_settings import ProducerSettings
+from tidelog.client.producer.transaction_group import member_identity, shared_identity
+from tidelog.client.producer.transactional_identity import TransactionalIdentity
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.metadata import TopicMetadata
 from tidelog.errors import (
     InvalidReplicationFactor,
     KafkaError,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from tidelog.client.transaction_group import NO_BATCH, OpenGroup
+from tidelog.client.producer.transaction_group import NO_BATCH, OpenGroup
 from tidelog.spark.errors import SourceError
 from tidelog.types import TopicPartition
 

@@ -5,12 +5,12 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer_settings import READ_UNCOMMITTED
-from tidelog.client.metadata import ClusterMetadata, TopicMetadata
-from tidelog.client.offsets import BEGINNING, END, list_offsets
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.retries import Attempts, GaveUp, reason_of
+from tidelog.client.consumer.consumer_settings import READ_UNCOMMITTED
+from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import Attempts, GaveUp, reason_of
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.metadata import ClusterMetadata, TopicMetadata
 from tidelog.config.nearest import nearest_name
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.spark.errors import BrokersUnavailable, UnknownPartition, UnknownTopic

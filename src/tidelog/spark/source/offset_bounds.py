@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Iterable, Mapping
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import END
+from tidelog.client.consumer.offsets import END
+from tidelog.client.routing.cluster import Cluster
 from tidelog.spark.errors import DataLost, NoRecordAfterTime
 from tidelog.spark.offset_json import EARLIEST, LATEST, Offsets, partitions_text
 from tidelog.spark.options.query import ReadOptions

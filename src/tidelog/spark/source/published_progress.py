@@ -5,9 +5,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from tidelog.client.group_admin import GroupAdmin
-from tidelog.client.pipeline import ConnectionLost
-from tidelog.client.retries import GaveUp, reason_of
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp, reason_of
 from tidelog.errors import KafkaError
 from tidelog.spark import client_thread
 from tidelog.spark.offset_json import Offsets, from_dict

@@ -6,10 +6,10 @@ and assumes that later batches resemble the next ones.
 
 from collections.abc import Mapping
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.connection import ClientConnection
-from tidelog.client.leaders import Outcomes, ask_leaders
-from tidelog.client.range_reader import fetch_version
+from tidelog.client.consumer.range_reader import fetch_version
+from tidelog.client.network.connection import ClientConnection
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.leaders import Outcomes, ask_leaders
 from tidelog.errors import NO_ERROR, CorruptMessage, OffsetOutOfRange, error_of
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from tidelog.protocol.record_batch import split_batches

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tidelog.client.cluster import Cluster
+from tidelog.client.routing.cluster import Cluster
 from tidelog.spark import client_thread
 from tidelog.spark.offset_json import Offsets, from_dict, to_dict
 from tidelog.spark.options.query import ReadOptions

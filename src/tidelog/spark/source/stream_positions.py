@@ -5,8 +5,8 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import BEGINNING
+from tidelog.client.consumer.offsets import BEGINNING
+from tidelog.client.routing.cluster import Cluster
 from tidelog.spark.errors import DataLost, TopicRecreated
 from tidelog.spark.offset_json import Offsets, Positions, TopicIds, partitions_text
 from tidelog.spark.options.query import ReadOptions

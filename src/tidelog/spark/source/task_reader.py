@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tidelog.client.range_reader import FetchedRange, OffsetsGone, RangeReader, RangeSettings, TopicChanged
+from tidelog.client.consumer.range_reader import FetchedRange, OffsetsGone, RangeReader, RangeSettings, TopicChanged
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.spark import client_thread
 from tidelog.spark.errors import DataLost, TopicRecreated

@@ -1,0 +1,163 @@
+"""Fetches from one broker what it leads of a consumer's partitions."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from tidelog.client.consumer.consumer_settings import ConsumerSettings
+from tidelog.client.consumer.fetch_session import FetchSession
+from tidelog.client.consumer.fetched_records import FetchedBatches
+from tidelog.client.network.connection import ClientConnection
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import Backoff
+from tidelog.client.routing.cluster import Cluster
+from tidelog.errors import NO_ERROR, CorruptMessage, KafkaError, error_of
+from tidelog.protocol.messages.fetch import (
+    TOPIC_IDS_FROM_VERSION,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from tidelog.runtime.disk import FileSlice
+from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, BrokerId, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 10.0
+
+
+class Position:
+    """Where to fetch next in one partition, and from which leader."""
+
+    __slots__ = ("last_epoch", "leader_epoch", "lost_at", "offset", "topic_id", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, offset: int) -> None:
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.last_epoch = NO_LEADER_EPOCH  # of the last batch before `offset`
+        self.leader_epoch = NO_LEADER_EPOCH  # in which the leader is thought to lead
+        self.topic_id: Uuid = ZERO_UUID
+        self.lost_at: float | None = None  # since when it has no leader
+
+
+class Takes(Protocol):
+    """Where fetched batches go; waits while the reader is behind."""
+
+    async def __call__(self, fetched: FetchedBatches, /) -> None: ...
+
+
+GiveBack = Callable[[Position, KafkaError | ConnectionLost], None]
+"""The position cannot be fetched here any more, and why."""
+
+
+class BrokerFetcher:
+    def __init__(
+        self, broker_id: BrokerId, cluster: Cluster, settings: ConsumerSettings, take: Takes, give_back: GiveBack
+    ) -> None:
+        self._broker_id = broker_id
+        self._cluster = cluster
+        self._connections = cluster.new_connections()
+        self._settings = settings
+        self._take = take
+        self._give_back = give_back
+        self._session = FetchSession()
+        self._positions: dict[TopicPartition, Position] = {}
+        self._has_work = asyncio.Event()
+        self._backoff = Backoff(cluster.randomness)
+
+    def add(self, position: Position) -> None:
+        self._positions[position.topic_partition] = position
+        self._want(position)
+        self._has_work.set()
+
+    def _want(self, position: Position) -> None:
+        wanted = FetchPartition(
+            partition=position.topic_partition.partition,
+            current_leader_epoch=position.leader_epoch,
+            fetch_offset=position.offset,
+            partition_max_bytes=self._settings.partition_max_bytes,
+        )
+        self._session.set(position.topic_partition, position.topic_id, wanted)
+
+    def _drop(self, position: Position, error: KafkaError | ConnectionLost) -> None:
+        del self._positions[position.topic_partition]
+        self._session.remove(position.topic_partition)
+        self._give_back(position, error)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            await self._fetch_on_and_on()
+        finally:
+            self._connections.close()
+
+    async def _fetch_on_and_on(self) -> None:
+        while True:
+            while not self._positions:
+                self._has_work.clear()
+                await self._has_work.wait()
+            try:
+                response = await self._fetch()
+            except (KafkaError, ConnectionLost) as error:
+                self._session.on_lost()
+                for position in list(self._positions.values()):
+                    self._drop(position, error)
+                continue
+            if self._session.on_answer(response):
+                self._backoff.reset()
+                await self._take_answer(response)
+            else:
+                await asyncio.sleep(self._backoff.next_s())
+
+    async def _fetch(self) -> FetchResponse:
+        connection = await self._connections.to(self._cluster.address_of(self._broker_id))
+        version = self._version(connection)
+        parts = self._session.build(use_topic_ids=version >= TOPIC_IDS_FROM_VERSION)
+        request = FetchRequest(
+            max_wait_ms=self._settings.max_wait_ms,
+            min_bytes=self._settings.min_bytes,
+            max_bytes=self._settings.max_bytes,
+            isolation_level=self._settings.isolation_level,
+            session_id=parts.session_id,
+            session_epoch=parts.session_epoch,
+            topics=parts.topics,
+            forgotten_topics_data=parts.forgotten,
+        )
+        timeout_s = self._settings.max_wait_ms / 1000 + GRACE_S
+        return await connection.ask(request, FetchResponse, timeout_s=timeout_s, version=version)
+
+    def _version(self, connection: ClientConnection) -> int:
+        version = connection.version_of(FetchRequest)
+        if any(position.topic_id == ZERO_UUID for position in self._positions.values()):
+            return min(version, TOPIC_IDS_FROM_VERSION - 1)
+        return version
+
+    async def _take_answer(self, response: FetchResponse) -> None:
+        names = {position.topic_id: key.topic for key, position in self._positions.items()}
+        for topic in response.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                position = self._positions.get(TopicPartition(name, data.partition_index))
+                if position is not None:
+                    await self._take_partition(position, data)
+
+    async def _take_partition(self, position: Position, data: PartitionData) -> None:
+        key = position.topic_partition
+        if data.error_code != NO_ERROR:
+            self._drop(position, error_of(data.error_code, str(key)))
+            return
+        if not data.records:
+            return
+        assert not isinstance(data.records, FileSlice)
+        try:
+            fetched = FetchedBatches.of(key, position.offset, data.records, data.aborted_transactions or ())
+        except CorruptMessage as error:
+            self._drop(position, error)
+            return
+        if fetched.batches:
+            last, _ = fetched.batches[-1]
+            position.offset, position.last_epoch = last.end_offset, last.leader_epoch
+            self._want(position)
+            await self._take(fetched)

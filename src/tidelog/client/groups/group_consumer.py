@@ -1,0 +1,200 @@
+"""Reads the partitions that a group gives to this member: `poll`, and `commit` what was worked off."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from tidelog.client.consumer.consumer import ConsumedRecord, Consumer
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.consumer.offsets import list_offsets
+from tidelog.client.groups.classic_member import ClassicMember
+from tidelog.client.groups.consumer_member import ConsumerMember
+from tidelog.client.groups.group_member import GroupConsumerSettings, Membership
+from tidelog.client.groups.group_offsets import GroupMember, commit_offsets, fetch_offsets
+from tidelog.client.routing.cluster import Cluster
+from tidelog.client.routing.coordinators import Coordinators
+from tidelog.errors import FencedMemberEpoch, IllegalGeneration, StaleMemberEpoch, UnknownMemberId
+from tidelog.types import NO_OFFSET, TopicPartition
+
+__all__ = ["GroupConsumer", "GroupConsumerSettings"]
+
+REPLACED = (StaleMemberEpoch, FencedMemberEpoch, UnknownMemberId, IllegalGeneration)
+"""The group has moved on; heartbeats tell where to."""
+LOOK_AGAIN_S = 0.1
+MAX_STALE_COMMITS = 50
+
+OnRevoked = Callable[[frozenset[TopicPartition]], Awaitable[None]]
+
+
+class GroupConsumer:
+    """`async with GroupConsumer(cluster, "group", ["topic"]) as consumer`; for one task.
+
+    Partitions come and go within `poll` only: whoever has worked off what it returned last does not lose a partition in
+    the midst of it, unless the member was given up for dead, or has not polled for `max_poll_interval_ms`; then its
+    commits are refused. `on_revoked` is the last chance to commit for partitions that go to somebody else.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        topics: Sequence[str],
+        settings: GroupConsumerSettings | None = None,
+        *,
+        on_revoked: OnRevoked | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings or GroupConsumerSettings()
+        self._coordinators = Coordinators(cluster)
+        self._on_revoked = on_revoked
+        kind = ClassicMember if self._settings.is_classic else ConsumerMember
+        self._membership: Membership = kind(cluster, group_id, topics, self._settings)
+        self._reader: Consumer | None = None
+        self._reading: asyncio.Task[list[ConsumedRecord]] | None = None
+        self.positions: dict[TopicPartition, int] = {}
+        """Where each partition goes on, as far as known: after what `poll` has returned, and after what is never shown,
+        such as ends of transactions."""
+
+    async def __aenter__(self) -> "GroupConsumer":
+        await self._cluster.topics_in_use(self._membership.topics)
+        self._membership.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leaves the group: the others need not wait for the session to end."""
+        try:
+            await self._stop_reading()
+        finally:
+            await self._membership.close()
+
+    @property
+    def member(self) -> GroupMember:
+        """For `TransactionalProducer.send_offsets`."""
+        return self._membership.member
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return self._membership.owned
+
+    # -- reading
+
+    async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
+        """All records that came together next; none if nothing comes in time."""
+        with self._membership.polling():
+            return await self._poll(timeout_s)
+
+    async def _poll(self, timeout_s: float | None) -> list[ConsumedRecord]:
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        membership = self._membership
+        while True:
+            membership.changed.clear()
+            if membership.failure is not None:
+                raise membership.failure
+            if membership.wanted != membership.owned:
+                await self._take_over(membership.wanted)
+            remaining_s = None if deadline is None else max(deadline - loop.time(), 0.0)
+            is_waiting = not await self._start_reading()
+            records = await self._read(LOOK_AGAIN_S if is_waiting else remaining_s)
+            is_over = remaining_s == 0.0 if is_waiting else remaining_s is not None
+            if records or (is_over and not membership.changed.is_set()):
+                return records
+
+    async def _read(self, timeout_s: float | None) -> list[ConsumedRecord]:
+        """Until there is something, or the group wants something. What is read while nobody waits is for the next."""
+        reader = self._reader
+        if reader is not None and self._reading is None:
+            self._reading = asyncio.ensure_future(reader.poll())
+        changed = asyncio.ensure_future(self._membership.changed.wait())
+        waiting: list[asyncio.Task[Any]] = [changed] if self._reading is None else [changed, self._reading]
+        try:
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+        if reader is None:
+            return []
+        self.positions |= reader.positions
+        return self._take_what_was_read()
+
+    def _take_what_was_read(self) -> list[ConsumedRecord]:
+        reading = self._reading
+        if reading is None or not reading.done():
+            return []
+        self._reading = None
+        return reading.result()
+
+    async def _take_over(self, wanted: frozenset[TopicPartition]) -> None:
+        given_up = self._membership.owned - wanted
+        if given_up and self._on_revoked is not None:
+            with contextlib.suppress(*REPLACED):
+                await self._on_revoked(given_up)
+        await self._stop_reading()
+        self.positions = {key: offset for key, offset in self.positions.items() if key in wanted}
+        self._membership.own(wanted)
+
+    async def _start_reading(self) -> bool:
+        """False if the group does not tell us from where on."""
+        owned = self._membership.owned
+        if self._reader is None and owned:
+            try:
+                await self._find_positions(owned - self.positions.keys())
+            except REPLACED:
+                self._membership.hurry()
+                return False
+            reader = Consumer(self._cluster, self._settings.reading)
+            await reader.assign(self.positions)
+            await reader.__aenter__()
+            self._reader = reader
+        return True
+
+    async def _find_positions(self, partitions: frozenset[TopicPartition]) -> None:
+        if not partitions:
+            return
+        reading = self._settings.reading
+        committed = await fetch_offsets(
+            self._coordinators,
+            self.member,
+            sorted(partitions),
+            require_stable=reading.isolation_level == READ_COMMITTED,
+            timeout_s=self._settings.timeout_s,
+        )
+        positions = {key: found.offset for key, found in committed.items()}
+        new = {key: self._settings.start_at for key, offset in positions.items() if offset == NO_OFFSET}
+        if new:
+            found = await list_offsets(self._cluster, new, isolation_level=reading.isolation_level)
+            positions |= {key: found[key].offset for key in new}
+        self.positions |= positions
+
+    async def _stop_reading(self) -> None:
+        """What was fetched and not returned yet is left to whoever reads next."""
+        reader, self._reader = self._reader, None
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+        if reader is not None:
+            await reader.__aexit__(None, None, None)
+        if reading is not None:
+            await asyncio.gather(reading, return_exceptions=True)
+
+    # -- how far we have come
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """What `poll` has returned counts as worked off; raises what the coordinator says to who is no member now."""
+        offsets = dict(self.positions) if offsets is None else offsets
+        stale_commits = 0
+        while offsets:
+            try:
+                await commit_offsets(self._coordinators, self.member, offsets, timeout_s=self._settings.timeout_s)
+                return
+            except StaleMemberEpoch:  # we are a member, and have not heard of the latest epoch
+                stale_commits += 1
+                if stale_commits > MAX_STALE_COMMITS:
+                    raise
+            self._membership.hurry()
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def rewind(self) -> None:
+        """Go on where the group has committed: what was read since then comes again."""
+        await self._stop_reading()
+        self.positions = {}

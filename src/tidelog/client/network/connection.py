@@ -1,0 +1,202 @@
+"""One connection to a broker: which versions it speaks, and asking it things."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from tidelog import __version__
+from tidelog.client.network.in_flight import AwaitedAnswer, ConnectionLost, Pipeline
+from tidelog.config.listeners import host_and_port
+from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError, UnsupportedVersion
+from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
+from tidelog.protocol.codec import Decoder, decoder
+from tidelog.protocol.fields import Versions
+from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.protocol.structs import Request, Response
+from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.network import Channel, Network
+from tidelog.types import Buffer
+
+__all__ = ["ClientConnection", "ConnectionLost"]
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class ClientConnection:
+    """Pipelined requests, answered in order. A broker that breaks the protocol loses the connection."""
+
+    def __init__(self, pipeline: Pipeline, host: str, port: int) -> None:
+        self._pipeline = pipeline
+        self.host = host
+        self.port = port
+        self._broker_versions: dict[int, Versions] = {}
+        self._versions: dict[int, int] = {}
+        self.supported_features: dict[str, int] = {}
+        """What this broker can do, in which version at most."""
+        self.finalized_features: dict[str, int] = {}
+        """What the whole cluster does, in which version (KIP-584)."""
+
+    @classmethod
+    async def open(
+        cls, network: Network, host: str, port: int, client_id: str, *, timeout_s: float = 30.0
+    ) -> "ClientConnection":
+        """Connected, and told by ApiVersions what the broker speaks; raises ConnectionLost."""
+        address = host_and_port(host, port)
+        pipelines: list[Pipeline] = []
+
+        def attach(channel: Channel) -> Pipeline:
+            pipelines.append(Pipeline(channel, client_id))
+            return pipelines[0]
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                await network.connect(host, port, attach)
+                connection = cls(pipelines[0], host, port)
+                await connection._learn_versions()
+                return connection
+        except BaseException as error:
+            if pipelines:
+                pipelines[0].close("could not be set up")
+            if isinstance(error, TimeoutError):
+                raise ConnectionLost(f"{address} did not answer within {timeout_s:g} s") from None
+            if isinstance(error, OSError | UnicodeError):
+                raise ConnectionLost(f"cannot connect to {address}: {_reason(error)}") from error
+            raise
+
+    async def _learn_versions(self) -> None:
+        response = await self._ask_versions(ApiVersionsRequest.__versions__.last)
+        if response.error_code == UnsupportedVersion.code:
+            known = {api.api_key: api.max_version for api in response.api_keys}
+            latest = ApiVersionsRequest.__versions__.last
+            response = await self._ask_versions(min(known.get(API_VERSIONS_KEY, 0), latest))
+        if response.error_code != NO_ERROR:
+            name = ERRORS_BY_CODE.get(response.error_code, UnknownServerError).__name__
+            raise ConnectionLost(f"{self.address} does not tell its versions: error {response.error_code} ({name})")
+        self._broker_versions = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
+        self.supported_features = {each.name: each.max_version for each in response.supported_features}
+        self.finalized_features = {each.name: each.max_version_level for each in response.finalized_features}
+
+    async def _ask_versions(self, version: int) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(client_software_name="tidelog", client_software_version=__version__)
+        return await self.ask(request, ApiVersionsResponse, version=version)
+
+    # -- what it is
+
+    @property
+    def address(self) -> str:
+        return host_and_port(self.host, self.port)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._pipeline.closed_because is not None
+
+    @property
+    def requests_in_flight(self) -> int:
+        return self._pipeline.requests_in_flight
+
+    @property
+    def on_closed(self) -> Callable[[str], None] | None:
+        """Called once with the reason, after everybody who waits for an answer was told."""
+        return self._pipeline.on_closed_hook
+
+    @on_closed.setter
+    def on_closed(self, listener: Callable[[str], None] | None) -> None:
+        self._pipeline.on_closed_hook = listener
+
+    def version_of(self, request_type: type[Request]) -> int:
+        """The highest version that both sides speak; raises UnsupportedVersion."""
+        version = self._versions.get(request_type.__api_key__)
+        if version is None:
+            version = self._versions[request_type.__api_key__] = self._negotiate(request_type)
+        return version
+
+    def _negotiate(self, request_type: type[Request]) -> int:
+        ours, theirs = request_type.__versions__, self._broker_versions.get(request_type.__api_key__)
+        name = request_type.__name__.removesuffix("Request")
+        if theirs is None:
+            raise UnsupportedVersion(f"the broker at {self.address} does not know {name}")
+        version = min(ours.last, theirs.last)
+        if version not in ours or version not in theirs:
+            raise UnsupportedVersion(f"the broker at {self.address} has {name} in versions {theirs}, we in {ours}")
+        return version
+
+    # -- asking
+
+    def send(
+        self,
+        request: Request,
+        on_answer: Callable[[Response], None],
+        on_lost: Callable[[ConnectionLost], None],
+        *,
+        version: int | None = None,
+    ) -> None:
+        """`on_answer` runs while the memory of its frame is valid: records are views into it.
+
+        It leaves at the end of this turn of the loop, or of the wake-up if this is called within `on_answer`.
+        Exactly one of the two is called, once, never before this returns.
+        """
+        self._send(request, on_answer, on_lost, version, is_kept=False)
+
+    def send_without_answer(self, request: Request, *, version: int | None = None) -> None:
+        """For Produce with acks=0, which brokers do not answer."""
+        self._pipeline.send(request, self.version_of(type(request)) if version is None else version, None)
+
+    async def ask(
+        self,
+        request: Request,
+        answer_type: type[ResponseT],
+        *,
+        timeout_s: float | None = None,
+        version: int | None = None,
+    ) -> ResponseT:
+        """The answer, which may be kept. Raises ConnectionLost, also if time runs out, which ends the connection."""
+        answer: Deferred[Response] = Deferred()
+        self._send(request, answer.resolve, answer.fail, version, is_kept=True)
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await answer.wait()
+        except TimeoutError:
+            self.close(f"{type(request).__name__} was not answered within {timeout_s:g} s")
+            raise self._pipeline.lost() from None
+        if not isinstance(response, answer_type):
+            raise TypeError(f"{type(request).__name__} is answered with {type(response).__name__}")
+        return response
+
+    def _send(
+        self,
+        request: Request,
+        on_answer: Callable[[Response], None],
+        on_lost: Callable[[ConnectionLost], None],
+        version: int | None,
+        *,
+        is_kept: bool,
+    ) -> None:
+        if version is None:
+            version = self.version_of(type(request))
+        decode = _decoder_of_answer(request.__api_key__, version)
+        awaited = AwaitedAnswer(request, version, decode, on_answer, on_lost, is_kept=is_kept)
+        self._pipeline.send(request, version, awaited)
+
+    async def drained(self) -> None:
+        """Returns when everything sent has left, or the connection is gone."""
+        await self._pipeline.drained()
+
+    def close(self, reason: str = "no longer needed") -> None:
+        self._pipeline.close(reason)
+
+
+def _decoder_of_answer(api_key: int, version: int) -> Decoder[Response]:
+    if api_key == API_VERSIONS_KEY:
+        return partial(_decode_versions, version)
+    return decoder(API_KEYS[api_key].response, version)
+
+
+def _decode_versions(version: int, frame: Buffer, position: int) -> tuple[Response, int]:
+    """A broker that lacks the version asked for says so in the form of version 0 (KIP-511)."""
+    error_code = int.from_bytes(frame[position : position + 2], "big")
+    return decoder(ApiVersionsResponse, 0 if error_code == UnsupportedVersion.code else version)(frame, position)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -1,0 +1,64 @@
+"""The connections of one client: one to each broker, opened when needed and again when lost; and some to borrow."""
+
+from tidelog.client.network.bootstrap import Address
+from tidelog.client.network.broker_connection import CONNECT_TIMEOUT_S, BrokerConnection
+from tidelog.client.network.connection import ClientConnection
+from tidelog.runtime.network import Network
+
+MAX_SPARE_PER_BROKER = 4
+
+
+class Connections:
+    def __init__(self, network: Network, client_id: str) -> None:
+        self._network = network
+        self._client_id = client_id
+        self._by_address: dict[Address, BrokerConnection] = {}
+
+    def is_open(self, address: Address) -> bool:
+        connection = self._by_address.get(address)
+        return connection is not None and connection.is_open
+
+    async def to(self, address: Address) -> ClientConnection:
+        """Shared by everybody who asks; raises ConnectionLost."""
+        connection = self._by_address.get(address)
+        if connection is None:
+            connection = BrokerConnection(self._network, self._client_id, lambda: address)
+            self._by_address[address] = connection
+        return await connection.connected()
+
+    def close(self) -> None:
+        for connection in self._by_address.values():
+            connection.close()
+        self._by_address.clear()
+
+
+class SpareConnections:
+    """To be borrowed by one at a time, for requests that a broker may hold back."""
+
+    def __init__(self, network: Network, client_id: str) -> None:
+        self._network = network
+        self._client_id = client_id
+        self._spare: dict[Address, list[ClientConnection]] = {}
+
+    async def take(self, address: Address) -> ClientConnection:
+        """Raises ConnectionLost."""
+        spare = self._spare.get(address, [])
+        while spare:
+            connection = spare.pop()
+            if not connection.is_closed:
+                return connection
+        return await ClientConnection.open(self._network, *address, self._client_id, timeout_s=CONNECT_TIMEOUT_S)
+
+    def give_back(self, connection: ClientConnection) -> None:
+        """One that still waits for an answer is of no use to the next."""
+        spare = self._spare.setdefault(Address(connection.host, connection.port), [])
+        if connection.is_closed or connection.requests_in_flight or len(spare) >= MAX_SPARE_PER_BROKER:
+            connection.close()
+        else:
+            spare.append(connection)
+
+    def close(self) -> None:
+        for spare in self._spare.values():
+            for connection in spare:
+                connection.close()
+        self._spare.clear()

@@ -1,0 +1,68 @@
+"""Trying again: pauses that grow, with some chance in them, until time is up."""
+
+import asyncio
+
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.errors import KafkaError
+from tidelog.runtime.randomness import Randomness
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+JITTER_PERCENT = 20
+
+
+class GaveUp(Exception):
+    """Nothing but errors that may pass, for as long as we were willing to try; the message has the last of them."""
+
+
+class Backoff:
+    """The next pause: twice as long each time. With `randomness` more or less: clients do not come back in step."""
+
+    def __init__(
+        self, randomness: Randomness | None, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S
+    ) -> None:
+        self._randomness = randomness
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._base_s = first_s
+
+    def next_s(self) -> float:
+        pause_s = self._base_s
+        if self._randomness is not None:
+            percent = 100 - JITTER_PERCENT + self._randomness.below(2 * JITTER_PERCENT + 1)
+            pause_s = pause_s * percent / 100
+        self._base_s = min(self._base_s * 2, self._longest_s)
+        return pause_s
+
+    def reset(self) -> None:
+        self._base_s = self._first_s
+
+
+class Attempts:
+    """The attempts at one thing. After a failed one, `after` waits, or raises if it makes no sense to go on."""
+
+    def __init__(self, what: str, timeout_s: float, randomness: Randomness, *, started_at: float | None = None) -> None:
+        self._what = what
+        self._timeout_s = timeout_s
+        self._deadline = (asyncio.get_running_loop().time() if started_at is None else started_at) + timeout_s
+        self._backoff = Backoff(randomness)
+
+    @property
+    def remaining_s(self) -> float:
+        return max(0.0, self._deadline - asyncio.get_running_loop().time())
+
+    async def after(self, error: Exception) -> None:
+        if not is_retriable(error):
+            raise error
+        pause_s = self._backoff.next_s()
+        if pause_s >= self.remaining_s:
+            raise GaveUp(f"{self._what}: gave up after {self._timeout_s:g} s: {reason_of(error)}") from error
+        await asyncio.sleep(pause_s)
+
+
+def is_retriable(error: BaseException) -> bool:
+    return isinstance(error, ConnectionLost) or (isinstance(error, KafkaError) and error.retriable)
+
+
+def reason_of(error: BaseException) -> str:
+    return error.message if isinstance(error, KafkaError) else str(error) or type(error).__name__

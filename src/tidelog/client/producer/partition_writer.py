@@ -1,0 +1,217 @@
+"""Delivers the batches of one partition, one at a time and in order, whoever leads it."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from tidelog.client.network.connection import ClientConnection
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import Attempts, GaveUp
+from tidelog.client.producer.producer_batch import Batch, Delivery, FillingBatch, Identity, Written
+from tidelog.client.producer.producer_identity import ProducerIdentity
+from tidelog.client.producer.producer_settings import ProducerSettings
+from tidelog.client.routing.cluster import Cluster
+from tidelog.errors import (
+    NO_ERROR,
+    DuplicateSequenceNumber,
+    KafkaError,
+    MessageTooLarge,
+    RecordListTooLarge,
+    error_of,
+)
+from tidelog.protocol.messages.produce import (
+    TOPIC_IDS_FROM_VERSION,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tidelog.protocol.record_batch import add_sequence
+from tidelog.protocol.records import Record
+from tidelog.terminal.plurals import plural
+from tidelog.types import ZERO_UUID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 5.0
+"""How much longer than the broker we wait: its answer says more than our own impatience."""
+
+
+class PartitionWriter:
+    """With one batch under way at a time, nothing can overtake anything; what comes meanwhile fills the next."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        identity: ProducerIdentity,
+        on_done: Callable[[Batch], None],
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._cluster = cluster
+        self._settings = settings
+        self._producer_identity = identity
+        self._on_done = on_done
+        self._batches: deque[Batch] = deque()
+        self._has_batches = asyncio.Event()
+        self._identity: Identity | None = None
+        self._next_sequence = 0
+
+    def append(self, record: Record, size_bytes: int) -> tuple[Delivery, bool]:
+        """The record's delivery, and whether it had to begin a batch because the one before is full."""
+        batch = self._batches[-1] if self._batches else None
+        is_full = batch is not None and batch.size_bytes + size_bytes > self._settings.batch_bytes
+        if not isinstance(batch, FillingBatch) or is_full or batch.identity is not None:
+            if batch is not None:
+                batch.ready.set()
+            batch = self._begin_batch()
+        return batch.add(record, size_bytes), is_full
+
+    def _begin_batch(self) -> FillingBatch:
+        loop = asyncio.get_running_loop()
+        batch = FillingBatch(self._topic_partition, loop.time())
+        loop.call_later(self._settings.linger_s, batch.ready.set)
+        self.append_batch(batch)
+        return batch
+
+    def append_batch(self, batch: Batch) -> None:
+        """It is sent when it is ready and its turn has come."""
+        self._batches.append(batch)
+        self._has_batches.set()
+
+    def hurry(self) -> None:
+        for batch in self._batches:
+            batch.ready.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                while not self._batches:
+                    self._has_batches.clear()
+                    await self._has_batches.wait()
+                await self._batches[0].ready.wait()
+                await self._deliver(self._batches.popleft())
+        finally:
+            while self._batches:
+                self._fail(self._batches.popleft(), _closed())
+
+    # -- one batch
+
+    async def _deliver(self, batch: Batch) -> None:
+        try:
+            written = await self._try_until_written(batch)
+        except (MessageTooLarge, RecordListTooLarge) as error:
+            if batch.record_count == 1:
+                size_bytes = len(batch.encoded(self._settings.compression))
+                what = f"a record of {size_bytes} bytes for {self._topic_partition} is too large"
+                self._fail(batch, type(error)(f"{what}: {error.message}"))
+            else:
+                self._batches.extendleft(reversed(batch.split()))
+        except (KafkaError, ConnectionLost, GaveUp) as error:
+            self._fail(batch, error)
+        except BaseException:
+            self._fail(batch, _closed())
+            raise
+        else:
+            batch.outcome.set_result(written)
+            self._on_done(batch)
+
+    def _fail(self, batch: Batch, error: Exception) -> None:
+        batch.outcome.set_exception(error)
+        batch.outcome.exception()  # looked at: nobody has to await the delivery
+        if batch.identity is not None:
+            # Whether it was written may be unknown, and so which sequence comes next: begin again as somebody else.
+            self._producer_identity.renew(batch.identity)
+            self._identity = None
+            # A part of a batch that may be written as a whole would be written twice under another identity.
+            doubtful = [each for each in self._batches if each.identity is not None and each.may_be_written]
+            self._batches = deque(each for each in self._batches if each not in doubtful)
+            for waiting in self._batches:
+                waiting.identity = None
+            for each in doubtful:
+                each.identity = None
+                self._fail(each, error)
+        self._on_done(batch)
+
+    async def _try_until_written(self, batch: Batch) -> Written:
+        attempts = self._attempts(batch)
+        while True:
+            seen_version = self._cluster.metadata.version
+            try:
+                return await self._write(batch, attempts)
+            except DuplicateSequenceNumber:
+                return Written()
+            except (KafkaError, ConnectionLost) as error:
+                logger.debug("not written yet: partition=%s reason=%s", self._topic_partition, error)
+                if not isinstance(error, MessageTooLarge | RecordListTooLarge):
+                    batch.may_be_written = True
+                await attempts.after(error)
+            await self._look_for_leader(seen_version, attempts)
+
+    def _attempts(self, batch: Batch) -> Attempts:
+        what = f"{plural(batch.record_count, 'record')} for {self._topic_partition}"
+        timeout_s = self._settings.delivery_timeout_s
+        attempts = Attempts(what, timeout_s, self._cluster.randomness, started_at=batch.created_at)
+        if attempts.remaining_s <= 0:
+            raise GaveUp(f"{what}: not sent within {timeout_s:g} s, those before them took too long")
+        return attempts
+
+    async def _look_for_leader(self, seen_version: int, attempts: Attempts) -> None:
+        try:
+            await self._cluster.refresh(seen_version)
+        except (KafkaError, ConnectionLost) as error:
+            await attempts.after(error)
+
+    async def _write(self, batch: Batch, attempts: Attempts) -> Written:
+        leader = self._cluster.metadata.leader_of(self._topic_partition)
+        connection = await self._cluster.connections.to(leader.broker.address)
+        if self._settings.is_idempotent and batch.identity is None:
+            self._number(batch, await self._producer_identity.get(self._topic_partition))
+        timeout_s = min(self._settings.request_timeout_s, attempts.remaining_s)
+        version = connection.version_of(ProduceRequest)
+        topic_id = self._cluster.metadata.topic(self._topic_partition.topic).topic_id
+        if topic_id == ZERO_UUID:
+            version = min(version, TOPIC_IDS_FROM_VERSION - 1)
+        version = min(version, self._producer_identity.last_produce_version)
+        request = self._request(batch, topic_id, timeout_s)
+        if self._settings.acks == 0:
+            return await _send_unacknowledged(connection, request, version)
+        response = await connection.ask(request, ProduceResponse, timeout_s=timeout_s + GRACE_S, version=version)
+        return _written(response, self._topic_partition)
+
+    def _number(self, batch: Batch, identity: Identity) -> None:
+        if self._identity != identity:
+            self._identity, self._next_sequence = identity, 0
+        batch.assign(identity, self._next_sequence)
+        self._next_sequence = add_sequence(self._next_sequence, batch.record_count)
+
+    def _request(self, batch: Batch, topic_id: bytes, timeout_s: float) -> ProduceRequest:
+        records = memoryview(batch.encoded(self._settings.compression))
+        data = PartitionProduceData(index=self._topic_partition.partition, records=records)
+        topic = TopicProduceData(name=self._topic_partition.topic, topic_id=topic_id, partition_data=[data])
+        return ProduceRequest(
+            transactional_id=self._producer_identity.transactional_id,
+            acks=self._settings.acks,
+            timeout_ms=int(timeout_s * 1000),
+            topic_data=[topic],
+        )
+
+
+def _closed() -> ConnectionLost:
+    return ConnectionLost("the producer was closed before the record was acknowledged")
+
+
+async def _send_unacknowledged(connection: ClientConnection, request: ProduceRequest, version: int) -> Written:
+    connection.send_without_answer(request, version=version)
+    await connection.drained()
+    return Written()
+
+
+def _written(response: ProduceResponse, topic_partition: TopicPartition) -> Written:
+    (answer,) = response.responses[0].partition_responses
+    if answer.error_code != NO_ERROR:
+        raise error_of(answer.error_code, str(topic_partition), answer.error_message)
+    return Written(answer.base_offset, answer.log_append_time_ms)

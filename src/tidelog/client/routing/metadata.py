@@ -1,0 +1,109 @@
+"""What a client knows of its cluster: brokers, topics, leaders. Immutable; a newer answer makes a newer one."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.client.network.bootstrap import Address
+from tidelog.errors import (
+    NO_ERROR,
+    KafkaError,
+    LeaderNotAvailable,
+    UnknownTopicOrPartition,
+    error_of,
+)
+from tidelog.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId, TopicPartition, Uuid
+
+
+class BrokerMetadata(NamedTuple):
+    broker_id: BrokerId
+    address: Address
+    rack: str | None
+
+
+class PartitionMetadata(NamedTuple):
+    partition: int
+    leader: BrokerId
+    leader_epoch: int
+    replicas: tuple[BrokerId, ...]
+    in_sync_replicas: tuple[BrokerId, ...]
+    offline_replicas: tuple[BrokerId, ...]
+
+
+class TopicMetadata(NamedTuple):
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+    partitions: Mapping[int, PartitionMetadata]
+
+
+class Leader(NamedTuple):
+    broker: BrokerMetadata
+    leader_epoch: int
+
+
+class ClusterMetadata(NamedTuple):
+    version: int = 0
+    """Grows with every answer, so that one can tell whether somebody has asked meanwhile."""
+    cluster_id: str | None = None
+    controller_id: BrokerId = NO_BROKER
+    brokers: Mapping[BrokerId, BrokerMetadata] = {}
+    topics: Mapping[str, TopicMetadata] = {}
+    errors: Mapping[str, KafkaError] = {}
+    """Why a topic that was asked for is not in `topics`."""
+
+    def topic(self, name: str) -> TopicMetadata:
+        """Raises what the broker said of it."""
+        found = self.topics.get(name)
+        if found is None:
+            raise self.errors.get(name, UnknownTopicOrPartition(f"topic {name} is not known"))
+        return found
+
+    def leader_of(self, topic_partition: TopicPartition) -> Leader:
+        """Raises a retriable error while there is none."""
+        found = self.topic(topic_partition.topic).partitions.get(topic_partition.partition)
+        if found is None:
+            raise UnknownTopicOrPartition(f"{topic_partition} does not exist")
+        broker = self.brokers.get(found.leader)
+        if broker is None:
+            raise LeaderNotAvailable(f"{topic_partition} has no leader at the moment")
+        return Leader(broker, found.leader_epoch)
+
+    def updated(self, response: MetadataResponse, *, has_all_topics: bool = False) -> "ClusterMetadata":
+        """Topics that the response does not mention stay as they are, unless it was to have all."""
+        topics, errors = ({}, {}) if has_all_topics else (dict(self.topics), dict(self.errors))
+        for answer in response.topics:
+            name = answer.name or ""
+            topics.pop(name, None)
+            errors.pop(name, None)
+            if answer.error_code == NO_ERROR:
+                topics[name] = _topic(answer, self.topics.get(name))
+            else:
+                errors[name] = error_of(answer.error_code, f"topic {name}")
+        brokers = {
+            broker.node_id: BrokerMetadata(broker.node_id, Address(broker.host, broker.port), broker.rack)
+            for broker in response.brokers
+        }
+        return ClusterMetadata(self.version + 1, response.cluster_id, response.controller_id, brokers, topics, errors)
+
+
+def _topic(answer: MetadataResponseTopic, known: TopicMetadata | None) -> TopicMetadata:
+    partitions = {partition.partition_index: _partition(partition) for partition in answer.partitions}
+    if known is not None and known.topic_id == answer.topic_id:
+        for partition, new in partitions.items():
+            old = known.partitions.get(partition)
+            # A broker that lags behind must not send us back to a leader that we know is deposed (KIP-320).
+            if old is not None and NO_LEADER_EPOCH < new.leader_epoch < old.leader_epoch:
+                partitions[partition] = old
+    return TopicMetadata(answer.name or "", answer.topic_id, answer.is_internal, partitions)
+
+
+def _partition(answer: MetadataResponsePartition) -> PartitionMetadata:
+    return PartitionMetadata(
+        answer.partition_index,
+        answer.leader_id,
+        answer.leader_epoch,
+        tuple(answer.replica_nodes),
+        tuple(answer.isr_nodes),
+        tuple(answer.offline_replicas),
+    )

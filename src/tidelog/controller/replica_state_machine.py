@@ -1,0 +1,47 @@
+"""Bringing replicas into a state, and telling their brokers what that means for them (R34)."""
+
+import logging
+from collections.abc import Iterable
+
+from tidelog.controller.elections import NO_STATE_VERSION
+from tidelog.controller.states import Replica, ReplicaState
+from tidelog.controller.term import ControllerTerm
+
+logger = logging.getLogger(__name__)
+
+EPOCH_DURING_DELETE = -2
+"""The leader epoch of a StopReplica for a topic that is deleted: whatever epoch the broker knows (KIP-570)."""
+
+
+def move_replicas(term: ControllerTerm, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
+    moved, refused = term.context.replica_states.move(replicas, target, reason)
+    for illegal in refused:
+        logger.error("refused to change the state of a replica: %s", illegal)
+    for replica, before in moved.items():
+        if target is ReplicaState.ONLINE:
+            _start(term, replica, is_new=before is ReplicaState.NEW)
+        elif target is ReplicaState.OFFLINE and term.context.is_online(replica):
+            _stop(term, replica, delete=False)
+        elif target is ReplicaState.DELETION_STARTED:
+            _stop(term, replica, delete=True)
+
+
+def _start(term: ControllerTerm, replica: Replica, *, is_new: bool) -> None:
+    """A partition that never had a leader has nothing to tell yet."""
+    if term.context.partition(replica.topic_partition).version != NO_STATE_VERSION:
+        term.enqueue_leader_and_isr(replica.topic_partition, (replica.broker_id,), is_new=is_new)
+
+
+def _stop(term: ControllerTerm, replica: Replica, *, delete: bool) -> None:
+    topic_partition = replica.topic_partition
+    leader_epoch = term.context.partition(topic_partition).leader_epoch
+    if term.context.is_being_deleted(topic_partition):
+        leader_epoch = EPOCH_DURING_DELETE
+    term.batch.add_stop_replica(
+        (replica.broker_id,),
+        topic_partition.topic,
+        topic_partition.partition,
+        leader_epoch=leader_epoch,
+        delete=delete,
+        topic_id=term.context.topics[topic_partition.topic].topic_id,
+    )

@@ -1,0 +1,164 @@
+"""Leaders that move because somebody asked for it: preferred leaders, and brokers that shut down in an orderly way."""
+
+import logging
+from collections.abc import Iterable
+
+from tidelog.cluster import znodes
+from tidelog.cluster.image import Partition
+from tidelog.controller.broker_changes import on_broker_change
+from tidelog.controller.context_loading import load_topic_configs
+from tidelog.controller.elections import NO_STATE_VERSION, Decision, after_leaving, any_leader, preferred_leader
+from tidelog.controller.events import (
+    BrokerChange,
+    ControlledShutdown,
+    ElectLeaders,
+    OfflinePartitions,
+    PreferredElection,
+    Question,
+    Reassignment,
+    TopicSettingsChange,
+)
+from tidelog.controller.notifications import remove_nodes
+from tidelog.controller.partition_state_machine import Changes, change, repair
+from tidelog.controller.replica_state_machine import move_replicas
+from tidelog.controller.states import Replica, ReplicaState
+from tidelog.controller.term import ControllerTerm
+from tidelog.errors import (
+    BrokerNotAvailable,
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    KafkaError,
+    PreferredLeaderNotAvailable,
+    StaleBrokerEpoch,
+    UnknownTopicOrPartition,
+)
+from tidelog.types import NO_BROKER, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_EPOCH = -1
+
+
+async def on_preferred_election(term: ControllerTerm, event: PreferredElection) -> str | None:
+    node = await term.store.exists(znodes.PREFERRED_REPLICA_ELECTION, term.watch(event))
+    if node is None:
+        return None
+    context = term.context
+
+    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+        return preferred_leader(partition, context.health(topic_partition))
+
+    try:
+        named = znodes.decode_partition_list(node.data, znodes.PREFERRED_REPLICA_ELECTION)
+    except znodes.MalformedNode as error:
+        logger.warning("passed over a request for preferred leaders reason=%s", error)
+        named = []
+    wanted = _present(term, named)
+    changes = Changes()
+    await change(term, wanted, decide, changes)
+    await remove_nodes(term.store, [znodes.PREFERRED_REPLICA_ELECTION])
+    return f"preferred leaders elected asked={len(named)} elected={changes.elected}"
+
+
+async def on_elect_leaders(term: ControllerTerm, event: ElectLeaders) -> str | None:
+    context = term.context
+    elect = any_leader if event.is_unclean else preferred_leader
+
+    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+        return elect(partition, context.health(topic_partition))
+
+    named = [each for each, _ in context.partitions()] if event.partitions is None else event.partitions
+    wanted = _present(term, named)
+    changes = Changes()
+    await change(term, wanted, decide, changes)
+    outcomes: dict[TopicPartition, KafkaError | None] = {
+        each: UnknownTopicOrPartition(f"There is no partition {each}.") for each in event.partitions or ()
+    }
+    for each in wanted:
+        is_elected = each in changes.changed
+        outcomes[each] = None if is_elected else _why_not_elected(context.partition(each), is_unclean=event.is_unclean)
+    _answer(event, outcomes)
+    return f"leaders elected on request asked={len(outcomes)} {changes}"
+
+
+def _present(term: ControllerTerm, named: Iterable[TopicPartition]) -> list[TopicPartition]:
+    context = term.context
+    return [
+        each for each in dict.fromkeys(named) if context.find(each) is not None and not context.is_being_deleted(each)
+    ]
+
+
+def _why_not_elected(partition: Partition, *, is_unclean: bool) -> KafkaError:
+    if is_unclean:
+        return EligibleLeadersNotAvailable() if partition.leader == NO_BROKER else ElectionNotNeeded()
+    return ElectionNotNeeded() if partition.leader == partition.replicas[0] else PreferredLeaderNotAvailable()
+
+
+async def on_reassignment(term: ControllerTerm, event: Reassignment) -> str | None:
+    if await term.store.exists(znodes.REASSIGN_PARTITIONS, term.watch(event)) is None:
+        return None
+    await remove_nodes(term.store, [znodes.REASSIGN_PARTITIONS])
+    return "refused to reassign partitions: not supported yet"
+
+
+async def on_offline_partitions(term: ControllerTerm, _: OfflinePartitions) -> str | None:
+    waiting = term.context.without_leader()
+    return f"tried partitions without leader again: {await repair(term, waiting)}" if waiting else None
+
+
+async def on_topic_settings_change(term: ControllerTerm, event: TopicSettingsChange) -> str | None:
+    """Take over min.insync.replicas; unclean elections may be allowed now."""
+    topics = [each for each in sorted(event.topics) if each in term.context.topics]
+    for topic, configs in (await load_topic_configs(term.store, topics)).items():
+        if topic in term.context.topics:
+            term.context.topics[topic].configs = configs
+    return await on_offline_partitions(term, OfflinePartitions())
+
+
+async def on_controlled_shutdown(term: ControllerTerm, event: ControlledShutdown) -> str | None:
+    """Leaders move away before the broker goes; the answer has the partitions where nobody could take over (R39)."""
+    known = term.context.brokers.get(event.broker_id)
+    if known is None or known.epoch < event.broker_epoch:
+        # It has registered since brokers were last looked at: what is decided now must hold for that registration.
+        await on_broker_change(term, BrokerChange())
+    try:
+        _check_incarnation(term, event)
+    except KafkaError as error:
+        _answer(event, error)
+        return None
+    context = term.context
+    context.leaving.add(event.broker_id)
+    replicated = [
+        each
+        for each in context.partitions_on({event.broker_id})
+        if len(context.partition(each).replicas) > 1 and not context.is_being_deleted(each)
+    ]
+
+    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+        is_decided = partition.version != NO_STATE_VERSION
+        return after_leaving(partition, context.health(topic_partition)) if is_decided else None
+
+    changes = Changes()
+    await change(term, replicated, decide, changes)
+    remaining = {each for each in replicated if context.partition(each).leader == event.broker_id}
+    stopped = [Replica(each, event.broker_id) for each in replicated if each not in remaining]
+    move_replicas(term, stopped, ReplicaState.OFFLINE, f"broker {event.broker_id} is shutting down")
+    _answer(event, remaining)
+    return f"broker is shutting down broker_id={event.broker_id} remaining={len(remaining)} {changes}"
+
+
+def _check_incarnation(term: ControllerTerm, event: ControlledShutdown) -> None:
+    broker = term.context.brokers.get(event.broker_id)
+    if broker is None:
+        raise BrokerNotAvailable(f"broker {event.broker_id} is not registered")
+    if UNKNOWN_EPOCH < event.broker_epoch < broker.epoch:
+        raise StaleBrokerEpoch(f"broker {event.broker_id} is registered with epoch {broker.epoch}")
+
+
+def _answer(event: Question, outcome: object) -> None:
+    if event.answer.done():  # whoever asked has gone
+        return
+    if isinstance(outcome, KafkaError):
+        event.answer.set_exception(outcome)
+    else:
+        event.answer.set_result(outcome)
