@@ -148,7 +148,8 @@ class Connection:
         self._in_wake_up = False
         self.channel.flush()
         self._note_unread()
-        self._pause_if_congested()
+        if self._pending or self.is_held or self.channel.backlog_bytes:
+            self._pause_if_congested()
 
     def on_drained(self) -> None:
         self._note_unread()
@@ -237,12 +238,22 @@ class Connection:
             self._running_tasks -= route.api_key != PRODUCE
         else:
             self._waiting_fetches -= route.api_key == FETCH
-        self._make_ready(slot, parts)
-        self._send_ready()
+        pending = self._pending
+        if pending and pending[0] is slot:  # nearly always: nothing needs to be counted that leaves at once
+            pending.popleft()
+            self._pending_bytes -= slot.held_bytes
+            slot.outcome = None
+            if parts is not None:
+                self.channel.send(parts)
+            if pending and pending[0].is_ready:
+                self._send_ready()
+        else:
+            self._make_ready(slot, parts)
         if not self._in_wake_up:
             self._flush_with_others()
         self._note_unread()
-        self._resume_if_possible()
+        if self._is_paused:
+            self._resume_if_possible()
 
     def _flush_with_others(self) -> None:
         """While others are awaited, some of which may be given in this turn of the loop, too, at its end."""
