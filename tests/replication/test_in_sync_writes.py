@@ -24,7 +24,7 @@ from tidelog.cluster.znodes import (
 from tidelog.replication.partition import Partition
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
-from tidelog.store.interface import Operation, Result, SessionExpired, StoreError, StoreUnavailable
+from tidelog.store.interface import Node, Operation, Result, SessionExpired, StoreError, StoreUnavailable
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 from tidelog.types import TopicPartition
 
@@ -247,6 +247,32 @@ def test_a_proposal_of_an_earlier_epoch_is_not_written_any_more() -> None:
         world.store.fails = 0
         await asyncio.sleep(5)
         assert (await world.state())["isr"] == [1]
+
+    with_world(scenario)
+
+
+def test_a_leader_that_resigned_while_another_write_was_answered_writes_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store of the next session may be another one, in which the expected version means something else (R44)."""
+
+    async def scenario(world: World) -> None:
+        await world.create(2)
+        for partition in world.replicas.manager:
+            partition.append_as_leader(batch_of(b"x"), 1)
+        newer = PartitionState(0, (1, 2), 2, 6, (2,), controller_epoch=2)
+        await world.store.set(state_path("orders", 0), encode_state(newer))
+        get = world.store.get
+
+        async def get_as_the_session_ends(path: str) -> Node:
+            world.replicas.manager.resign_all()
+            return await get(path)
+
+        monkeypatch.setattr(world.store, "get", get_as_the_session_ends)
+        await asyncio.sleep(1.6 * LAG_S)
+        monkeypatch.undo()
+        assert world.orders.leader is None
+        assert (await world.state(1))["isr"] == [1, 2]
 
     with_world(scenario)
 

@@ -118,7 +118,11 @@ class InSyncWriter:
         self._on_written(written)
 
     async def _write_alone(self, write: _Write) -> bool:
-        """Whether it is settled: written, or lost to a newer truth."""
+        """Whether it is settled: written, lost to a newer truth, or of no interest any more."""
+        if not write.is_current:
+            # The session may have ended while another write was answered. The store of the next one may be another
+            # store, in which the expected version is that of a state which this leader knows nothing about (R44).
+            return True
         try:
             node = await self._store().set(write.path, encode_state(write.state), write.proposal.expected_version)
             self._on_written([(write, node.version)])
