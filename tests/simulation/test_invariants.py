@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.harness import batch_of
 from tests.simulation.scenario import TOPIC, create_topic, in_sync, produce, replica, simulate, stored, wait_for
-from tidelog.cluster.znodes import encode_state, state_path
+from tidelog.cluster.znodes import CLUSTER_ID, ClusterNode, TakeoverState, encode_cluster, encode_state, state_path
 from tidelog.protocol.record_batch import place
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.invariants import Invariants, InvariantViolated
@@ -71,6 +71,11 @@ def change_who_is_in_sync_without_leading(cluster: SimulatedCluster, invariants:
     write_state(cluster, in_sync_replicas=(1, 2))
 
 
+def lead_before_the_takeover_is_done(cluster: SimulatedCluster, invariants: Invariants) -> None:
+    node = ClusterNode("cluster", TakeoverState.REGISTERING)
+    cluster.store_state.perform([Set(CLUSTER_ID, encode_cluster(node))], NO_OWNER)
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -82,6 +87,7 @@ def change_who_is_in_sync_without_leading(cluster: SimulatedCluster, invariants:
         (read_something_else, "I5 .* was b'b' and is read as b'c'"),
         (begin_an_epoch_without_office, "I6 .* another session is controller"),
         (change_who_is_in_sync_without_leading, "I6 .* not written by its leader"),
+        (lead_before_the_takeover_is_done, "I6 .* broker 1 leads in epoch 0, and the store is not in use"),
     ],
 )
 def test_damage_is_noticed(damage: Damage, told: str) -> None:

@@ -1,6 +1,7 @@
 """The coordination store is lost and the log directories are not: R44."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.simulation.scenario import (
     all_well_again,
     ask,
+    controller_of,
     create_topic,
     in_sync,
     produce,
@@ -24,6 +26,9 @@ from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, In
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tidelog.server.broker import CannotStart
 from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.inspection import is_in_use
+from tidelog.simulation.invariants import Invariants
+from tidelog.store.interface import Operation
 from tidelog.store.memory import MemoryStoreState
 from tidelog.types import BrokerId
 
@@ -242,3 +247,45 @@ def test_nobody_with_a_shorter_log_leads_before_it_has_caught_up() -> None:
         await wait_for_records(cluster, b"one", b"two")
 
     simulate(scenario, takeover_wait_ms=WAIT_MS)
+
+
+async def killed_while_it_registers(cluster: SimulatedCluster) -> BrokerId:
+    """The controller of the takeover, which has registered topics, but not said that this was all."""
+    written = asyncio.Event()
+
+    def on_written(_: int, operations: Sequence[Operation]) -> None:
+        if any(each.path == znodes.state_path("orders", 0) for each in operations):
+            written.set()
+
+    cluster.store_state.on_written.append(on_written)
+    cluster.store_state.lose()
+    await written.wait()
+    cluster.store_state.on_written.remove(on_written)
+    controller = controller_of(cluster)
+    cluster.kill(controller)
+    assert not is_in_use(cluster.store_state)
+    return controller
+
+
+def test_the_next_controller_registers_anew_what_the_one_before_did_not_finish() -> None:
+    """And is judged as a controller, though whoever is to lead is to do so in the same leader epoch."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await written_before(cluster)
+        invariants = Invariants(cluster)
+        cluster.store_state.latency_s = 0.01
+        killed = await killed_while_it_registers(cluster)
+        first = stored(cluster)
+        await asyncio.sleep(5)
+        assert not is_in_use(cluster.store_state)
+        invariants.check()
+        await cluster.start(killed)
+        await wait_for(lambda: is_in_use(cluster.store_state))
+        assert (stored(cluster).leader, stored(cluster).leader_epoch) == (first.leader, first.leader_epoch)
+        assert stored(cluster).controller_epoch > first.controller_epoch
+        await produce(cluster, b"three")
+        await wait_for_records(cluster, b"one", b"two", b"three")
+        await all_well_again(cluster)
+        invariants.check()
+
+    simulate(scenario)

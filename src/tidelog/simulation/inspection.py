@@ -69,7 +69,12 @@ def is_to_be_deleted(store: MemoryStoreState, topic: str) -> bool:
 def is_in_use(store: MemoryStoreState) -> bool:
     """Whether the store knows its cluster: one that was lost does not until it is taken over (R44)."""
     node = store.find(znodes.CLUSTER_ID)
-    return node is not None and znodes.decode_cluster(node.data).takeover is znodes.TakeoverState.DONE
+    return node is not None and _takeover_state(node.data) is znodes.TakeoverState.DONE
+
+
+@lru_cache(maxsize=16)
+def _takeover_state(data: bytes) -> znodes.TakeoverState:
+    return znodes.decode_cluster(data).takeover
 
 
 def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None:

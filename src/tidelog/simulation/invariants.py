@@ -14,6 +14,7 @@ from tidelog.simulation.inspection import (
     batches,
     content,
     held_log,
+    is_in_use,
     is_offline,
     is_to_be_deleted,
     registered_broker,
@@ -67,6 +68,9 @@ class Invariants:
         yield from self._short_of_acknowledged(topic_partition, stored)
         leader = replicas.get(stored.state.leader)
         if leader is not None and leader.is_leader and leader.leader_epoch == stored.state.leader_epoch:
+            if not is_in_use(self._cluster.store_state):
+                told = f"broker {stored.state.leader} leads in epoch {leader.leader_epoch}"
+                yield f"I6 {topic_partition} {told}, and the store is not in use"
             yield from self._of_leader(topic_partition, stored, leader)
 
     def _short_of_acknowledged(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:

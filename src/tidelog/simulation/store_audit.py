@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition as PartitionState
 from tidelog.cluster.znodes import TakeoverState
-from tidelog.simulation.inspection import Stored, stored_partition, stored_partitions
+from tidelog.simulation.inspection import Stored, is_in_use, stored_partition, stored_partitions
 from tidelog.store.interface import Create, Delete, Operation, Set
 from tidelog.store.memory import MemoryStoreState
 from tidelog.types import NO_BROKER, TopicPartition, Uuid
@@ -99,18 +99,30 @@ class StoreAudit:
             self._note("I1", topic_partition, after, f"some are in sync that are not among {after.replicas}")
         if before is not None and after.version <= before.version:
             self._note("I6", topic_partition, after, f"version {after.version} follows version {before.version}")
-        if before is None or after.leader_epoch > before.leader_epoch:
+        if before is None or not is_in_use(self._store):
+            # Nobody acts on what a takeover has registered before it is done: the next controller does it anew, and
+            # may find other logs, so that another leader is to lead in the same epoch (R44).
             self._check_controller(session_id, topic_partition, after)
+        else:
+            self._check_successor(session_id, topic_partition, before, found)
+        for callback in self.on_state:
+            callback(topic_partition, found)
+
+    def _check_successor(
+        self, session_id: int, topic_partition: TopicPartition, before: PartitionState, found: Stored
+    ) -> None:
+        """A state that follows one which brokers may have acted on."""
+        after = found.state
+        if after.leader_epoch > before.leader_epoch:
+            self._check_controller(session_id, topic_partition, after)
+            if after.leader != NO_BROKER:
+                self._on_election(topic_partition, before, found)
         elif after.leader_epoch < before.leader_epoch:
             self._note("I6", topic_partition, after, f"the leader epoch was {before.leader_epoch} already")
         elif after.leader != before.leader:
             self._note("I6", topic_partition, after, f"broker {before.leader} leads in this epoch")
         else:
             self._check_leader(session_id, topic_partition, after)
-        if before is not None and after.leader != NO_BROKER and after.leader_epoch > before.leader_epoch:
-            self._on_election(topic_partition, before, found)
-        for callback in self.on_state:
-            callback(topic_partition, found)
 
     def _on_election(self, topic_partition: TopicPartition, before: PartitionState, found: Stored) -> None:
         """Where unclean ones are allowed each may lose records: a member may have lost them before it is elected."""
