@@ -13,7 +13,13 @@ from tidelog.cluster.inventory import (
     part_name,
     parts_by_broker,
 )
-from tidelog.controller.takeover_plan import SPARE_PRODUCER_IDS, PlannedPartition, TakeoverPlan, plan_takeover
+from tidelog.controller.takeover_plan import (
+    SPARE_LEADER_EPOCHS,
+    SPARE_PRODUCER_IDS,
+    PlannedPartition,
+    TakeoverPlan,
+    plan_takeover,
+)
 from tidelog.types import BrokerId, TopicPartition, Uuid
 
 ORDERS_ID: Uuid = bytes(range(16))
@@ -46,7 +52,7 @@ def test_nothing_is_taken_over_where_nothing_is() -> None:
 
 def test_the_newest_epoch_wins_and_then_the_longest_log() -> None:
     (found,) = partitions(plan(Inventory(1, [log(4, 90)]), Inventory(2, [log(5, 70)]), Inventory(3, [log(5, 80)])))
-    assert found == PlannedPartition(0, replicas=(3, 1, 2), in_sync_replicas=(3,), leader_epoch=6)
+    assert found == PlannedPartition(0, replicas=(3, 1, 2), in_sync_replicas=(3,), leader_epoch=6 + SPARE_LEADER_EPOCHS)
 
 
 def test_equal_logs_are_in_sync_and_leaders_are_spread() -> None:
@@ -59,7 +65,7 @@ def test_equal_logs_are_in_sync_and_leaders_are_spread() -> None:
 def test_epochs_and_producer_ids_are_above_all_that_was_noted() -> None:
     backup = Backup(frozenset({1, 2}), leader_epoch=9, last_producer_id=2999)
     found = plan(Inventory(1, [log(4, 90)], backup, last_producer_id=17), Inventory(2, [], backup))
-    assert partitions(found)[0].leader_epoch == 10
+    assert partitions(found)[0].leader_epoch == 10 + SPARE_LEADER_EPOCHS  # clients may have heard of some since
     assert found.last_producer_id == 2999
     found = plan(Inventory(1, [log(4, 90)], Backup(frozenset({1})), last_producer_id=17))
     assert found.last_producer_id == 17
@@ -148,7 +154,8 @@ def test_an_epoch_without_records_makes_no_log_newer() -> None:
     led_since = FoundLog(TopicPartition("orders", 0), ORDERS_ID, 0, 0, 5, 5, ((0, 0), (3, 5)))
     found = plan(Inventory(1, [longer]), Inventory(2, [led_since]))
     (partition,) = partitions(found)
-    assert (partition.replicas[0], partition.in_sync_replicas, partition.leader_epoch) == (1, (1,), 4)
+    assert (partition.replicas[0], partition.in_sync_replicas) == (1, (1,))
+    assert partition.leader_epoch == 4 + SPARE_LEADER_EPOCHS
     assert found.problems == ()
 
 

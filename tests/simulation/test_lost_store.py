@@ -249,6 +249,37 @@ def test_nobody_with_a_shorter_log_leads_before_it_has_caught_up() -> None:
     simulate(scenario, takeover_wait_ms=WAIT_MS)
 
 
+async def told_epoch(cluster: SimulatedCluster, broker_id: BrokerId) -> int:
+    """The leader epoch that a client hears of."""
+    wanted = MetadataRequest(topics=[MetadataRequestTopic(name="orders")], allow_auto_topic_creation=False)
+    answer = await ask(cluster, broker_id, wanted, MetadataResponse)
+    assert answer.topics
+    return answer.topics[0].partitions[0].leader_epoch
+
+
+def test_leaders_are_in_a_later_epoch_than_clients_know_though_nobody_noted_that_one() -> None:
+    """Clients ignore metadata of an older epoch than they know: they would never find the leader."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create_topic(cluster, [2, 3])
+        await asyncio.sleep(2.0)
+        cluster.kill(2)
+        await wait_for(lambda: stored(cluster).leader == 3)
+        await asyncio.sleep(0.1)
+        cluster.kill(3)
+        await wait_for(lambda: stored(cluster).leader == -1)
+        await asyncio.sleep(0.1)
+        known = await told_epoch(cluster, 1)
+        assert known == stored(cluster).leader_epoch
+        await kill_all(cluster)  # before broker 1 notes what it told
+        lose_store(cluster)
+        await cluster.start_all()
+        assert await told_epoch(cluster, 1) > known
+        await all_well_again(cluster)
+
+    simulate(scenario)
+
+
 async def killed_while_it_registers(cluster: SimulatedCluster) -> BrokerId:
     """The controller of the takeover, which has registered topics, but not said that this was all."""
     written = asyncio.Event()

@@ -17,6 +17,8 @@ FORCE = "--set unclean.takeover.enable=true"
 NAMED_AT_MOST = 5
 SPARE_PRODUCER_IDS = 1_000_000
 """Where nobody noted which ids were given: some may be in use without a trace in the logs."""
+SPARE_LEADER_EPOCHS = 1000
+"""Brokers note epochs a moment after clients hear of them. A client ignores what is of an older epoch than it knows."""
 
 Holders = Mapping[BrokerId, FoundLog]
 
@@ -130,7 +132,9 @@ def _partition(index: int, holders: Holders, leading: Counter[BrokerId], known_e
     followers = _rotated([each for each in equal if each != leader], index)
     behind = [broker_id for broker_id in sorted(holders) if broker_id not in equal]
     last_epoch = max(known_epoch, *(log.latest_epoch for log in holders.values()))
-    return PlannedPartition(index, (leader, *followers, *behind), (leader, *followers), last_epoch + 1)
+    return PlannedPartition(
+        index, (leader, *followers, *behind), (leader, *followers), last_epoch + 1 + SPARE_LEADER_EPOCHS
+    )
 
 
 def _rotated(brokers: Sequence[BrokerId], index: int) -> list[BrokerId]:
