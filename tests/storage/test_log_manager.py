@@ -4,6 +4,7 @@ import logging
 import shutil
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -301,6 +302,24 @@ def test_new_partitions_go_where_the_fewest_are() -> None:
             manager.create(orders(partition), TOPIC_ID, SETTINGS)
         assert [len(directory.logs) for directory in manager.directories] == [2, 2]
         assert manager.create(orders(0), TOPIC_ID, SETTINGS) is manager.get(orders(0))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("calls_before", range(8))
+def test_a_log_that_was_half_made_for_want_of_descriptors_is_made_in_the_same_place(calls_before: int) -> None:
+    """Else the broker would not start again: the partition is in two log dirs."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk, "/one", "/two")
+        disk.inject(errno.EMFILE, "/one/orders-0", calls_before=calls_before)
+        with suppress(KafkaStorageError):
+            manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        disk.faults.clear()
+        manager.create(orders(1), TOPIC_ID, SETTINGS)  # now the other log dir has fewer
+        manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        assert [disk.exists(f"{path}/orders-0") for path in ("/one", "/two")].count(True) == 1
 
     asyncio.run(run())
 

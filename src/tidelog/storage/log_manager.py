@@ -201,7 +201,7 @@ class LogManager:
         online = [directory for directory in self.directories if directory.is_online]
         if not online:
             raise KafkaStorageError("all log dirs are offline")
-        directory = min(online, key=lambda candidate: len(candidate.logs))
+        directory = self._place_for(partition_name(topic_partition), online)
         path = directory.file(partition_name(topic_partition))
         try:
             self._keep_what_stands_in(path, directory, topic_partition)
@@ -211,6 +211,16 @@ class LogManager:
             raise directory.fail(error) from error
         self._adopt(log)
         return log
+
+    def _place_for(self, name: str, online: list[LogDirectory]) -> LogDirectory:
+        """Where an attempt that lacked descriptors has begun: no broker starts with a partition in two log dirs."""
+        for directory in online:
+            try:
+                if self._context.disk.exists(directory.file(name)):
+                    return directory
+            except OSError as error:
+                raise directory.fail(error) from error
+        return min(online, key=lambda candidate: len(candidate.logs))
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Its topic was deleted: rename the directory at once; its files go after log.segment.delete.delay.ms."""
