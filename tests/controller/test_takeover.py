@@ -125,6 +125,21 @@ def test_a_takeover_that_its_controller_did_not_finish_is_finished_by_the_next(
     run_virtually(scenario())
 
 
+@pytest.mark.parametrize("writes", range(1, 8))
+def test_no_topic_is_seen_without_its_settings(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.controller.takeover.NODES_PER_WRITE", 1)
+
+    async def scenario() -> None:
+        state = MemoryStoreState()
+        backup = Backup(frozenset({1}), topic_configs={"orders": {"retention.ms": "-1"}})
+        await joined(state, Inventory(1, logs("orders"), backup))
+        with pytest.raises(StoreUnavailable):
+            await elected(FailingStore(state, writes))
+        assert all(topic.configs for topic in await load_topics(MemoryStore(state), ["orders"]))
+
+    run_virtually(scenario())
+
+
 def test_it_waits_and_says_what_for() -> None:
     async def scenario() -> None:
         state = MemoryStoreState()

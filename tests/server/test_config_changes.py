@@ -204,6 +204,35 @@ def test_changes_during_a_lost_session_are_seen_with_the_next() -> None:
     while_following(scenario)
 
 
+def test_an_empty_store_takes_no_settings_of_topics_and_brokers_away() -> None:
+    """They say how long records are kept (R44)."""
+
+    async def scenario(following: Following) -> None:
+        await following.change("brokers/<default>", log_retention_ms="-1")
+        await asyncio.sleep(0.1)
+        following.state.expire(following.own.session_id)
+        following.state = MemoryStoreState()
+        following.own, following.other = MemoryStore(following.state), MemoryStore(following.state)
+        await prepare_store(following.other)
+        await asyncio.sleep(3)
+        assert following.configs() == {"retention.ms": "1"}
+        assert following.cluster.topic_settings("other").retention_ms == -1
+
+    while_following(scenario)
+
+
+def test_a_rebuilt_store_is_read_although_nobody_notifies_of_it() -> None:
+    async def scenario(following: Following) -> None:
+        await following.write("topics/orders", retention_ms="2")
+        await asyncio.sleep(5)
+        assert following.configs() == {"retention.ms": "1"}
+        following.changes.on_store_rebuilt()
+        await asyncio.sleep(0.1)
+        assert following.configs() == {"retention.ms": "2"}
+
+    while_following(scenario)
+
+
 def test_whoever_made_a_change_need_not_wait_for_the_notification() -> None:
     async def scenario(following: Following) -> None:
         await following.change("topics/orders", retention_ms="2")

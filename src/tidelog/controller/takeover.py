@@ -267,10 +267,10 @@ async def _put_topics(store: Store, fence: ControllerFence, topics: Sequence[Top
 
 
 def _nodes_of(topic: Topic) -> dict[str, bytes]:
-    """Parents first."""
+    """Parents first. Settings before the topic: a broker that starts meanwhile would keep records by its own ones."""
     nodes = {
-        znodes.topic_path(topic.name): znodes.encode_topic(topic.topic_id, topic.partitions),
         znodes.topic_config_path(topic.name): znodes.encode_config(topic.configs),
+        znodes.topic_path(topic.name): znodes.encode_topic(topic.topic_id, topic.partitions),
         znodes.partitions_path(topic.name): b"",
     }
     for partition in topic.partitions:

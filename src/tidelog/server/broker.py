@@ -165,6 +165,7 @@ class Broker:
             seams.clock,
             lambda topics: self._membership.on_settings_changed(topics),
         )
+        self._entry.on_rebuilt = config_changes.on_store_rebuilt
         internal_topics = InternalTopics(cluster, lambda request: create_topics_of_brokers(request, self._services))
         self._services = Services(
             seams=seams,

@@ -41,6 +41,7 @@ class ConfigChanges:
         self._session: Store | None = None
         self._watched: Store | None = None
         self._last_name = ""
+        self._must_reload = False
         self._known_since: dict[str, float] = {}
         self._is_told = False
 
@@ -81,10 +82,17 @@ class ConfigChanges:
         async with self._reading:
             names = await self._list(store)
             new = [name for name in names if name > self._last_name]
-            if new and _follows(self._last_name, new[0]):
+            if self._must_reload:
+                await self._reload(store, names)
+            elif new and _follows(self._last_name, new[0]):
                 await self._apply(store, new)
             elif new:
                 await self._reload(store, names)
+
+    def on_store_rebuilt(self) -> None:
+        """Nobody notifies of what a takeover wrote, which may differ from what this broker has kept (R44)."""
+        self._must_reload = True
+        self._changed.set()
 
     async def load_topics(self, topics: Sequence[str]) -> None:
         """Read the settings of topics that are new here; raises StoreError."""
@@ -136,6 +144,7 @@ class ConfigChanges:
         topics = self._cluster.topics_with_configs
         await self._load(store, topics, sorted(brokers), sorted(groups))
         self._last_name = names[-1] if names else ""
+        self._must_reload = False
         self._tell(topics)
 
     def _tell(self, topics: Sequence[str]) -> None:
@@ -147,7 +156,7 @@ class ConfigChanges:
     ) -> None:
         topic_configs = await _read(store, topics, znodes.topic_config_path)
         broker_configs = await _read(store, brokers, znodes.broker_config_path)
-        group_configs = await _read(store, groups, znodes.group_config_path)
+        group_configs = await _read(store, groups, znodes.group_config_path, without_node={})
         self._cluster.apply_topic_configs(topic_configs)
         self._cluster.apply_broker_configs(broker_configs)
         self._cluster.apply_group_configs(group_configs)
@@ -163,15 +172,25 @@ def _follows(last_name: str, name: str) -> bool:
     return not last_name or int(name[-SEQUENCE_DIGITS:]) == int(last_name[-SEQUENCE_DIGITS:]) + 1
 
 
-async def _read(store: Store, names: Iterable[str], path_of: Callable[[str], str]) -> dict[str, dict[str, str]]:
-    """The settings of each; none where it has no node. One that cannot be understood is left as it was."""
+async def _read(
+    store: Store, names: Iterable[str], path_of: Callable[[str], str], without_node: dict[str, str] | None = None
+) -> dict[str, dict[str, str]]:
+    """The settings of each. One that cannot be understood is left as it was, and so is one that has no node.
+
+    The settings of a topic go with the topic, those of a broker become empty. A node that is missing is that of a
+    topic which is deleted, or the store was lost: nothing may be deleted because nobody says how long to keep it (R44).
+    Groups differ: they have a node only while they have settings.
+    """
     paths = {name: path_of(name) for name in names}
     if not paths:
         return {}
     found: dict[str, dict[str, str]] = {}
     for (name, path), node in zip(paths.items(), await store.get_many(list(paths.values())), strict=True):
         try:
-            found[name] = {} if node is None else znodes.decode_config(node.data, path)
+            configs = without_node if node is None else znodes.decode_config(node.data, path)
         except MalformedNode as error:
             logger.warning("settings in the store are not understood reason=%s", error)
+        else:
+            if configs is not None:
+                found[name] = configs
     return found

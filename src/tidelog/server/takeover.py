@@ -60,6 +60,8 @@ class StoreEntry:
         self._clock = clock
         self._randomness = randomness
         self.controller_epoch: Callable[[], int] = lambda: 0
+        self.on_rebuilt: Callable[[], None] = lambda: None
+        """Told when a store that was lost while this broker runs is in use again."""
         self.is_in_use = False
         """Whether the store of now knows its cluster."""
         self.obstacle = ""
@@ -171,6 +173,8 @@ class StoreEntry:
         """For a broker that runs and has joined again: it waits for as long as it takes."""
         while not self.is_in_use and store.is_session_alive:
             await self._look_patiently(store)
+            if self.is_in_use:
+                self.on_rebuilt()
             await asyncio.sleep(POLL_S)
 
     async def _look(self, store: Store) -> bool:
