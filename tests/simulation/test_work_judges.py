@@ -50,6 +50,19 @@ def test_a_member_that_was_silent_for_its_session_loses_its_partition() -> None:
     assert ownership.violations == []
 
 
+def test_a_member_that_does_not_let_go_of_one_partition_loses_the_others_too() -> None:
+    other = TopicPartition("queue", 1)
+    ownership = Ownership(session_timeout_s=3.0, rebalance_timeout_s=6.0)
+    ownership.on_heartbeat("a", 0.0, ONE | {other})
+    ownership.on_owned("a", ONE | {other}, 0.0)
+    ownership.on_heartbeat("a", 1.0, ONE)
+    ownership.on_heartbeat("a", 6.5, ONE)
+    ownership.on_owned("b", ONE, now=6.9)
+    assert len(ownership.violations) == 1
+    ownership.on_owned("c", ONE, now=7.0)
+    assert not any("c since 7.000 s, and to a" in line for line in ownership.violations)
+
+
 def test_a_member_that_does_not_let_go_in_time_loses_its_partition() -> None:
     ownership = owned_by_a()
     ownership.on_heartbeat("a", 1.0, NOTHING)

@@ -24,8 +24,9 @@ class Ownership:
     """A partition has one owner at a time.
 
     A coordinator gives a partition to somebody else when its owner has let go of it; without that only when the owner
-    was silent for its session timeout, or has not let go within the rebalance timeout after it was asked to. Both count
-    from a moment at or after the sending of a heartbeat that was accepted: earlier nobody else may own it.
+    was silent for its session timeout, or has not let go of all that it was asked for within the rebalance timeout:
+    then it is no member any more, and everything that it has is free. Both count from a moment at or after the sending
+    of a heartbeat that was accepted: earlier nobody else may own it.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Ownership:
             if other_id == member_id:
                 continue
             for each in sorted((partitions - mine.owned) & other.owned):
-                until = self._owned_until(other, each)
+                until = self._member_until(other)
                 if now < until:
                     self.violations.append(
                         f"two-owners {each} belongs to {member_id} since {now:.3f} s,"
@@ -76,8 +77,8 @@ class Ownership:
         mine.owned = partitions
         mine.revoked_at = {each: at for each, at in mine.revoked_at.items() if each in partitions}
 
-    def _owned_until(self, member: _Member, partition: TopicPartition) -> float:
-        asked_at = member.revoked_at.get(partition, math.inf)
+    def _member_until(self, member: _Member) -> float:
+        asked_at = min(member.revoked_at.values(), default=math.inf)
         return min(member.heard_at + self._session_timeout_s, asked_at + self._rebalance_timeout_s)
 
     def on_gone(self, member_id: str) -> None:
