@@ -48,7 +48,9 @@ def test_a_broker_that_runs_while_the_store_is_lost_keeps_the_settings_of_its_to
         await asyncio.sleep(2)
         lose_store(cluster)
         await asyncio.sleep(5)
-        assert cluster.broker(1).replicas.log_of(TopicPartition("orders", 0)).settings.retention_ms == -1
+        log = cluster.broker(1).replicas.log_of(TopicPartition("orders", 0))
+        assert log is not None
+        assert log.settings.retention_ms == -1
         await cluster.start(2)
         await wait_for(lambda: stored(cluster).leader != -1)
         await asyncio.sleep(3)

@@ -171,11 +171,12 @@ class StoreEntry:
 
     async def watch(self, store: Store) -> None:
         """For a broker that runs and has joined again: it waits for as long as it takes."""
+        was_lost = not self.is_in_use
         while not self.is_in_use and store.is_session_alive:
             await self._look_patiently(store)
-            if self.is_in_use:
-                self.on_rebuilt()
             await asyncio.sleep(POLL_S)
+        if was_lost and self.is_in_use:
+            self.on_rebuilt()
 
     async def _look(self, store: Store) -> bool:
         """Whether it is of no use to wait any longer."""
