@@ -22,13 +22,15 @@ from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.workers import SimulatedWorkers
 from tidelog.server.membership import NOT_REGISTERED
 from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.disk_faults import SLOW_DISK_S
 from tidelog.simulation.fault_schedule import FaultEvent
-from tidelog.simulation.faults import LARGEST_JUMP_MS, SLOW_DISK_S, FaultInjector
+from tidelog.simulation.faults import FaultInjector
 from tidelog.simulation.inspection import is_in_use, registered_epoch
 from tidelog.simulation.invariants import Invariants, InvariantViolated
 from tidelog.simulation.latency import Latencies
 from tidelog.simulation.lost_disks import LostDisks
 from tidelog.simulation.lost_store import QUIET_S
+from tidelog.simulation.process_faults import LARGEST_JUMP_MS
 from tidelog.simulation.processes import run_simulation
 from tidelog.simulation.supervisor import BrokerState, Supervisor
 from tidelog.simulation.swarm import FAULTS, LARGEST_SKEW_MS, draw_config
