@@ -83,10 +83,26 @@ def test_a_member_that_slept_longer_than_its_session_acts_on_an_old_answer() -> 
     ownership.on_heartbeat("a", 10.9, ONE)
     ownership.on_heartbeat("b", 14.6, ONE)
     ownership.on_owned("b", ONE, now=14.7)
-    ownership.on_owned("a", ONE, now=15.4)  # it was stopped from 11.0 to 15.4
+    ownership.on_owned("a", ONE, now=15.4, stopped_at=11.0)
     assert ownership.violations == []
     ownership.on_owned("c", ONE, now=15.5)
     assert ownership.violations == ["two-owners queue-0 belongs to c since 15.500 s, and to b until 17.600 s at least"]
+
+
+def test_a_member_that_was_not_stopped_has_no_excuse() -> None:
+    ownership = Ownership(session_timeout_s=3.0, rebalance_timeout_s=6.0)
+    ownership.on_heartbeat("a", 10.9, ONE)
+    ownership.on_heartbeat("b", 14.6, ONE)
+    ownership.on_owned("b", ONE, now=14.7)
+    ownership.on_owned("a", ONE, now=15.4)
+    assert ownership.violations == ["two-owners queue-0 belongs to a since 15.400 s, and to b until 17.600 s at least"]
+
+
+def test_a_member_that_was_stopped_for_less_than_its_session_has_no_excuse() -> None:
+    ownership = owned_by_a(heard_at=10.0)
+    ownership.on_heartbeat("b", 10.1, ONE)
+    ownership.on_owned("b", ONE, now=12.0, stopped_at=10.5)
+    assert len(ownership.violations) == 1
 
 
 def test_after_a_rebalance_of_unknown_beginning_nobody_is_accused() -> None:

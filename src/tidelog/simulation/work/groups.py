@@ -53,6 +53,8 @@ class _Member:
         self.host = host
         self.randomness = SeededRandomness(seed)
         self.process = Process(host)
+        self.stopped_at: float | None = None
+        """Until a heartbeat that was sent later is accepted."""
         self.is_leaving = False
         self.ids: list[str] = []
         self.consumer: GroupConsumer | None = None
@@ -79,7 +81,6 @@ class GroupWork(Work):
         self._ownership = Ownership(
             session_timeout_s=SESSION_TIMEOUT_MS / 1000,
             rebalance_timeout_s=REBALANCE_TIMEOUT_MS / 1000,
-            waits_for_rebalance=self.is_classic,
         )
         self._claims = Claims(may_count_anew=False)
         self._progress = Progress()
@@ -165,6 +166,8 @@ class GroupWork(Work):
                 sleep_s = self.randomness.below(self.within_run_ms(LONGEST_SLEEP_MS)) / 1000
                 self.tell(f"SIGSTOP {member.host} for {sleep_s} s")
                 member.process.stop()
+                if member.stopped_at is None:
+                    member.stopped_at = self.bench.now
                 asyncio.get_running_loop().call_later(sleep_s, self._wake, member)
 
     def _wake(self, member: _Member) -> None:
@@ -254,6 +257,8 @@ class GroupWork(Work):
             pause_s = await beat()
             if is_answered and self._is_member(membership):
                 self._ownership.on_heartbeat(membership.member_id, sent_at, membership.wanted)
+                if member.stopped_at is not None and sent_at > member.stopped_at:
+                    member.stopped_at = None
             return pause_s
 
         def watched_want(partitions: Any) -> None:
@@ -267,7 +272,9 @@ class GroupWork(Work):
             own(partitions)
             if membership.member_id not in member.ids:
                 member.ids.append(membership.member_id)
-            self._ownership.on_owned(membership.member_id, membership.owned, self.bench.now)
+            self._ownership.on_owned(
+                membership.member_id, membership.owned, self.bench.now, stopped_at=member.stopped_at
+            )
 
         async def watched_close() -> None:
             """It reads nothing any more, and tells the coordinator so."""

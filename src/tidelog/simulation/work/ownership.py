@@ -29,12 +29,8 @@ class Ownership:
     of a heartbeat that was accepted: earlier nobody else may own it.
     """
 
-    def __init__(
-        self, *, session_timeout_s: float, rebalance_timeout_s: float, waits_for_rebalance: bool = False
-    ) -> None:
-        """Where members wait for the end of a rebalance, sessions do not end meanwhile."""
+    def __init__(self, *, session_timeout_s: float, rebalance_timeout_s: float) -> None:
         self._session_timeout_s = session_timeout_s
-        self._answer_lasts_s = rebalance_timeout_s if waits_for_rebalance else session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
         self._members: dict[str, _Member] = defaultdict(_Member)
         self.violations: list[str] = []
@@ -54,14 +50,15 @@ class Ownership:
         for each in member.owned:
             member.revoked_at.setdefault(each, member.heard_at)
 
-    def on_owned(self, member_id: str, partitions: Partitions, now: float) -> None:
+    def on_owned(self, member_id: str, partitions: Partitions, now: float, *, stopped_at: float | None = None) -> None:
         """The member reads these from now on, and no others.
 
-        A member that slept between its heartbeat and this does not know that its session is over, and that its
-        coordinator gave them to somebody else since. It learns it from its next heartbeat: nobody is accused.
+        `stopped_at`: its process was stopped then, and no heartbeat that it sent since was accepted. If that took
+        longer than its session it acts on an old answer: it does not know that its coordinator gave them to somebody
+        else. It learns it from its next heartbeat: nobody is accused.
         """
         mine = self._members[member_id]
-        if math.isfinite(mine.heard_at) and now >= mine.heard_at + self._answer_lasts_s:
+        if stopped_at is not None and now >= min(mine.heard_at, stopped_at) + self._session_timeout_s:
             mine.owned = partitions
             return
         for other_id, other in self._members.items():
