@@ -9,19 +9,20 @@ import pytest
 
 from tests.simulation.broken_rules import joining_before_the_epoch_start
 from tests.simulation.mistakes import FOUND_BY
-from tidelog.simulation import command
+from tidelog.simulation import chaos, command
 from tidelog.simulation.__main__ import main
-from tidelog.simulation.chaos import run_events, run_seed
+from tidelog.simulation.chaos import Verdict, run_events, run_seed
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.digest import RunDigest
 from tidelog.simulation.fault_schedule import draw_schedule
-from tidelog.simulation.many_seeds import Finding
+from tidelog.simulation.many_seeds import Finding, run_one
 from tidelog.simulation.processes import run_simulation
 from tidelog.simulation.shrinking import shrink
 from tidelog.simulation.swarm import ALWAYS_WORK, FAULTS, WORK, draw_config
 from tidelog.store.interface import Create
 
 REPEATED_SEEDS = (4, 7, 18, 58)
+SHORT_SEED = 7
 
 
 @pytest.mark.parametrize("seed", REPEATED_SEEDS)
@@ -41,7 +42,7 @@ def test_the_same_seed_gives_the_same_run(seed: int) -> None:
 
 
 def test_the_digests_of_two_seeds_differ_in_every_part(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--first", "7", "--seeds", "2", "--duration", "3", "--digest"]) == 0
+    main(["--first", "7", "--seeds", "2", "--duration", "3", "--digest"])
     seventh, eighth = (line.split() for line in capsys.readouterr().out.splitlines())
     assert (seventh[0], eighth[0]) == ("seed=7", "seed=8")
     assert all(one != other for one, other in zip(seventh[1:4], eighth[1:4], strict=True))
@@ -94,9 +95,25 @@ def test_the_command_tells_the_story_and_the_verdict(capsys: pytest.CaptureFixtu
     assert verdict.endswith(" held")
 
 
-def test_the_command_runs_many_seeds_and_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "2", "--first", "7"]) == 0
-    assert "2 of 2 seeds, 0 violated" in capsys.readouterr().out
+def test_the_command_runs_many_seeds_and_sums_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the seeds themselves do."""
+    verdicts = {7: Verdict(7, applied=[1, 2]), 8: Verdict(8, ["I4 lost"], applied=[1])}
+    monkeypatch.setattr(chaos, "run_seed", verdicts.__getitem__)
+    assert main(["--seeds", "2", "--first", "7"]) == command.EXIT_VIOLATED
+    told = capsys.readouterr().out
+    assert "seed 8 violated: I4 lost" in told
+    assert "2 of 2 seeds, 1 violated; 3 faults" in told
+    assert main(["--seeds", "1", "--first", "7"]) == command.EXIT_HELD
+    assert "1 of 1 seeds, 0 violated; 2 faults" in capsys.readouterr().out
+
+
+def test_a_seed_of_many_is_run_as_alone() -> None:
+    verdict, finding = run_seed(SHORT_SEED), run_one(SHORT_SEED, is_exactly_once=False)
+    assert finding.violations == verdict.violations
+    assert finding.faults == len(verdict.applied) > 0
+    assert finding.simulated_s == verdict.simulated_s > 0
 
 
 def test_faults_that_are_left_out_do_not_strike() -> None:
@@ -139,15 +156,12 @@ def test_an_interrupted_command_says_where_to_go_on(
     assert "make simulate SEEDS=9 FIRST=8 PROCESSES=2" in told
 
 
-BROKEN_SEED = FOUND_BY["join-before-epoch-start"]
-
-
 def test_a_violation_is_shrunk_to_few_faults() -> None:
     with joining_before_the_epoch_start():
-        verdict = run_seed(BROKEN_SEED)
-        assert not verdict.is_good
+        verdicts = (run_seed(seed) for seed in FOUND_BY["join-before-epoch-start"])
+        verdict = next(each for each in verdicts if not each.is_good)
         found = shrink(verdict, None, lambda line: None, most_runs=12)
         assert len(found.verdict.applied) < len(verdict.applied)
-        assert not run_events(BROKEN_SEED, found.kept, found.duration_s).is_good
+        assert not run_events(verdict.seed, found.kept, found.duration_s).is_good
     assert any("VIOLATED" in line for line in found.verdict.story)
     assert any("high watermark" in line for line in found.verdict.story)
