@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tidelog.simulation.workers import Claims
 CLASSIC, CONSUMER = frozenset({"classic_groups"}), frozenset({"consumer_groups"})
 GROUP = "group"
 SESSION_S = SESSION_TIMEOUT_MS / 1000
-SETTINGS = {**COORDINATOR_SETTINGS, "offsets_topic_num_partitions": 1}
+SETTINGS: dict[str, Any] = {**COORDINATOR_SETTINGS, "offsets_topic_num_partitions": 1}
 
 
 @pytest.mark.parametrize("kinds", [CLASSIC, CONSUMER])
