@@ -21,9 +21,16 @@ class LostDisks:
 
     def may_lose(self, broker_id: BrokerId) -> bool:
         """Not while the store is rebuilt either: a takeover without all directories is refused (R44)."""
-        if not is_in_use(self._cluster.store_state):
+        if not is_in_use(self._cluster.store_state) or self._is_only_member(broker_id):
             return False
         return len(self.lost | {broker_id}) < self._config.min_in_sync_replicas
+
+    def _is_only_member(self, broker_id: BrokerId) -> bool:
+        """Of a partition that was created below min ISR: without this disk nobody may lead it, as in Kafka."""
+        return any(
+            {*stored.state.in_sync_replicas, *stored.state.eligible_replicas} == {broker_id}
+            for _, stored in stored_partitions(self._cluster.store_state)
+        )
 
     @property
     def lost(self) -> AbstractSet[BrokerId]:
