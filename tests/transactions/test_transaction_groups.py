@@ -366,6 +366,43 @@ def test_a_group_stays_open_while_members_come(coordinator: Coordinator, driver:
     assert coordinator.state(GROUP) is PREPARE_ABORT
 
 
+def test_a_group_stays_open_while_members_write_to_more_partitions(
+    coordinator: Coordinator, driver: ProducerIdentity
+) -> None:
+    task = writer(coordinator, driver, "task", A0)
+    coordinator.shard.advance(TIMEOUT_MS - 1)
+    coordinator.add(member(driver, "task"), task, B0)
+    coordinator.shard.advance(TIMEOUT_MS - 1)
+    assert coordinator.state(GROUP) is ONGOING
+    coordinator.shard.advance(1)
+    assert coordinator.state(GROUP) is PREPARE_ABORT
+
+
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_a_clock_that_is_set_back_does_not_keep_a_group_open(
+    coordinator: Coordinator, driver: ProducerIdentity, is_crash: bool
+) -> None:
+    writer(coordinator, driver, "task", A0)
+    coordinator.shard.now_ms -= 10 * TIMEOUT_MS
+    if is_crash:
+        coordinator.crash()
+    coordinator.shard.advance(TIMEOUT_MS)
+    assert coordinator.state(GROUP) is PREPARE_ABORT
+
+
+def test_a_new_coordinator_counts_from_the_last_member_of_a_group(
+    coordinator: Coordinator, driver: ProducerIdentity
+) -> None:
+    coordinator.shard.advance(TIMEOUT_MS - 1)
+    writer(coordinator, driver, "task", A0)
+    coordinator.shard.advance(1)
+    coordinator.crash()
+    coordinator.shard.advance(TIMEOUT_MS - 2)
+    assert coordinator.state(GROUP) is ONGOING
+    coordinator.shard.advance(1)
+    assert coordinator.state(GROUP) is PREPARE_ABORT
+
+
 def test_members_have_no_timeout_of_their_own() -> None:
     coordinator = Coordinator()
     opened = coordinator.init(GROUP, timeout_ms=10 * TIMEOUT_MS)

@@ -433,6 +433,40 @@ def test_a_new_coordinator_knows_how_much_time_is_left(coordinator: Coordinator)
     assert coordinator.state(ID) is PREPARE_ABORT
 
 
+def test_a_clock_that_is_set_back_does_not_prolong_a_transaction(coordinator: Coordinator) -> None:
+    coordinator.add(ID, coordinator.producer(ID), A0)
+    coordinator.shard.now_ms -= 10 * TIMEOUT_MS
+    coordinator.shard.advance(TIMEOUT_MS)
+    assert coordinator.state(ID) is PREPARE_ABORT
+
+
+def test_a_clock_that_is_set_forward_does_not_shorten_a_transaction(coordinator: Coordinator) -> None:
+    coordinator.add(ID, coordinator.producer(ID), A0)
+    coordinator.shard.now_ms += 10 * TIMEOUT_MS
+    coordinator.shard.advance(TIMEOUT_MS - 1)
+    assert coordinator.state(ID) is ONGOING
+
+
+def test_adding_partitions_does_not_prolong_a_transaction_whatever_the_clock_says(coordinator: Coordinator) -> None:
+    producer = coordinator.producer(ID)
+    coordinator.add(ID, producer, A0)
+    coordinator.shard.advance(TIMEOUT_MS - 1)
+    coordinator.shard.now_ms -= TIMEOUT_MS - 1
+    coordinator.add(ID, producer, B0)
+    coordinator.shard.advance(1)
+    assert coordinator.state(ID) is PREPARE_ABORT
+
+
+def test_a_new_coordinator_whose_clock_is_behind_waits_no_longer_than_the_timeout(coordinator: Coordinator) -> None:
+    coordinator.add(ID, coordinator.producer(ID), A0)
+    coordinator.shard.now_ms -= 10 * TIMEOUT_MS
+    coordinator.crash()
+    coordinator.shard.advance(TIMEOUT_MS - 1)
+    assert coordinator.state(ID) is ONGOING
+    coordinator.shard.advance(1)
+    assert coordinator.state(ID) is PREPARE_ABORT
+
+
 def test_an_abort_that_cannot_be_written_is_tried_again(coordinator: Coordinator) -> None:
     coordinator.add(ID, coordinator.producer(ID), A0)
     coordinator.shard.refusal = CoordinatorNotAvailable()

@@ -39,7 +39,7 @@ from tidelog.transactions.ledger import (
     TimerKind,
     TransactionLedger,
     id_bytes,
-    set_timeout,
+    start_timeout,
 )
 from tidelog.transactions.rules import (
     check_expected,
@@ -117,7 +117,7 @@ class TransactionGroups:
         for member in self._members(group):
             self._ledger.forget(member, effects)
         self._ledger.write(opened, effects)
-        set_timeout(opened, effects)
+        start_timeout(opened, effects)
         return InitProducerIdResponse(
             error_code=NO_ERROR,
             producer_id=opened.producer_id,
@@ -152,9 +152,14 @@ class TransactionGroups:
         check_expected(member, expected)
         initialized = self._next_epoch(member, expected, request.transaction_timeout_ms, effects.now_ms)
         self._ledger.write(initialized, effects)
+        start_timeout(group, effects)
         return InitProducerIdResponse(
             error_code=NO_ERROR, producer_id=initialized.producer_id, producer_epoch=initialized.producer_epoch
         )
+
+    def on_member_writes(self, member_id: MemberId, effects: Effects) -> None:
+        """To another partition than before. A member ends with its group, and times out with it."""
+        start_timeout(self.check_open(member_id), effects)
 
     def _check_room(self, group: Transaction, transactional_id: str) -> None:
         taken_bytes = self._ledger.member_bytes(group.transactional_id)
@@ -163,6 +168,7 @@ class TransactionGroups:
             raise PolicyViolation(f"{group.transactional_id} has {count} members already, and no room for more")
 
     def times_out_at_ms(self, group: Transaction) -> int:
+        """By the wall clocks of the coordinators so far."""
         active_at_ms = max((member.updated_at_ms for member in self._members(group)), default=0)
         return max(group.times_out_at_ms, active_at_ms + group.timeout_ms)
 

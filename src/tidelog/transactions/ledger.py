@@ -33,10 +33,19 @@ class TimerKey(NamedTuple):
 EXPIRATION = TimerKey(TimerKind.EXPIRATION)
 
 
-def set_timeout(transaction: Transaction, effects: Effects) -> None:
-    """It is never cancelled: whoever is told looks whether there is still something to abort."""
-    delay_ms = max(0, transaction.times_out_at_ms - effects.now_ms)
-    effects.set_timer(TimerKey(TimerKind.TIMEOUT, transaction.id), delay_ms)
+def start_timeout(transaction: Transaction, effects: Effects) -> None:
+    """In place of the timer of an earlier transaction. It is never cancelled: on expiry there may be nothing to abort.
+
+    Once it runs the wall clock does not matter: one that is set back would keep the transaction open, and with it hold
+    back the last stable offset of its partitions.
+    """
+    effects.set_timer(TimerKey(TimerKind.TIMEOUT, transaction.id), transaction.timeout_ms)
+
+
+def resume_timeout(transaction: Transaction, times_out_at_ms: int, effects: Effects) -> None:
+    """Under a new coordinator, whose clock may be far behind that of the one before: never more than the timeout."""
+    left_ms = min(max(0, times_out_at_ms - effects.now_ms), transaction.timeout_ms)
+    effects.set_timer(TimerKey(TimerKind.TIMEOUT, transaction.id), left_ms)
 
 
 MAX_FORGOTTEN_BYTES = 100_000

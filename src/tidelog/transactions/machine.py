@@ -28,7 +28,15 @@ from tidelog.protocol.transaction_groups import GroupId, MemberId, PlainId, Tran
 from tidelog.replicated.machine import Answer, Effects, Producer, Reply, StateRecord
 from tidelog.transactions.descriptions import description, verified
 from tidelog.transactions.groups import TransactionGroups
-from tidelog.transactions.ledger import EXPIRATION, MarkerOrder, TimerKey, TimerKind, TransactionLedger, set_timeout
+from tidelog.transactions.ledger import (
+    EXPIRATION,
+    MarkerOrder,
+    TimerKey,
+    TimerKind,
+    TransactionLedger,
+    resume_timeout,
+    start_timeout,
+)
 from tidelog.transactions.rules import (
     check_expected,
     check_owner,
@@ -91,7 +99,7 @@ class TransactionMachine:
             if isinstance(transaction.id, MemberId):
                 continue  # its group orders its markers
             if transaction.state is ONGOING:
-                set_timeout(transaction, effects)
+                resume_timeout(transaction, self._times_out_at_ms(transaction), effects)
             elif transaction.state.is_prepared:
                 self._order_markers(transaction, effects)
                 effects.set_timer(TimerKey(TimerKind.FINISH, transaction.id), 0)
@@ -166,7 +174,7 @@ class TransactionMachine:
         def decide() -> Outcome:
             transaction = self._check_producer(transactional_id, identity)
             if transaction.state is not ONGOING or not transaction.partitions.issuperset(partitions):
-                self._begin(transaction.with_partitions(partitions, effects.now_ms, client_version), effects)
+                self._add(transaction, partitions, client_version, effects)
             return granted
 
         self._answer(reply, effects, decide)
@@ -198,11 +206,14 @@ class TransactionMachine:
             self._groups.check_open(transactional_id)
         return transaction
 
-    def _begin(self, transaction: Transaction, effects: Effects) -> None:
-        self.ledger.write(transaction, effects)
-        # A member ends with its group, and times out with it.
-        if not isinstance(transaction.id, MemberId) and transaction.started_at_ms == effects.now_ms:
-            set_timeout(transaction, effects)
+    def _add(
+        self, transaction: Transaction, partitions: Collection[TopicPartition], client_version: int, effects: Effects
+    ) -> None:
+        self.ledger.write(transaction.with_partitions(partitions, effects.now_ms, client_version), effects)
+        if isinstance(transaction.id, MemberId):
+            self._groups.on_member_writes(transaction.id, effects)
+        elif transaction.state is not ONGOING:
+            start_timeout(transaction, effects)
 
     # ---- EndTxn
 
@@ -302,19 +313,18 @@ class TransactionMachine:
 
     # ---- time
 
+    def _times_out_at_ms(self, transaction: Transaction) -> int:
+        is_group = isinstance(transaction.id, GroupId)
+        return self._groups.times_out_at_ms(transaction) if is_group else transaction.times_out_at_ms
+
     def _on_timeout(self, transactional_id: PlainId | GroupId, effects: Effects) -> None:
         transaction = self.ledger.get(transactional_id.text)
         if transaction is None or transaction.state is not ONGOING:
             return
-        is_group = isinstance(transactional_id, GroupId)
-        times_out_at_ms = self._groups.times_out_at_ms(transaction) if is_group else transaction.times_out_at_ms
-        if times_out_at_ms > effects.now_ms:
-            effects.set_timer(TimerKey(TimerKind.TIMEOUT, transactional_id), times_out_at_ms - effects.now_ms)
-            return
         retry_ms = self._settings().transaction_abort_timed_out_transaction_cleanup_interval_ms
         # Should the abort be refused, it is tried again; if not, there will be nothing to do then.
         effects.set_timer(TimerKey(TimerKind.TIMEOUT, transactional_id), retry_ms)
-        abort = self._groups.abort if is_group else self._abort
+        abort = self._groups.abort if isinstance(transactional_id, GroupId) else self._abort
         try:
             abort(transaction, effects, "it timed out")
             effects.after_commit.append(self._counts.note_timeout)
