@@ -26,6 +26,7 @@ from tidelog.errors import KafkaStorageError
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.storage.disk_errors import StorageShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import (
     DuplicateLog,
@@ -184,6 +185,55 @@ def test_the_same_partition_in_two_log_dirs_is_refused() -> None:
         with pytest.raises(DuplicateLog, match="orders-0 is in two log dirs: /one/orders-0 and /two/orders-0"):
             await manager_on(disk, "/one", "/two")
         assert (await manager_on(disk, "/one")).directories[0].was_clean
+
+    asyncio.run(run())
+
+
+def test_a_log_whose_creation_failed_is_created_where_it_was_begun() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk, "/one", "/two")
+        disk.inject(errno.EMFILE, operations=("open",))
+        with pytest.raises(StorageShortage):
+            manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        disk.faults.clear()
+        manager.create(orders(1), TOPIC_ID, SETTINGS)  # now the other log dir has fewer
+        assert manager.create(ORDERS, TOPIC_ID, SETTINGS).path == "/one/orders-0"
+        await manager.close()
+        assert set((await manager_on(disk, "/one", "/two")).logs) == {ORDERS, orders(1)}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("broken", "other"), [("/one", "/two"), ("/two", "/one")])
+def test_a_broker_starts_with_what_a_failed_creation_left_in_another_log_dir(broken: str, other: str) -> None:
+    """Its disk went offline in the middle of it, and the log was created on another one."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk, broken, other)
+        disk.inject(errno.EIO, f"{broken}/orders-0", ("open",))
+        with pytest.raises(KafkaStorageError):
+            manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"x")
+        disk.faults.clear()
+        await manager.close()
+        manager = await manager_on(disk, "/one", "/two")
+        assert [record.value for record in all_records(manager.logs[ORDERS])] == [b"x"]
+        assert manager.logs[ORDERS].path == f"{other}/orders-0"
+        assert "orders-0" not in names(disk, broken)
+
+    asyncio.run(run())
+
+
+def test_of_two_failed_creations_in_two_log_dirs_one_is_kept() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        disk.make_directory("/one/orders-0")
+        disk.make_directory("/two/orders-0")
+        manager = await manager_on(disk, "/one", "/two")
+        assert manager.logs[ORDERS].path == "/one/orders-0"
+        assert "orders-0" not in names(disk, "/two")
 
     asyncio.run(run())
 

@@ -1,6 +1,7 @@
 """Loading all logs of one log dir, by its checkpoints."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -23,8 +24,10 @@ from tidelog.storage.partition_names import (
     DELETION_SUFFIX,
     FUTURE_SUFFIX,
     STRAY_SUFFIX,
+    deletion_name,
     parse_partition_name,
 )
+from tidelog.storage.segment import LOG_SUFFIX
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -41,17 +44,51 @@ class LoadedDirectory(NamedTuple):
     """Logs that were set aside earlier; nobody but an operator removes them."""
 
 
-def check_for_duplicates(directories: Iterable[LogDirectory]) -> None:
-    """Refuse two log dirs that hold the same partition, before anything is changed."""
-    found: dict[TopicPartition, LogDirectory] = {}
+class Leftover(NamedTuple):
+    """A partition's directory without any log file, while another log dir has the partition: its creation failed."""
+
+    directory: LogDirectory
+    topic_partition: TopicPartition
+
+    def rename(self) -> None:
+        """It is removed with the directories of deleted partitions."""
+        context = self.directory.context
+        path = self.directory.file(str(self.topic_partition))
+        logger.info("removing what a failed creation of a log has left path=%s", path)
+        name = deletion_name(self.topic_partition, context.randomness.bytes(16).hex())
+        context.disk.rename(path, self.directory.file(name))
+
+
+def check_for_duplicates(directories: Iterable[LogDirectory]) -> list[Leftover]:
+    """Refuse two log dirs that hold the same partition, before anything is changed. Returns what may be removed."""
+    found: dict[TopicPartition, list[LogDirectory]] = defaultdict(list)
     for directory in directories:
         for topic_partition in _partitions_in(directory):
-            other = found.setdefault(topic_partition, directory)
-            if other is not directory:
-                raise DuplicateLog(
-                    f"partition {topic_partition} is in two log dirs: {other.file(str(topic_partition))}"
-                    f" and {directory.file(str(topic_partition))}; move one of them away"
-                )
+            found[topic_partition].append(directory)
+    leftovers: list[Leftover] = []
+    for topic_partition, holders in found.items():
+        if len(holders) > 1:
+            leftovers += _leftovers_of(topic_partition, holders)
+    return leftovers
+
+
+def _leftovers_of(topic_partition: TopicPartition, holders: list[LogDirectory]) -> list[Leftover]:
+    logs = [directory for directory in holders if _has_log_files(directory, topic_partition)]
+    if len(logs) > 1:
+        paths = " and ".join(directory.file(str(topic_partition)) for directory in logs)
+        raise DuplicateLog(f"partition {topic_partition} is in two log dirs: {paths}; move one of them away")
+    kept = logs[0] if logs else holders[0]
+    return [Leftover(directory, topic_partition) for directory in holders if directory is not kept]
+
+
+def _has_log_files(directory: LogDirectory, topic_partition: TopicPartition) -> bool:
+    """Whether its creation succeeded: the first log file is the last thing to be created."""
+    try:
+        entries = directory.context.disk.list_directory(directory.file(str(topic_partition)))
+    except OSError as error:
+        directory.fail_while_opening(error)
+        return True  # nobody knows
+    return any(entry.name.endswith(LOG_SUFFIX) for entry in entries)
 
 
 def _partitions_in(directory: LogDirectory) -> list[TopicPartition]:
@@ -63,7 +100,7 @@ def _partitions_in(directory: LogDirectory) -> list[TopicPartition]:
         directory.fail_while_opening(error)
         return []
     names = [entry.name for entry in entries if entry.is_directory]
-    return [partition for name in names if (partition := parse_partition_name(name)) is not None]
+    return [partition for name in names if (partition := parse_partition_name(name)) and str(partition) == name]
 
 
 def load_directory(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:

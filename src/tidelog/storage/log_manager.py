@@ -119,12 +119,13 @@ class LogManager:
             for directory in directories:
                 _guarded(directory, directory.check_identity, cluster_id, broker_id)
             check_one_cluster(directories)
-            if len(directories) > 1:
-                await workers.run(check_for_duplicates, directories)
+            leftovers = await workers.run(check_for_duplicates, directories) if len(directories) > 1 else []
             check_different_ids(directories)
             check_one_is_online(directories)
             for directory in directories:
                 _guarded(directory, directory.write_identity, cluster_id, broker_id)
+            for leftover in leftovers:
+                _guarded(leftover.directory, leftover.rename)
             loaded = [
                 await workers.run(load_directory, directory, topic_settings)
                 for directory in directories
@@ -194,7 +195,10 @@ class LogManager:
         return self._logs.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: Uuid | None, settings: TopicSettings) -> Log:
-        """A new log in the log dir with the fewest partitions; the existing one if there is one."""
+        """A new log in the log dir with the fewest partitions; the existing one if there is one.
+
+        Where an earlier attempt has failed, the log dir in which it left something: not two for one partition.
+        """
         known = self._logs.get(topic_partition)
         if known is not None:
             return known
