@@ -64,6 +64,23 @@ def test_a_session_ends_before_a_write() -> None:
     with_fault(StepFaultKind.SESSION_ENDS_BEFORE, scenario)
 
 
+def test_a_session_that_was_closed_while_cut_off_ends_with_its_timeout() -> None:
+    """Nobody is there to keep it alive when the network is repaired."""
+
+    async def main() -> None:
+        state = MemoryStoreState()
+        store = MemoryStore(state)
+        await store.create("/a", ephemeral=True)
+        state.cut_off(store.session_id)
+        await store.close()
+        state.reconnect(store.session_id)
+        assert state.find("/a") is not None
+        await asyncio.sleep(store.session_timeout_s)
+        assert state.find("/a") is None
+
+    run_virtually(main())
+
+
 def test_requests_of_one_session_arrive_in_order_whatever_each_takes() -> None:
     async def main() -> None:
         state = MemoryStoreState()

@@ -141,6 +141,10 @@ class AnyTransactions(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.coordinator.shard.advance(ms)
 
+    @rule(ms=st.sampled_from([-10 * TIMEOUT_MS, -1, 10 * TIMEOUT_MS]))
+    def the_clock_is_set(self, ms: int) -> None:
+        self.coordinator.shard.now_ms += ms
+
     @rule(data=st.data())
     def a_marker_arrives(self, data: st.DataObject) -> None:
         if self.coordinator.markers.waiting:

@@ -184,6 +184,13 @@ class MemoryStoreState:
             noticed_after_s, self.expire, session_id, context=Context()
         )
 
+    def close(self, session_id: int) -> None:
+        """Its owner leaves. The store does not hear of it if it is cut off: the session ends with its timeout then."""
+        if self.is_cut_off(session_id):
+            self._crashed.add(session_id)
+        elif session_id in self.sessions:
+            self.end_session(session_id)
+
     def end_session(self, session_id: int) -> None:
         del self.sessions[session_id]
         if session_id in self._expiries:
@@ -298,8 +305,7 @@ class MemoryStore(BaseStore):
 
     async def close(self) -> None:
         self.lease.cancel()
-        if self._session_id in self._state.sessions and not self._state.is_cut_off(self._session_id):
-            self._state.end_session(self._session_id)
+        self._state.close(self._session_id)
 
     async def _ask(self, operation: Callable[[], T], *, is_write: bool = False) -> T:
         """Requests take time: other sessions may write between a read and the write that follows it."""
