@@ -109,7 +109,7 @@ def test_check_asks_the_cluster_and_says_what_is_missing(tmp_path: Path, broker:
     good(tmp_path, "pipeline", "new", "minimal")
     ended = run(tmp_path, "pipeline", "check", "minimal.toml", bootstrap=broker.address)
     assert (ended.returncode, ended.stderr) == (1, "")
-    said = "topic 'numbers' does not exist; `tidelog topic create numbers` makes it"
+    said = "topic 'numbers' does not exist; `tidelog topic create numbers` creates it"
     assert ended.stdout == f"minimal.toml:10: sources.numbers.topic: {said}\n1 mistake\n"
     good(tmp_path, "topic", "create", "numbers", bootstrap=broker.address)
     checked = good(tmp_path, "pipeline", "check", "minimal.toml", bootstrap=broker.address)
@@ -172,7 +172,7 @@ def test_running_pipeline_is_listed_shown_and_stopped(tmp_path: Path) -> None:
         assert good(tmp_path, "pipeline", "stop", "orders") == "pipeline orders has stopped\n"
         assert process.wait(TIME_LIMIT_SECONDS) == 0
     assert good(tmp_path, "pipeline", "list").splitlines()[1].split()[:3] == ["orders", "stopped", "-"]
-    assert refusal(tmp_path, "stop", "orders") == "pipeline orders does not run"
+    assert refusal(tmp_path, "stop", "orders") == "pipeline orders is not running"
 
 
 def test_pipeline_that_was_killed_is_shown_as_failed(tmp_path: Path) -> None:
