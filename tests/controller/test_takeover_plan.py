@@ -82,6 +82,13 @@ def test_settings_come_from_the_newest_backup_that_somebody_has() -> None:
     assert topic.configs is None
 
 
+def test_dynamic_settings_come_from_the_newest_backup_too() -> None:
+    noted = Backup(frozenset({1}), broker_configs={"<default>": {"log.retention.ms": "-1"}}, group_configs={"g": {}})
+    found = plan(Inventory(1, [log(1, 1)], noted))
+    assert found.broker_configs == {"<default>": {"log.retention.ms": "-1"}}
+    assert found.group_configs == {"g": {}}
+
+
 def test_a_member_that_does_not_run_is_waited_for() -> None:
     found = plan(Inventory(1, [log(1, 5)], Backup(frozenset({1, 2, 3}))))
     assert told(found).startswith(

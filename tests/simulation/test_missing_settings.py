@@ -4,9 +4,15 @@ import asyncio
 
 import pytest
 
-from tests.simulation.scenario import create_topic, produce, read_all, replica, simulate, stored, wait_for
+from tests.simulation.scenario import ask, create_topic, produce, read_all, replica, simulate, stored, wait_for
 from tests.simulation.test_lost_store import lose_store
 from tidelog.cluster.znodes import state_path
+from tidelog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from tidelog.server.broker import CannotStart
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.types import TopicPartition
@@ -77,5 +83,31 @@ def test_brokers_that_run_take_the_settings_of_the_store_that_they_rebuilt() -> 
         await wait_for(lambda: state_path("orders", 0) in cluster.store_state.nodes)
         await asyncio.sleep(3)
         assert [replica(cluster, each).log.settings.retention_ms for each in (1, 2)] == [-1, -1]
+
+    simulate(scenario, brokers=2, min_insync_replicas=1, **IMPATIENT)
+
+
+def test_dynamic_settings_of_brokers_come_back_with_a_store_that_was_lost() -> None:
+    """Records that are kept by a cluster-wide setting must not go because the store forgot it."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        keep_all = AlterableConfig(name="log.retention.ms", config_operation=0, value="-1")
+        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[keep_all])
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        answer = await ask(cluster, 1, request, IncrementalAlterConfigsResponse)
+        assert [each.error_code for each in answer.responses] == [0]
+        await create_topic(cluster, [1, 2])
+        for value in VALUES:
+            await produce(cluster, value)
+        await asyncio.sleep(3)
+        for broker_id in (1, 2):
+            cluster.kill(broker_id)
+        await asyncio.sleep(2)
+        lose_store(cluster)
+        await asyncio.gather(cluster.start(1), cluster.start(2))
+        await wait_for(lambda: state_path("orders", 0) in cluster.store_state.nodes)
+        await asyncio.sleep(5)
+        assert [replica(cluster, each).log.settings.retention_ms for each in (1, 2)] == [-1, -1]
+        assert await read_all(cluster) == VALUES
 
     simulate(scenario, brokers=2, min_insync_replicas=1, **IMPATIENT)

@@ -67,6 +67,9 @@ class Backup(NamedTuple):
     """How often this broker had noted in the store that something changed: an older copy has counted fewer."""
     directory_ids: frozenset[str] = frozenset()
     """Of all log directories that the broker has."""
+    broker_configs: Mapping[str, Mapping[str, str]] = {}
+    """Dynamic settings of brokers, by id, and of all of them."""
+    group_configs: Mapping[str, Mapping[str, str]] = {}
 
 
 class Inventory(NamedTuple):
@@ -144,13 +147,14 @@ def _found_log(entry: list[Any], high_watermark: int, epochs: list[list[int]]) -
 
 def backup_content(backup: Backup) -> dict[str, object]:
     """As JSON content."""
-    configs = {topic: dict(configs) for topic, configs in backup.topic_configs.items()}
     return {
         "version": 1,
         **backup._asdict(),
         "members": sorted(backup.members),
-        "topic_configs": configs,
+        "topic_configs": _plain(backup.topic_configs),
         "directory_ids": sorted(backup.directory_ids),
+        "broker_configs": _plain(backup.broker_configs),
+        "group_configs": _plain(backup.group_configs),
     }
 
 
@@ -161,12 +165,18 @@ def backup_of(content: Mapping[str, Any]) -> Backup:
         controller_epoch=int(content["controller_epoch"]),
         leader_epoch=int(content["leader_epoch"]),
         last_producer_id=int(content["last_producer_id"]),
-        topic_configs={str(topic): dict(configs) for topic, configs in content["topic_configs"].items()},
+        topic_configs=_plain(content["topic_configs"]),
         written_ms=int(content["written_ms"]),
         store_id=str(content.get("store_id", "")),  # earlier versions did not note this, nor what follows
         store_changes=int(content.get("store_changes", 0)),
         directory_ids=frozenset(map(str, content.get("directory_ids", ()))),
+        broker_configs=_plain(content.get("broker_configs", {})),
+        group_configs=_plain(content.get("group_configs", {})),
     )
+
+
+def _plain(configs: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    return {str(name): dict(found) for name, found in configs.items()}
 
 
 def part_name(broker_id: BrokerId, index: int, count: int) -> str:

@@ -202,7 +202,8 @@ async def _register(
             logger.warning("takeover goes on as it was told to, although %s", problem.sentence)
         await _write(store, fence, [_in_state(state, TakeoverState.REGISTERING)])
         epochs = {broker.id: broker.epoch for broker in brokers.values()}
-        await _put_topics(store, fence, [_topic(planned, fence, epochs, rules) for planned in plan.topics])
+        topics = [_topic(planned, fence, epochs, rules) for planned in plan.topics]
+        await _put_nodes(store, fence, _settings_of(plan) + [node for each in topics for node in _nodes_of(each)])
         state = await read_store_state(store)
     await _write(store, fence, [*await _producer_ids(store, broker_id, plan), _in_state(state, TakeoverState.DONE)])
     if plan.topics:
@@ -218,10 +219,12 @@ def _say(plan: TakeoverPlan) -> None:
         plan.last_producer_id,
     )
     unknown = [topic.name for topic in plan.topics if topic.configs is None]
-    lost = "dynamic settings of brokers and groups were lost with the coordination store: set them again"
     if unknown:
-        lost += "; so were those of topics, which keep all records until you set retention.ms and retention.bytes"
-    logger.warning("%s", lost)
+        logger.warning(
+            "settings of topics were lost with the coordination store: they keep all records until you set"
+            " retention.ms and retention.bytes topics=%s",
+            ",".join(unknown),
+        )
 
 
 def _topic(
@@ -250,9 +253,8 @@ def _topic(
     )
 
 
-async def _put_topics(store: Store, fence: ControllerFence, topics: Sequence[Topic]) -> None:
+async def _put_nodes(store: Store, fence: ControllerFence, nodes: Sequence[tuple[str, bytes]]) -> None:
     """Over whatever a controller before this one has registered: nobody has acted on that yet."""
-    nodes = [node for topic in topics for node in _nodes_of(topic).items()]
     for start in range(0, len(nodes), NODES_PER_WRITE):
         part = nodes[start : start + NODES_PER_WRITE]
         found = await store.get_many([path for path, _ in part])
@@ -266,16 +268,25 @@ async def _put_topics(store: Store, fence: ControllerFence, topics: Sequence[Top
         )
 
 
-def _nodes_of(topic: Topic) -> dict[str, bytes]:
+def _settings_of(plan: TakeoverPlan) -> list[tuple[str, bytes]]:
+    """Dynamic settings: first of all, since retention may depend on them."""
+    paths = [
+        *((znodes.broker_config_path(name), configs) for name, configs in sorted(plan.broker_configs.items())),
+        *((znodes.group_config_path(name), configs) for name, configs in sorted(plan.group_configs.items())),
+    ]
+    return [(path, znodes.encode_config(configs)) for path, configs in paths]
+
+
+def _nodes_of(topic: Topic) -> list[tuple[str, bytes]]:
     """Parents first. Settings before the topic: a broker that starts meanwhile would keep records by its own ones."""
-    nodes = {
-        znodes.topic_config_path(topic.name): znodes.encode_config(topic.configs),
-        znodes.topic_path(topic.name): znodes.encode_topic(topic.topic_id, topic.partitions),
-        znodes.partitions_path(topic.name): b"",
-    }
+    nodes = [
+        (znodes.topic_config_path(topic.name), znodes.encode_config(topic.configs)),
+        (znodes.topic_path(topic.name), znodes.encode_topic(topic.topic_id, topic.partitions)),
+        (znodes.partitions_path(topic.name), b""),
+    ]
     for partition in topic.partitions:
-        nodes[znodes.partition_path(topic.name, partition.index)] = b""
-        nodes[znodes.state_path(topic.name, partition.index)] = znodes.encode_state(partition)
+        nodes.append((znodes.partition_path(topic.name, partition.index), b""))
+        nodes.append((znodes.state_path(topic.name, partition.index), znodes.encode_state(partition)))
     return nodes
 
 

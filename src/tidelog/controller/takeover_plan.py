@@ -53,6 +53,9 @@ class TakeoverPlan(NamedTuple):
     topics: tuple[PlannedTopic, ...]
     last_producer_id: int
     problems: tuple[Problem, ...]
+    broker_configs: Mapping[str, Mapping[str, str]] = {}
+    group_configs: Mapping[str, Mapping[str, str]] = {}
+    """Dynamic settings, as the newest backup has them."""
 
     @property
     def found(self) -> str:
@@ -77,8 +80,8 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
             if _is_possible(topic):
                 holders.setdefault(topic, {}).setdefault(partition, {})[broker_id] = log
     backups = [each.backup for each in inventories.values() if each.backup is not None]
-    newest = max(backups, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
-    configs = {} if newest is None else newest.topic_configs
+    newest = max(backups, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=Backup())
+    configs = newest.topic_configs
     problems = [
         *_conflicting_ids(holders),
         *_missing_brokers(inventories, silent, backups),
@@ -98,7 +101,7 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
         for name, partitions in sorted(holders.items())
     )
     last_producer_id = _last_producer_id(list(inventories.values()), backups) if topics else NO_PRODUCER_ID
-    return TakeoverPlan(topics, last_producer_id, tuple(problems))
+    return TakeoverPlan(topics, last_producer_id, tuple(problems), newest.broker_configs, newest.group_configs)
 
 
 def _is_possible(topic: str) -> bool:

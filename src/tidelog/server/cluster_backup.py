@@ -125,6 +125,8 @@ class ClusterBackup:
             store_id=known.store_id,
             store_changes=known.store_changes,
             directory_ids=self._directory_ids(known),
+            broker_configs={name: dict(found) for name, found in image.broker_configs.items() if found},
+            group_configs={name: dict(found) for name, found in image.group_configs.items()},
         )
 
     def _directory_ids(self, known: Backup) -> frozenset[str]:
