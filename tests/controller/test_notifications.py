@@ -230,3 +230,24 @@ def test_a_topic_that_vanishes_from_the_store_is_forgotten() -> None:
         await cluster.stop()
 
     on_virtual_time(scenario)
+
+
+def test_an_old_incarnation_is_found_though_the_state_was_read_before_it_was_announced() -> None:
+    """Another event may have read the state meanwhile: what it says must be acted on all the same (R41)."""
+
+    async def scenario() -> None:
+        cluster = await ControlledCluster.start()
+        await cluster.create_topic("orders", [(2, 3)])
+        earlier = (await cluster.partition("orders")).in_sync_epochs
+        await cluster.restart_broker(3)
+        assert (await cluster.partition("orders")).in_sync_replicas == (2,)
+        await cluster.set_in_sync("orders", 0, (2, 3), earlier)
+        await cluster.controllers[1].elect_leaders(None, is_unclean=False)
+        cluster.forget_requests()
+        await cluster.announce("orders", 0)
+        found = await cluster.partition("orders")
+        assert (found.leader, found.in_sync_replicas) == (2, (2,))
+        assert cluster.requests(UpdateMetadataRequest)
+        await cluster.stop()
+
+    on_virtual_time(scenario)

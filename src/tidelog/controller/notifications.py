@@ -27,7 +27,9 @@ async def on_in_sync_change(term: ControllerTerm, event: InSyncChange) -> str | 
     for path, node in zip(paths, await term.store.get_many(paths), strict=True):
         named.update(dict.fromkeys(_partitions(b"" if node is None else node.data, path)))
     known = [each for each in named if term.context.find(each) is not None]
-    changed = [each for each in await reload(term, known) if not term.context.is_being_deleted(each)]
+    await reload(term, known)
+    # All of them, also those whose state another event has read meanwhile without a look at its in-sync replicas.
+    changed = [each for each in known if not term.context.is_being_deleted(each)]
     term.enqueue_update_metadata(changed)
     await repair(term, [each for each in changed if _has_restarted_member(term, each)], are_fresh=True)
     schedule_check_after_join(term, changed)
