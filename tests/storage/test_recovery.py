@@ -465,3 +465,17 @@ def test_a_clean_start_forgets_epochs_behind_the_end_of_the_log() -> None:
     asyncio.run(log.close())
     write_epochs(disk, "/data/orders-0/leader-epoch-checkpoint", [EpochStart(5, 0), EpochStart(6, 8)])
     assert loaded(log, is_clean=True, recovery_point=5).leader_epochs.starts == (EpochStart(5, 0),)
+
+
+def test_an_offset_that_a_segment_cannot_hold_is_damage_in_a_compacted_log_too() -> None:
+    """Where gaps are legal, nothing else tells that a bit of the base offset was flipped."""
+    disk = MemoryDisk()
+    compacted = TopicSettings(cleanup_policy=("compact",))
+    log = new_log(disk, settings=compacted)
+    append_many(log, 3)
+    contents = bytearray(disk.read_file(LOG_FILE))
+    *_, place = log.segments[-1].batch_places()
+    last = place.position
+    contents[last + 3] ^= 1
+    replace(disk, LOG_FILE, bytes(contents))
+    assert loaded(log).log_end_offset == 2

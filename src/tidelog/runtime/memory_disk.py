@@ -37,6 +37,8 @@ class CrashDamage(NamedTuple):
     """Files and directories made, renamed or removed since the last sync of their directory may be as before."""
     flips_bits: bool = False
     """A bit of what survived without a sync may be another."""
+    spares_byte: Callable[[bytes, int], bool] | None = None
+    """Whether the bits of the byte at this position of a file stay as they are."""
 
 
 class _Inode:
@@ -97,9 +99,13 @@ class _Inode:
             kept_end = kept if kept > start else kept_end
         del self.data[kept_end:]
 
-    def flip_bit(self, randomness: SeededRandomness, start: int) -> None:
+    def flip_bit(
+        self, randomness: SeededRandomness, start: int, spares_byte: Callable[[bytes, int], bool] | None
+    ) -> None:
         if start < len(self.data):
-            self.data[start + randomness.below(len(self.data) - start)] ^= 1 << randomness.below(8)
+            position, bit = start + randomness.below(len(self.data) - start), 1 << randomness.below(8)
+            if spares_byte is None or not spares_byte(self.data, position):
+                self.data[position] ^= bit
 
 
 def _cut_at(randomness: SeededRandomness, size: int) -> int:
@@ -294,7 +300,7 @@ class MemoryDisk:
             else:
                 inode.lose_unsynced()
             if damage.flips_bits and randomness.below(4) == 0:
-                inode.flip_bit(randomness, synced_bytes)
+                inode.flip_bit(randomness, synced_bytes, damage.spares_byte)
             inode.mark_synced()
         self._count_used_bytes()
 

@@ -9,7 +9,7 @@ from tidelog.client.consumer.consumer import BEGINNING, Consumer
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp
-from tidelog.client.producer.producer import Delivery, Producer, ProducerSettings
+from tidelog.client.producer.producer import Delivery, NoSuchPartition, Producer, ProducerSettings
 from tidelog.client.producer.producer_settings import ACKS_ALL
 from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import KafkaError
@@ -99,7 +99,11 @@ class Writer:
         value = f"{self._name}-{self._sent}".encode()
         self._sent += 1
         write = self._history.begin(Write(target, value, self._name, self._acks, is_idempotent=self._acks == ACKS_ALL))
-        delivery = await producer.enqueue(target.topic, value, partition=target.partition)
+        try:
+            delivery = await producer.enqueue(target.topic, value, partition=target.partition)
+        except NoSuchPartition:
+            self._history.refuse(write)  # a broker that is cut off has told of fewer partitions meanwhile
+            return
         task = asyncio.get_running_loop().create_task(self._follow(delivery, write))
         self._waiting[task] = None
         task.add_done_callback(self._waiting.pop)

@@ -68,7 +68,7 @@ def recover_segment(
     end_offset, reason = start_offset, ""
     try:
         for header, batch in checked_batches(segment, file_bytes):
-            _check_place(header, end_offset, may_skip=end_offset < gaps_end)
+            _check_place(header, end_offset, segment.last_possible_offset, may_skip=end_offset < gaps_end)
             if expected_epochs is not None:
                 expected_epochs.check(header)
             _take_in(segment, header, batch, settings, leader_epochs, producers)
@@ -140,12 +140,14 @@ def _check_extent(header: BatchHeader | None, needed_bytes: int, available_bytes
         raise DamagedBatch(f"{available_bytes} bytes are left of a batch of {needed_bytes} or more")
 
 
-def _check_place(header: BatchHeader, expected_offset: int, *, may_skip: bool) -> None:
+def _check_place(header: BatchHeader, expected_offset: int, last_possible_offset: int, *, may_skip: bool) -> None:
     """The base offset lies outside of the CRC: it must follow the batch before. Only compaction leaves gaps."""
     if header.last_offset_delta < 0:
         raise DamagedBatch(f"a last offset delta of {header.last_offset_delta}")
     if header.base_offset < expected_offset or (header.base_offset > expected_offset and not may_skip):
         raise DamagedBatch(f"base offset {header.base_offset} where {expected_offset} should follow")
+    if header.last_offset > last_possible_offset:
+        raise DamagedBatch(f"offset {header.last_offset} is beyond the last one that the segment can hold")
 
 
 def rebuild_leader_epochs(segments: list[Segment], leader_epochs: LeaderEpochs) -> None:
