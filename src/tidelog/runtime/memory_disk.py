@@ -37,7 +37,7 @@ class CrashDamage(NamedTuple):
     """Files and directories made, renamed or removed since the last sync of their directory may be as before."""
     flips_bits: bool = False
     """A bit of what survived without a sync may be another."""
-    spares_byte: Callable[[bytes, int], bool] | None = None
+    spares_byte: Callable[[bytes | bytearray, int], bool] | None = None
     """Whether the bits of the byte at this position of a file stay as they are."""
 
 
@@ -100,7 +100,7 @@ class _Inode:
         del self.data[kept_end:]
 
     def flip_bit(
-        self, randomness: SeededRandomness, start: int, spares_byte: Callable[[bytes, int], bool] | None
+        self, randomness: SeededRandomness, start: int, spares_byte: Callable[[bytes | bytearray, int], bool] | None
     ) -> None:
         if start < len(self.data):
             position, bit = start + randomness.below(len(self.data) - start), 1 << randomness.below(8)

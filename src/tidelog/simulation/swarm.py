@@ -131,7 +131,7 @@ class SwarmConfig:
         )
 
 
-def is_of_base_offset(data: bytes, position: int) -> bool:
+def is_of_base_offset(data: bytes | bytearray, position: int) -> bool:
     """Of a batch in a log. No CRC covers it, and in compacted logs, which have gaps, nothing tells that it is wrong.
 
     In other logs recovery finds it (tests/storage/test_recovery.py).
