@@ -121,7 +121,7 @@ class RecordingFetchers:
 
     def stop_idle(self) -> None: ...
 
-    def doubted_leaders(self) -> set[int]:
+    def suspected_leaders(self) -> set[int]:
         return set()
 
 

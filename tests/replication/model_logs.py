@@ -1,6 +1,6 @@
 """A log reduced to what replication compares: one leader epoch per offset."""
 
-from tidelog.replication.follower import CutTo, Effect, FollowerState, PartitionFollower, StartOverAt
+from tidelog.replication.follower import Effect, FollowerState, PartitionFollower, TruncateFullyAndStartAt, TruncateTo
 from tidelog.storage.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
 
 
@@ -35,12 +35,12 @@ class ModelLog:
 
     def perform(self, effect: Effect | None) -> None:
         match effect:
-            case CutTo(offset):
+            case TruncateTo(offset):
                 assert offset >= self.log_start_offset
                 self.leader_epochs.truncate_from_end(offset)
                 self.log_end_offset = offset
                 self.high_watermark = min(self.high_watermark, offset)
-            case StartOverAt(offset):
+            case TruncateFullyAndStartAt(offset):
                 self.records.clear()
                 self.leader_epochs.clear()
                 self.log_start_offset = self.high_watermark = offset

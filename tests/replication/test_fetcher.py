@@ -351,7 +351,7 @@ def test_where_the_leader_ends_earlier_the_rest_is_cut_and_the_loss_is_told(capl
         led.log = new_log()
         world.leader.append("orders", b"a")
         await world.until(lambda: replica.log.log_end_offset == 1)
-        assert "high_watermark=3 log_end_offset=3 cut_to=1 lost=2" in caplog.text
+        assert "high_watermark=3 log_end_offset=3 truncate_to=1 lost=2" in caplog.text
 
     with caplog.at_level(logging.WARNING):
         run_fetching(scenario)
@@ -403,7 +403,7 @@ def test_trouble_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture
         led.error_code = NotLeaderOrFollower.code
         world.leader.append("orders", b"a")
         await asyncio.sleep(20)
-        assert caplog.text.count("cannot fetch now") == 1
+        assert caplog.text.count("cannot fetch, retrying") == 1
         assert "fetching again" not in caplog.text
         led.error_code = 0
         await world.until(lambda: replica.log.log_end_offset == 1)

@@ -18,15 +18,15 @@ from tidelog.errors import (
 )
 from tidelog.replication.follower import (
     TRANSITIONS,
-    AskAgainLater,
-    CutTo,
+    DelayPartition,
+    FetchedData,
     FollowerState,
-    GiveUp,
+    MarkPartitionFailed,
     PartitionFollower,
-    StartOverAt,
-    Take,
+    TruncateFullyAndStartAt,
+    TruncateTo,
     backoff_ms,
-    parting_point,
+    offset_truncation_state,
 )
 from tidelog.state_machine import IllegalTransition
 from tidelog.storage.disk_errors import StorageShortage
@@ -80,13 +80,13 @@ def test_only_a_log_that_knows_no_epoch_is_cut_to_its_high_watermark() -> None:
     log.records = [NO_LEADER_EPOCH] * 3
     follower = PartitionFollower(log, 2)
     assert follower.ask_epoch() is None
-    assert follower.on_no_epochs() == CutTo(1)
+    assert follower.on_no_epochs() == TruncateTo(1)
     assert follower.state is FollowerState.FETCHING
 
 
 def test_where_the_leader_knows_no_epoch_only_what_is_committed_stays() -> None:
     log = ModelLog(1, 1, 1, high_watermark=2)
-    assert parting_point(EpochEnd(NO_LEADER_EPOCH, NO_OFFSET), log) == (2, True)
+    assert offset_truncation_state(EpochEnd(NO_LEADER_EPOCH, NO_OFFSET), log) == (2, True)
 
 
 def test_a_new_epoch_of_the_same_leader_reconciles_again() -> None:
@@ -112,7 +112,7 @@ def test_a_log_that_begins_after_the_parting_point_starts_over() -> None:
     log = ModelLog(3, 3, log_start_offset=50)
     follower = PartitionFollower(log, 5)
     follower.ask_epoch()
-    assert follower.on_epoch_end(0, EpochEnd(2, 40)) == StartOverAt(40)
+    assert follower.on_epoch_end(0, EpochEnd(2, 40)) == TruncateFullyAndStartAt(40)
 
 
 def test_an_answer_to_an_earlier_follower_of_the_partition_does_not_count() -> None:
@@ -130,18 +130,18 @@ def test_an_answer_to_an_earlier_follower_of_the_partition_does_not_count() -> N
 def test_records_count_if_they_were_asked_for_from_where_the_log_ends() -> None:
     log = ModelLog(1, 1)
     follower = fetching(log)
-    assert follower.on_fetched(0, None) is Take.RECORDS
+    assert follower.on_fetched(0, None) is FetchedData.RECORDS
     log.append(1)
-    assert follower.on_fetched(0, None) is Take.WATERMARKS
+    assert follower.on_fetched(0, None) is FetchedData.WATERMARKS
     assert follower.ask_records() == 3
-    assert follower.on_fetched(0, None) is Take.RECORDS
+    assert follower.on_fetched(0, None) is FetchedData.RECORDS
 
 
 def test_a_divergence_told_by_a_fetch_cuts_and_takes_nothing_else() -> None:
     log = ModelLog(1, 1, 2, 2)
     follower = fetching(log)
     effect = follower.on_fetched(0, EpochEnd(1, 2))
-    assert effect == CutTo(2)
+    assert effect == TruncateTo(2)
     log.perform(effect)
     assert follower.state is FollowerState.FETCHING
     assert log.leader_epochs.latest_epoch == 1
@@ -151,13 +151,13 @@ def test_a_divergence_told_by_a_fetch_cuts_and_takes_nothing_else() -> None:
 def test_a_divergence_in_an_unknown_epoch_leads_back_to_the_question() -> None:
     log = ModelLog(1, 1, 3)
     follower = fetching(log)
-    assert follower.on_fetched(0, EpochEnd(2, 5)) == CutTo(2)
+    assert follower.on_fetched(0, EpochEnd(2, 5)) == TruncateTo(2)
     assert follower.state is FollowerState.TRUNCATING
 
 
 def test_a_divergence_that_would_change_nothing_does_not_spin() -> None:
     follower = fetching(ModelLog(1, 1))
-    assert isinstance(follower.on_fetched(0, EpochEnd(1, 2)), AskAgainLater)
+    assert isinstance(follower.on_fetched(0, EpochEnd(1, 2)), DelayPartition)
 
 
 @pytest.mark.parametrize(
@@ -167,20 +167,20 @@ def test_an_error_that_may_pass_delays_and_then_goes_on_where_it_was(error: type
     truncating = PartitionFollower(ModelLog(1), 2)
     truncating.ask_epoch()
     effect = truncating.on_epoch_end(error.code, EpochEnd(-1, -1))
-    assert isinstance(effect, AskAgainLater)
+    assert isinstance(effect, DelayPartition)
     assert error.__name__ in effect.reason
     assert truncating.resumes_as is FollowerState.TRUNCATING
     truncating.resume()
     assert truncating.state is FollowerState.TRUNCATING
     follower = fetching(ModelLog(1))
-    assert isinstance(follower.on_fetched(error.code, None), AskAgainLater)
+    assert isinstance(follower.on_fetched(error.code, None), DelayPartition)
     follower.resume()
     assert follower.state is FollowerState.FETCHING
 
 
 def test_a_fenced_follower_waits_for_the_controller() -> None:
     follower = fetching(ModelLog(1), leader_epoch=4)
-    assert follower.on_fetched(FencedLeaderEpoch.code, None) == GiveUp(
+    assert follower.on_fetched(FencedLeaderEpoch.code, None) == MarkPartitionFailed(
         "the leader is in a later epoch than 4", is_failure=False
     )
     assert follower.state is FollowerState.FAILED
@@ -189,9 +189,9 @@ def test_a_fenced_follower_waits_for_the_controller() -> None:
 
 def test_damaged_records_are_fetched_again_and_a_broken_disk_is_final() -> None:
     follower = fetching(ModelLog(1))
-    assert isinstance(follower.on_refused(CorruptMessage("crc")), AskAgainLater)
+    assert isinstance(follower.on_refused(CorruptMessage("crc")), DelayPartition)
     follower.resume()
-    assert follower.on_refused(KafkaStorageError("no disk")) == GiveUp("no disk")
+    assert follower.on_refused(KafkaStorageError("no disk")) == MarkPartitionFailed("no disk")
 
 
 def test_waits_grow_from_short_to_the_setting_and_begin_anew_after_a_success() -> None:
@@ -204,15 +204,15 @@ def test_waits_grow_from_short_to_the_setting_and_begin_anew_after_a_success() -
         follower.ask_records()
     follower.on_fetched(0, None)
     assert follower.failures == 2, "the log has not taken it yet"
-    follower.on_taken()
+    follower.on_appended()
     assert follower.failures == 0
 
 
 def test_a_shortage_delays_a_follower_longer_each_time_and_never_ends_it() -> None:
     follower = fetching(ModelLog(1))
     for failures in (1, 2, 3):
-        assert follower.on_fetched(0, None) is Take.RECORDS
-        assert follower.on_refused(StorageShortage("short")) == AskAgainLater("short", is_own_fault=True)
+        assert follower.on_fetched(0, None) is FetchedData.RECORDS
+        assert follower.on_refused(StorageShortage("short")) == DelayPartition("short", is_own_fault=True)
         assert (follower.state, follower.failures) == (FollowerState.DELAYED, failures)
         follower.resume()
         assert follower.state is FollowerState.FETCHING
@@ -220,7 +220,7 @@ def test_a_shortage_delays_a_follower_longer_each_time_and_never_ends_it() -> No
 
 
 def test_a_failed_disk_ends_a_follower() -> None:
-    assert isinstance(fetching(ModelLog(1)).on_refused(KafkaStorageError("offline")), GiveUp)
+    assert isinstance(fetching(ModelLog(1)).on_refused(KafkaStorageError("offline")), MarkPartitionFailed)
 
 
 def test_lag_counts_the_committed_records_that_are_missing() -> None:
@@ -243,19 +243,19 @@ def located(log: ModelLog, leader_start: int, leader_end: int) -> object:
 
 
 def test_a_leader_that_ends_earlier_cuts_the_follower() -> None:
-    assert located(ModelLog(1, 1, 1, 1), 0, 2) == CutTo(2)
+    assert located(ModelLog(1, 1, 1, 1), 0, 2) == TruncateTo(2)
 
 
 def test_a_leader_that_ends_before_the_follower_starts_makes_it_start_over() -> None:
-    assert located(ModelLog(1, 1, log_start_offset=50), 0, 40) == StartOverAt(40)
+    assert located(ModelLog(1, 1, log_start_offset=50), 0, 40) == TruncateFullyAndStartAt(40)
 
 
 def test_a_leader_that_starts_later_makes_the_follower_drop_everything() -> None:
     """KAFKA-9491: log start, high watermark and end move together, which the log sees to."""
     log = ModelLog(1, 1, high_watermark=2)
     effect = located(log, 100, 200)
-    assert effect == StartOverAt(100)
-    log.perform(StartOverAt(100))
+    assert effect == TruncateFullyAndStartAt(100)
+    log.perform(TruncateFullyAndStartAt(100))
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (100, 100, 100)
 
 
@@ -263,7 +263,7 @@ def test_a_follower_that_is_in_range_after_all_reconciles_again_after_a_moment()
     follower = fetching(ModelLog(1, 1))
     follower.on_fetched(OffsetOutOfRange.code, None)
     follower.ask_range()
-    assert isinstance(follower.on_range(0, 0, 5), AskAgainLater)
+    assert isinstance(follower.on_range(0, 0, 5), DelayPartition)
     follower.resume()
     assert follower.state is FollowerState.TRUNCATING
 
@@ -272,7 +272,7 @@ def test_a_leader_that_cannot_tell_its_range_is_asked_again_later() -> None:
     follower = fetching(ModelLog(1, 1))
     follower.on_fetched(OffsetOutOfRange.code, None)
     follower.ask_range()
-    assert isinstance(follower.on_range(NotLeaderOrFollower.code, -1, -1), AskAgainLater)
+    assert isinstance(follower.on_range(NotLeaderOrFollower.code, -1, -1), DelayPartition)
     follower.resume()
     assert follower.state is FollowerState.LOCATING
 
@@ -313,7 +313,7 @@ def histories(draw: st.DrawFn) -> tuple[ModelLog, ModelLog]:
         for _ in range(appended):
             leader.append(epoch)
         if copied:
-            follower.perform(CutTo(common_length(leader, follower)))
+            follower.perform(TruncateTo(common_length(leader, follower)))
             for record in leader.records[follower.log_end_offset :][: copied - 1]:
                 follower.append(record)
     leader = logs[draw(st.integers(0, 2))]
@@ -343,7 +343,7 @@ def test_divergence_told_by_fetches_alone_leads_to_the_same_end(history: tuple[M
         last_epoch = log.leader_epochs.latest_epoch
         diverging = leader.leader_epochs.diverging_epoch(last_epoch, fetch_offset, leader.log_end_offset)
         effect = follower.on_fetched(0, diverging)
-        if effect is Take.RECORDS:
+        if effect is FetchedData.RECORDS:
             break
         log.perform(effect)
         reconcile(follower, leader)
@@ -353,7 +353,7 @@ def test_divergence_told_by_fetches_alone_leads_to_the_same_end(history: tuple[M
 def test_without_the_second_question_a_cascade_of_failovers_would_leave_logs_apart() -> None:
     """That the check above can fail: taking the first answer as the last one is KIP-101 without KIP-279."""
     leader, log = ModelLog(1, 2, 4), ModelLog(1, 1, 3, 3)
-    first = parting_point(epoch_end(leader, log.leader_epochs.latest_epoch), log)
+    first = offset_truncation_state(epoch_end(leader, log.leader_epochs.latest_epoch), log)
     assert not first.is_final
     assert log.records[: first.offset] != leader.records[: first.offset]
 

@@ -5,7 +5,7 @@ import pytest
 from tests.replication.leaders import LAG_MS, START_MS, assignment_of, leader_of, peers_of, proposed
 from tidelog.errors import NotEnoughReplicas
 from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
-from tidelog.replication.out_of_sync import inherit_reasons, note_leader_before, out_of_sync
+from tidelog.replication.out_of_sync import inherit_reasons, out_of_sync, record_previous_leader
 from tidelog.replication.remote_replica import Peers
 
 
@@ -320,10 +320,10 @@ def test_each_replica_out_of_sync_has_a_reason_and_a_remedy() -> None:
     assert set(told) == {2, 3, 4, 5}
     assert told[2].rule == "not caught up for 30000 ms (replica.lag.time.max.ms)"
     assert (told[2].since_ms, told[2].behind) == (START_MS + LAG_MS + 1, -1)
-    assert told[3].rule == "not in sync when this leader took office"
+    assert told[3].rule == "not in sync when this leader was elected"
     assert (told[3].behind, told[3].remedy) == (40, "it must reach the high watermark")
     assert told[4].remedy == "broker 4 has not fetched from this leader yet"
-    assert told[5].remedy == "start broker 5, which is not registered"
+    assert told[5].remedy == "broker 5 is down, start it"
 
 
 def test_in_a_new_epoch_the_leader_still_knows_why() -> None:
@@ -335,15 +335,15 @@ def test_in_a_new_epoch_the_leader_still_knows_why() -> None:
     now.on_append(7, START_MS)
     told = {each.replica: (each.rule, each.behind) for each in out_of_sync(now)}
     assert told[2] == ("not caught up for 30000 ms (replica.lag.time.max.ms)", -1), "it never fetched"
-    assert told[3] == ("dropped by the controller: its broker was gone, or going", 2)
+    assert told[3] == ("removed by the controller: its broker was down or shutting down", 2)
 
 
 def test_the_leader_before_has_a_reason_of_its_own() -> None:
     leader = leader_of(1, 2, 3, in_sync=(1,))
-    note_leader_before(leader, 2)
+    record_previous_leader(leader, 2)
     told = {each.replica: each.rule for each in out_of_sync(leader)}
-    assert told[2] == "led until this leader was elected: its broker was gone, or going"
-    assert told[3] == "not in sync when this leader took office"
+    assert told[2] == "leader before this one: its broker was down or shutting down"
+    assert told[3] == "not in sync when this leader was elected"
 
 
 def test_the_remedy_names_what_a_follower_must_reach() -> None:
@@ -351,7 +351,7 @@ def test_the_remedy_names_what_a_follower_must_reach() -> None:
     leader = leader_of(1, 2, in_sync=(1,), log_end=50, high_watermark=40, peers=peers, min_in_sync=2)
     fetch(leader, 2, 45)
     assert [each.remedy for each in out_of_sync(leader)] == [
-        "it must reach the end of the log, for fewer than min.insync.replicas are in sync"
+        "it must reach the log end, because the ISR is below min.insync.replicas"
     ]
 
 
@@ -402,8 +402,8 @@ def test_a_leader_alone_gives_back_what_it_commits() -> None:
 
 def test_what_a_leader_commits_as_it_takes_office_comes_back_with_the_first_event() -> None:
     leader = leader_of(1, log_end=7)
-    assert leader.on_office(START_MS) == LeaderEffects(high_watermark=7)
-    assert leader.on_office(START_MS) is None
+    assert leader.on_elected(START_MS) == LeaderEffects(high_watermark=7)
+    assert leader.on_elected(START_MS) is None
 
 
 def test_a_fetch_gives_back_the_high_watermark_and_the_proposal_together() -> None:

@@ -182,10 +182,10 @@ def test_nothing_is_committed_while_somebody_is_eligible() -> None:
 def test_a_leader_that_knows_a_lower_min_isr_than_the_controller_clears_the_list_at_once() -> None:
     leader = leader_with({1: 10}, in_sync=(1,), eligible={2: 20}, min_in_sync=1, end=120)
     assert leader.high_watermark == 100
-    proposal = proposed(leader.on_office(START_MS))
+    proposal = proposed(leader.on_elected(START_MS))
     assert proposal is not None
     assert proposal.eligible_epochs == {}
-    assert proposed(leader_with({1: 10}, in_sync=(1,), min_in_sync=1).on_office(START_MS)) is None
+    assert proposed(leader_with({1: 10}, in_sync=(1,), min_in_sync=1).on_elected(START_MS)) is None
 
 
 def test_a_write_that_was_found_in_the_store_tells_who_is_eligible() -> None:

@@ -46,7 +46,7 @@ def test_a_partition_is_online_offline_or_not_here() -> None:
             replicas.orders()
         assert replicas.take(assignment_of(1)) == [None]
         assert replicas.orders().topic_partition == ORDERS
-        replicas.manager.take_offline({ORDERS})
+        replicas.manager.mark_offline({ORDERS})
         with pytest.raises(KafkaStorageError):
             replicas.orders()
         assert replicas.take(assignment_of(1, epoch=6)) == [KafkaStorageError]

@@ -153,7 +153,7 @@ def test_hours_without_a_write_drop_nobody() -> None:
         await asyncio.sleep(2 * LAG_S)
         assert orders.in_sync() == {1, 2, 3}
         assert orders.replica(LEADER).log.high_watermark == 2
-        assert orders.cluster.broker(LEADER)._services.replicas.in_sync_writer.shrinks == 0
+        assert orders.cluster.broker(LEADER)._services.replicas.alter_partition_manager.shrinks == 0
 
     with_orders(scenario)
 

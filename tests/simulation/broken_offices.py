@@ -15,8 +15,8 @@ from tidelog.controller.elections import Decision, Health
 from tidelog.controller.fenced_store import FencedStore
 from tidelog.errors import OffsetOutOfRange
 from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
+from tidelog.replication.alter_partition_manager import AlterPartitionManager, _Write
 from tidelog.replication.fetch_reads import FetchParams
-from tidelog.replication.in_sync_writes import InSyncWriter, _Write
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.remote_replica import NEVER_MS, RemoteReplica
@@ -109,11 +109,11 @@ def committing_while_somebody_is_eligible() -> Iterator[None]:
 def own_writes_taken_for_others() -> Iterator[None]:
     """R20 without KAFKA-14144: any other version in the store is somebody else's."""
 
-    async def lose(self: InSyncWriter, write: _Write) -> bool:
+    async def lose(self: AlterPartitionManager, write: _Write) -> bool:
         self._on_lost(write, "the version is another")
         return True
 
-    with patch.object(InSyncWriter, "_look_again", lose):
+    with patch.object(AlterPartitionManager, "_reread_state", lose):
         yield
 
 

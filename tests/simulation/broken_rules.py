@@ -11,16 +11,16 @@ from tidelog.replication import follower
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.follower import (
     Effect,
-    FollowedLog,
+    FollowerLog,
     FollowerState,
-    PartingPoint,
+    OffsetTruncationState,
     PartitionFollower,
-    parting_point,
+    offset_truncation_state,
 )
-from tidelog.replication.follower_work import FollowerWork
+from tidelog.replication.follower_effects import FollowerEffectRunner
 from tidelog.replication.leader import LeaderEffects, PartitionLeader
 from tidelog.replication.partition import Partition
-from tidelog.replication.partition_states import Followed
+from tidelog.replication.partition_states import PartitionFetchState
 from tidelog.replication.remote_replica import RemoteReplica
 from tidelog.storage import follower_checks
 from tidelog.storage import log as log_module
@@ -51,10 +51,10 @@ def truncating_to_the_high_watermark() -> Iterator[None]:
 def without_second_question() -> Iterator[None]:
     """R27 as it was before KIP-279: the first answer is taken for the last."""
 
-    def first_answer(leader: EpochEnd, log: FollowedLog) -> PartingPoint:
-        return PartingPoint(parting_point(leader, log).offset, is_final=True)
+    def first_answer(leader: EpochEnd, log: FollowerLog) -> OffsetTruncationState:
+        return OffsetTruncationState(offset_truncation_state(leader, log).offset, is_final=True)
 
-    with patch.object(follower, "parting_point", first_answer), without_divergence_in_fetches():
+    with patch.object(follower, "offset_truncation_state", first_answer), without_divergence_in_fetches():
         yield
 
 
@@ -84,13 +84,13 @@ def reconciling_only_with_another_leader() -> Iterator[None]:
 @contextmanager
 def high_watermark_before_the_cut() -> Iterator[None]:
     """R28: the high watermark of an answer counts, though the answer tells that the logs have parted."""
-    process = FollowerWork.process_partition_data
+    process = FollowerEffectRunner.process_partition_data
 
-    def raise_first(self: FollowerWork, followed: Followed, data: PartitionData) -> None:
+    def raise_first(self: FollowerEffectRunner, followed: PartitionFetchState, data: PartitionData) -> None:
         followed.partition.log.raise_high_watermark(data.high_watermark)
         process(self, followed, data)
 
-    with patch.object(FollowerWork, "process_partition_data", raise_first):
+    with patch.object(FollowerEffectRunner, "process_partition_data", raise_first):
         yield
 
 

@@ -6,8 +6,8 @@ from unittest.mock import patch
 import pytest
 
 from tests.simulation.scenario import all_well_again, create_topic, produce, read_all, simulate
-from tidelog.replication.follower_work import FollowerWork
-from tidelog.replication.partition_states import Followed
+from tidelog.replication.follower_effects import FollowerEffectRunner
+from tidelog.replication.partition_states import PartitionFetchState
 from tidelog.simulation.cluster import SimulatedCluster
 
 
@@ -29,12 +29,12 @@ def test_with_flush_messages_acknowledged_records_survive_a_power_cut_of_all_bro
 
 
 def test_acknowledged_records_are_lost_where_followers_confirm_what_is_not_on_their_disks() -> None:
-    def confirm_at_once(work: FollowerWork, followed: Followed) -> None:
+    def confirm_at_once(work: FollowerEffectRunner, followed: PartitionFetchState) -> None:
         followed.core.asked = None
         work.states.on_moved(followed)
 
     with (
-        patch.object(FollowerWork, "hold_until_flushed", confirm_at_once),
+        patch.object(FollowerEffectRunner, "hold_until_flushed", confirm_at_once),
         pytest.raises(AssertionError, match="an acknowledged record is lost"),
     ):
         simulate(cut_the_power_of_all)

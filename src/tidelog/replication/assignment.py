@@ -1,4 +1,4 @@
-"""What the controller says of partitions and brokers, as the replicas take it."""
+"""Partition assignments from the controller: the contents of LeaderAndIsr and StopReplica requests."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,14 +8,14 @@ from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
 
 NO_EPOCH_CHECK = -1
 EPOCH_DURING_DELETE = -2
-"""KIP-570: the leader epoch of a StopReplica for a topic that is deleted; it overrules every other."""
+"""KIP-570: the leader epoch of a StopReplica for a topic that is being deleted. It overrides every other epoch."""
 
 LOGGED_ONE_BY_ONE = 10
-"""Partitions that change in one step have a log line each; if there are more, one line sums them up."""
+"""Up to so many partitions that change in one step are logged with one line each; more get one summary line."""
 
 
 class PartitionAssignment(NamedTuple):
-    """Who leads and who follows one partition, from LeaderAndIsr."""
+    """Leader, in-sync replicas and replicas of one partition, from LeaderAndIsr."""
 
     topic_partition: TopicPartition
     topic_id: Uuid
@@ -24,21 +24,21 @@ class PartitionAssignment(NamedTuple):
     leader_epoch: int
     in_sync_replicas: tuple[BrokerId, ...]
     version: int
-    """Of the state node in the store: the one a compare-and-set must name."""
+    """Version of the partition's state node in the store; a compare-and-set must name it."""
     replicas: tuple[BrokerId, ...]
     adding_replicas: tuple[BrokerId, ...] = ()
     removing_replicas: tuple[BrokerId, ...] = ()
     is_new: bool = False
-    """The partition was just created: nobody has records of it yet."""
+    """The partition was just created: no broker has records of it yet."""
     in_sync_epochs: Mapping[BrokerId, int] = MappingProxyType({})
-    """In which incarnations the in-sync replicas are in sync (R41); none where Kafka is controller."""
+    """Broker epochs in which the in-sync replicas are in sync (R41). Empty if the controller is Apache Kafka's."""
     eligible_epochs: Mapping[BrokerId, int] = MappingProxyType({})
-    """The eligible replicas, and their incarnations; -1 where it is not known (R42)."""
+    """Eligible leader replicas with their broker epochs; -1 if the epoch is unknown (R42)."""
     broker_epoch: int = -1
-    """Of the broker that is told this, in its present incarnation."""
+    """Current broker epoch of the broker that receives this assignment."""
 
     def is_of_earlier_incarnation(self, broker_id: BrokerId) -> bool:
-        """R41: what that one held this one may have lost."""
+        """R41: the broker restarted since it was in sync, and may have lost records that it had before."""
         return self.broker_epoch != -1 and self.in_sync_epochs.get(broker_id, self.broker_epoch) != self.broker_epoch
 
 
@@ -55,4 +55,4 @@ class ReplicaStop(NamedTuple):
     leader_epoch: int
     delete: bool
     topic_id: Uuid = ZERO_UUID
-    """Of the topic that is deleted; ZERO_UUID where the controller does not tell it, as Kafka's does not."""
+    """Id of the topic that is deleted; ZERO_UUID if the controller does not send it, as Apache Kafka does not."""

@@ -1,4 +1,4 @@
-"""Reads of a Fetch from one log: who asks (Kafka: FetchParams), how far it may read, what it is given (R15)."""
+"""Log reads for Fetch requests (Kafka: FetchParams, Partition.readRecords): how far a reader may read (R15)."""
 
 from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
 from tidelog.storage.leader_epochs import EpochEnd
@@ -9,7 +9,7 @@ READ_UNCOMMITTED, READ_COMMITTED = ISOLATION_LEVELS = 0, 1
 
 
 class FetchParams:
-    """What all partitions of one Fetch have in common."""
+    """Parameters that all partitions of one Fetch share."""
 
     __slots__ = ("is_follower", "isolation_level", "replica_epoch", "replica_id")
 
@@ -21,7 +21,7 @@ class FetchParams:
 
 
 def readable_end(log: Log, isolation_level: int, *, is_follower: bool = False) -> int:
-    """R15: a consumer reads what is committed; one that reads committed transactions, what is decided."""
+    """R15: followers read to the log end, consumers to the high watermark, read_committed to the last stable offset."""
     if is_follower:
         return log.log_end_offset
     return log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
@@ -37,10 +37,10 @@ def read_records(
     at_least_one_batch: bool,
     may_block: bool,
 ) -> PartitionData:
-    """At least one whole batch if so asked, however long, so that no reader gets stuck.
+    """Read one partition. `at_least_one_batch` ignores `max_bytes` for the first batch, so that no reader gets stuck.
 
-    No records where the logs diverge: the reader has to cut its own first (KIP-595). Raises NotCached where it would
-    have to wait for a disk and may not.
+    Returns no records if the logs diverge: the follower must truncate first (KIP-595). Raises NotCached if the read
+    would wait for the disk and `may_block` is false.
     """
     fetch_offset, is_follower = request.fetch_offset, params.is_follower
     data = PartitionData(

@@ -1,6 +1,6 @@
-"""Fetches partitions from one leader: reconciles, fetches and appends, one round after the other (R26).
+"""Replica fetcher (Kafka: ReplicaFetcherThread): fetches all partitions that it follows from one leader (R26).
 
-A round is a question and its answer. The answer is handled, and the next question sent, in one synchronous step
+A round is one request and its response. The response is processed and the next request sent in one synchronous step
 while the frame's memory is valid: replication costs no task switch and no copy.
 """
 
@@ -25,11 +25,11 @@ from tidelog.replication.follower import (
     FollowerState,
     backoff_ms,
 )
-from tidelog.replication.follower_work import FollowerWork
+from tidelog.replication.follower_effects import FollowerEffectRunner
 from tidelog.replication.leader_link import FetchingBroker, LeaderLink
 from tidelog.replication.leader_queries import epoch_ends_request, offsets_of, offsets_request
 from tidelog.replication.partition import Partition
-from tidelog.replication.partition_states import Followed
+from tidelog.replication.partition_states import PartitionFetchState
 from tidelog.storage.leader_epochs import EpochEnd
 from tidelog.types import TopicPartition
 
@@ -48,33 +48,35 @@ class FetcherStatistics(NamedTuple):
 
 
 class Fetcher:
-    """One connection to one leader, with one fetch on its way at a time."""
+    """One connection to one leader, with one fetch in flight at a time."""
 
     def __init__(
         self,
         broker: FetchingBroker,
         leader: LeaderAddress,
         fetcher_id: int,
-        on_given_up: Callable[[TopicPartition, str], None],
-        on_trouble: Callable[[TopicPartition, str | None], None],
+        on_partition_failed: Callable[[TopicPartition, str], None],
+        on_write_error: Callable[[TopicPartition, str | None], None],
     ) -> None:
-        """`on_trouble` is told why a partition cannot be written here now, though it is tried again, and None after."""
+        """`on_write_error` gets the reason while a partition cannot be written here (it is retried), then None."""
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         self._session = FetchSession()
-        self._is_held = False  # a fetch on its way that the leader may hold back
+        self._is_held = False  # a fetch is in flight that the leader may hold in its purgatory
         self._opens_session = True
         self._session_failures = 0
-        self._is_look_due = False
+        self._is_work_scheduled = False
         self._is_closed = False
         self._started_s = broker.clock.monotonic()
         self.requests = 0
         self._link = LeaderLink(
             broker, leader, f"broker-{broker.broker_id}-fetcher-{fetcher_id}", self._next_round, self._on_lost
         )
-        self._story = FetcherLogLines(lambda: self._link.address)
-        self._work = FollowerWork(broker, self._session, self._story, self._look_soon, on_given_up, on_trouble)
-        self._states = self._work.states
+        self._log_lines = FetcherLogLines(lambda: self._link.address)
+        self._effects = FollowerEffectRunner(
+            broker, self._session, self._log_lines, self._schedule_work, on_partition_failed, on_write_error
+        )
+        self._states = self._effects.states
 
     @property
     def leader(self) -> LeaderAddress:
@@ -82,52 +84,52 @@ class Fetcher:
 
     @property
     def lost_at(self) -> float:
-        """When the leader ended the connection, until there is another one."""
+        """When the leader closed the connection; -inf while connected."""
         return self._link.lost_at
 
     def __len__(self) -> int:
         return len(self._states)
 
     def partitions(self) -> list[Partition]:
-        return [followed.partition for followed in self._states]
+        return [fetch_state.partition for fetch_state in self._states]
 
     def statistics(self) -> FetcherStatistics:
-        lags = {followed.partition.topic_partition: followed.core.lag for followed in self._states}
+        lags = {fetch_state.partition.topic_partition: fetch_state.core.lag for fetch_state in self._states}
         is_connected = self._link.connection is not None
         return FetcherStatistics(
-            self.leader, self._link.client_id, is_connected, self._started_s, self.requests, self._work.bytes, lags
+            self.leader, self._link.client_id, is_connected, self._started_s, self.requests, self._effects.bytes, lags
         )
 
-    # ---- what is followed
+    # ---- partitions
 
     def add(self, partition: Partition) -> None:
-        """From now on, in its role of now; whatever is on its way for the partition no longer counts."""
+        """Fetch the partition in its current role. Responses to earlier requests for it are ignored."""
         self.remove(partition.topic_partition)
-        self._work.update(self._states.add(partition))
-        self._look_soon()
+        self._effects.update(self._states.add(partition))
+        self._schedule_work()
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        self._work.remove(topic_partition)
+        self._effects.remove(topic_partition)
 
     def retarget(self, leader: LeaderAddress) -> None:
         self._link.retarget(leader)
 
     async def close(self) -> None:
-        self._is_closed = self._work.is_closed = True
+        self._is_closed = self._effects.is_closed = True
         await self._link.close()
-        await self._work.close()
+        await self._effects.close()
 
     # ---- rounds
 
-    def _look_soon(self) -> None:
-        """Once for all that is told in this turn of the loop."""
-        if not self._is_look_due:
-            self._is_look_due = True
-            self._loop.call_soon(self._look)
+    def _schedule_work(self) -> None:
+        """Runs `_do_work` once for all changes of this turn of the event loop."""
+        if not self._is_work_scheduled:
+            self._is_work_scheduled = True
+            self._loop.call_soon(self._do_work)
 
-    def _look(self) -> None:
-        """There may be something new to ask."""
-        self._is_look_due = False
+    def _do_work(self) -> None:
+        """Start the next round, or cut short a wait, because a partition may be ready to fetch."""
+        self._is_work_scheduled = False
         if self._is_closed:
             return
         if self._link.connection is None:
@@ -136,15 +138,15 @@ class Fetcher:
             self._next_round()
         elif self._is_held:
             # The leader answers in order, so a new partition would wait behind the fetch that waits for records:
-            # half a second more without its followers after an election. A further fetch of the session makes the
-            # leader answer the one it holds; it keeps the connection, the session and what is on its way.
+            # half a second without followers after each election. Another fetch in the same session makes the leader
+            # answer the one that it holds, without a new connection or session.
             behind = self._session.behind()
             if behind is not None:
                 self._is_held = False
                 self._send_fetch(behind, max_wait_ms=0)
 
     def _next_round(self) -> None:
-        """Reconcile, then find the way back into range, then fetch (R26)."""
+        """Truncation comes first, then partitions out of range, then fetching (R26)."""
         if not self._link.is_free or self._is_closed:
             return
         if self._states.has_any(FollowerState.TRUNCATING):
@@ -155,8 +157,8 @@ class Fetcher:
             self._fetch()
 
     def _end_round(self) -> None:
-        self._work.begin_delays()
-        self._story.on_round_ended()
+        self._effects.begin_delays()
+        self._log_lines.on_round_ended()
         self._next_round()
 
     def _on_lost(self) -> None:
@@ -164,16 +166,16 @@ class Fetcher:
         self._is_held = False
         self._opens_session = True
 
-    # ---- reconciling (R27)
+    # ---- truncation (R27)
 
     def _ask_epoch_ends(self) -> None:
-        questions: list[tuple[Followed, int]] = []
-        for followed in self._states.in_state(FollowerState.TRUNCATING):
-            epoch = followed.core.ask_epoch()
+        questions: list[tuple[PartitionFetchState, int]] = []
+        for fetch_state in self._states.in_state(FollowerState.TRUNCATING):
+            epoch = fetch_state.core.ask_epoch()
             if epoch is None:
-                self._work.perform(followed, followed.core.on_no_epochs())
+                self._effects.perform(fetch_state, fetch_state.core.on_no_epochs())
             else:
-                questions.append((followed, epoch))
+                questions.append((fetch_state, epoch))
         if questions:
             self._link.send(
                 epoch_ends_request(
@@ -191,23 +193,23 @@ class Fetcher:
         reconciled = 0
         for topic in response.topics:
             for data in topic.partitions:
-                followed = self._states.get(topic.topic, data.partition)
-                if followed is None:
+                fetch_state = self._states.get(topic.topic, data.partition)
+                if fetch_state is None:
                     continue
                 end = EpochEnd(data.leader_epoch, data.end_offset)
-                self._work.perform(followed, followed.core.on_epoch_end(data.error_code, end))
-                reconciled += followed.core.state is FollowerState.FETCHING
+                self._effects.perform(fetch_state, fetch_state.core.on_epoch_end(data.error_code, end))
+                reconciled += fetch_state.core.state is FollowerState.FETCHING
         if reconciled:
-            self._story.on_reconciled(reconciled)
+            self._log_lines.on_reconciled(reconciled)
         self._end_round()
 
     # ---- out of range (R29)
 
     def _ask_ranges(self) -> None:
-        followed = self._states.in_state(FollowerState.LOCATING)
-        for each in followed:
+        fetch_state = self._states.in_state(FollowerState.LOCATING)
+        for each in fetch_state:
             each.core.ask_range()
-        asked = [(each.partition.topic_partition, each.core.leader_epoch) for each in followed]
+        asked = [(each.partition.topic_partition, each.core.leader_epoch) for each in fetch_state]
         ends: dict[tuple[str, int], tuple[int, int]] = {}
         self._link.send(
             offsets_request(self._broker.broker_id, asked, is_end=True),
@@ -222,17 +224,17 @@ class Fetcher:
         self, starts: dict[tuple[str, int], tuple[int, int]], ends: dict[tuple[str, int], tuple[int, int]]
     ) -> None:
         for key, (start_error, start) in starts.items():
-            followed, (end_error, end) = self._states.get(*key), ends.get(key, (0, -1))
-            if followed is not None and key in ends:
-                self._work.perform(followed, followed.core.on_range(start_error or end_error, start, end))
+            fetch_state, (end_error, end) = self._states.get(*key), ends.get(key, (0, -1))
+            if fetch_state is not None and key in ends:
+                self._effects.perform(fetch_state, fetch_state.core.on_range(start_error or end_error, start, end))
         self._end_round()
 
     # ---- fetching (R28)
 
     def _fetch(self) -> None:
         max_bytes = self._broker.settings().replica_fetch_max_bytes
-        for topic_partition, followed in self._states.take_moved().items():
-            core, log = followed.core, followed.partition.log
+        for topic_partition, fetch_state in self._states.pop_moved().items():
+            core, log = fetch_state.core, fetch_state.partition.log
             wanted = FetchPartition(
                 partition=topic_partition.partition,
                 current_leader_epoch=core.leader_epoch,
@@ -241,8 +243,8 @@ class Fetcher:
                 log_start_offset=log.log_start_offset,
                 partition_max_bytes=max_bytes,
             )
-            self._session.set(topic_partition, followed.partition.topic_id, wanted)
-        # The first fetch of a session is not held back: only a session can be told to hurry.
+            self._session.set(topic_partition, fetch_state.partition.topic_id, wanted)
+        # The first fetch of a session must not wait: only a later fetch of a session can interrupt a wait.
         self._is_held = not self._opens_session
         max_wait_ms = self._broker.settings().replica_fetch_wait_max_ms if self._is_held else 0
         uses_topic_ids = self._link.version_of(FetchRequest) >= TOPIC_IDS_FROM_VERSION
@@ -275,19 +277,19 @@ class Fetcher:
         for topic in response.responses:
             for data in topic.partitions:
                 index = data.partition_index
-                followed = (
+                fetch_state = (
                     self._states.get(topic.topic, index)
                     if topic.topic
                     else self._states.get_by_id(topic.topic_id, index)
                 )
-                if followed is not None:
-                    self._work.process_safely(followed, data)
+                if fetch_state is not None:
+                    self._effects.process_safely(fetch_state, data)
         self._end_round()
 
     def _on_session_refused(self, error_code: int) -> None:
-        """Start over with a full fetch: once at once, then more slowly."""
+        """Open a new session with a full fetch: the first time at once, then with backoff."""
         self._opens_session = True
         delay_ms = backoff_ms(self._session_failures, self._broker.settings().replica_fetch_backoff_ms)
         self._session_failures += 1
-        self._story.on_session_refused(error_code, delay_ms)
+        self._log_lines.on_session_refused(error_code, delay_ms)
         self._loop.call_later(delay_ms / 1000, self._next_round)

@@ -1,4 +1,4 @@
-"""Which fetcher follows which partition (R25)."""
+"""Fetcher manager (Kafka: ReplicaFetcherManager): assigns followed partitions to fetchers (R25)."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from tidelog.types import BrokerId, TopicPartition
 logger = logging.getLogger(__name__)
 
 DOUBT_S = 1.0
-"""Longer than a controller on the same machine takes; a leader that only this broker has lost is named again then."""
+"""Longer than an election takes. After that Metadata names the leader again: only this broker may have lost it."""
 
 
 class FetchersStatistics(NamedTuple):
@@ -33,12 +33,12 @@ class FetchersStatistics(NamedTuple):
 
 
 def fetcher_id_of(topic_partition: TopicPartition, fetchers: int) -> int:
-    """The same in every process, and partitions of one topic spread evenly."""
+    """Stable across processes; spreads the partitions of one topic evenly."""
     return (zlib.crc32(topic_partition.topic.encode()) + topic_partition.partition) % fetchers
 
 
 class FetcherManager:
-    """One fetcher per leader and fetcher id; it lives while the leader's address is the same and it has partitions."""
+    """One fetcher per leader and fetcher id. A fetcher without partitions is stopped."""
 
     def __init__(
         self,
@@ -54,20 +54,19 @@ class FetcherManager:
         self._fetcher_count = settings().num_replica_fetchers
         self._closing: set[asyncio.Task[None]] = set()
         self.failed_partitions: dict[TopicPartition, str] = {}
-        """Those that are not fetched any more until their leader changes, and those that cannot be written here now
-        though it is tried again and again; and why."""
+        """Reasons, by partition: not fetched until its leader changes, or not writable here and retried."""
 
     def statistics(self) -> FetchersStatistics:
         fetchers = tuple(fetcher.statistics() for fetcher in self._fetchers.values())
         return FetchersStatistics(fetchers, dict(self.failed_partitions))
 
-    def doubted_leaders(self) -> set[BrokerId]:
-        """They have just ended their connection: they may be dead, and the controller may be about to say so."""
+    def suspected_leaders(self) -> set[BrokerId]:
+        """Leaders that closed their connection a moment ago: they may be dead, and an election may follow."""
         since = self._broker.clock.monotonic() - DOUBT_S
         return {leader for (leader, _), fetcher in self._fetchers.items() if fetcher.lost_at > since}
 
     def follow(self, partition: Partition, leader: LeaderAddress) -> None:
-        """Fetch from this leader in the partition's role of now, after reconciling with it (R27); asks at once."""
+        """Fetch from this leader in the partition's current role, after truncation (R27). Starts at once."""
         topic_partition = partition.topic_partition
         self.forget([topic_partition])
         fetcher = self._fetcher_for(topic_partition, leader)
@@ -78,39 +77,39 @@ class FetcherManager:
         fetcher_id = fetcher_id_of(topic_partition, self._fetcher_count)
         fetcher = self._fetchers.get((leader.broker_id, fetcher_id))
         if fetcher is None:
-            fetcher = Fetcher(self._broker, leader, fetcher_id, self._on_given_up, self._on_trouble)
+            fetcher = Fetcher(self._broker, leader, fetcher_id, self._on_partition_failed, self._on_write_error)
             self._fetchers[leader.broker_id, fetcher_id] = fetcher
         elif fetcher.leader != leader:
             self.retarget(leader)
         return fetcher
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Before anything else happens to them (R8, R11); an answer on its way no longer counts."""
+        """Stop fetching, before anything else changes in the partitions (R8, R11). Responses in flight are ignored."""
         for topic_partition in topic_partitions:
             self.failed_partitions.pop(topic_partition, None)
             fetcher = self._fetcher_of.pop(topic_partition, None)
             if fetcher is not None:
                 fetcher.remove(topic_partition)
 
-    def _on_given_up(self, topic_partition: TopicPartition, reason: str) -> None:
+    def _on_partition_failed(self, topic_partition: TopicPartition, reason: str) -> None:
         self._fetcher_of.pop(topic_partition, None)
         self.failed_partitions[topic_partition] = reason
 
-    def _on_trouble(self, topic_partition: TopicPartition, reason: str | None) -> None:
+    def _on_write_error(self, topic_partition: TopicPartition, reason: str | None) -> None:
         if reason is None:
             self.failed_partitions.pop(topic_partition, None)
         else:
             self.failed_partitions[topic_partition] = reason
 
     def retarget(self, address: LeaderAddress) -> None:
-        """The leader listens elsewhere now; nothing happens if it does not."""
+        """The leader's address may have changed; does nothing if it has not."""
         for (broker_id, _), fetcher in self._fetchers.items():
             if broker_id == address.broker_id and fetcher.leader != address:
                 logger.info("leader moved leader=%d address=%s:%d", broker_id, address.host, address.port)
                 fetcher.retarget(address)
 
     def resize(self) -> None:
-        """Take num.replica.fetchers anew: every partition goes to the fetcher that it then belongs to."""
+        """Apply a new num.replica.fetchers: moves each partition to its new fetcher."""
         count = self._broker.settings().num_replica_fetchers
         if count == self._fetcher_count:
             return
@@ -122,7 +121,7 @@ class FetcherManager:
         self.stop_idle()
 
     def stop_idle(self) -> None:
-        """Stop fetchers that have no partitions."""
+        """Stop fetchers without partitions."""
         for key, fetcher in list(self._fetchers.items()):
             if not len(fetcher):
                 del self._fetchers[key]
@@ -131,7 +130,7 @@ class FetcherManager:
                 task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Stop all."""
+        """Stop all fetchers."""
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._fetcher_of.clear()
         await asyncio.gather(*(fetcher.close() for fetcher in fetchers), *self._closing)

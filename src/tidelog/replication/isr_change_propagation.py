@@ -1,4 +1,4 @@
-"""Announces changes of in-sync replicas to the controller, many at a time (R21)."""
+"""ISR change propagation: notification znodes that report ISR changes to the controller in batches (R21)."""
 
 import asyncio
 import logging
@@ -13,13 +13,13 @@ logger = logging.getLogger(__name__)
 
 GATHERING_S = 0.05
 LEAST_INTERVAL_S = 5.0
-"""Between two announcements. The first change after a quiet time is told at once: metadata is then fresh sooner."""
+"""Minimum time between notifications. The first change after a quiet time goes out at once: fresher metadata."""
 ANNOUNCED_TOGETHER = 1000
 RETRY_S = 1.0
 
 
-class InSyncAnnouncements:
-    """What changed since it was last announced."""
+class IsrChangePropagation:
+    """Partitions whose in-sync replicas changed since the last notification."""
 
     def __init__(self, store: Callable[[], Store], clock: Clock) -> None:
         self._store = store
@@ -38,17 +38,17 @@ class InSyncAnnouncements:
             quiet_s = self._clock.monotonic() - self._last_s
             await asyncio.sleep(max(LEAST_INTERVAL_S - quiet_s, GATHERING_S))
             self._has_changed.clear()
-            await self._announce()
+            await self._propagate()
             self._last_s = self._clock.monotonic()
 
-    async def _announce(self) -> None:
+    async def _propagate(self) -> None:
         while self._changed:
-            told = list(self._changed)[:ANNOUNCED_TOGETHER]
-            for each in told:
+            batch = list(self._changed)[:ANNOUNCED_TOGETHER]
+            for each in batch:
                 del self._changed[each]
             try:
-                await self._store().create(IN_SYNC_CHANGE_PREFIX, encode_partition_list(told), sequential=True)
+                await self._store().create(IN_SYNC_CHANGE_PREFIX, encode_partition_list(batch), sequential=True)
             except StoreError as error:
-                logger.warning("cannot announce in-sync changes yet partitions=%d reason=%s", len(told), error)
-                self._changed.update(dict.fromkeys(told))
+                logger.warning("cannot propagate ISR changes, retrying partitions=%d reason=%s", len(batch), error)
+                self._changed.update(dict.fromkeys(batch))
                 await asyncio.sleep(RETRY_S)

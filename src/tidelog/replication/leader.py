@@ -1,4 +1,4 @@
-"""The leader's core: who is in sync with this partition, and what is therefore committed."""
+"""Leader role of one partition: in-sync replicas, high watermark and ISR proposals (R13, R17 to R20)."""
 
 # Core: no clock, no I/O, no await.
 
@@ -18,7 +18,7 @@ from tidelog.types import BrokerId
 
 
 class ProposeInSyncReplicas(NamedTuple):
-    """To be written to the store, if the state there still has the expected version (R20)."""
+    """ISR change for the store, valid only if the state there still has the expected version (R20)."""
 
     in_sync_replicas: tuple[BrokerId, ...]
     expected_version: int
@@ -26,25 +26,25 @@ class ProposeInSyncReplicas(NamedTuple):
     leaving: tuple[BrokerId, ...]
     reason: str
     epochs: Mapping[BrokerId, int]
-    """The incarnation of each of them that is in sync (R41): others may be there when it is written (KIP-903)."""
+    """Broker epoch in which each of them is in sync (R41): a broker may restart before the write (KIP-903)."""
     eligible_epochs: Mapping[BrokerId, int]
-    """Who is eligible from then on, and in which incarnation (R42)."""
+    """Eligible leader replicas after the change, with their broker epochs (R42)."""
 
 
 class LeaderEffects(NamedTuple):
-    """All that the leader's core decided on one event, for its owner to perform in the same step."""
+    """Everything that the leader decided on one event. Its partition performs it in the same step."""
 
     high_watermark: int | None = None
-    """Where it is now, if it has moved: the log gets it, and who waits for it is woken."""
+    """The new high watermark, if it moved: it goes to the log, and its watchers are woken."""
     proposal: ProposeInSyncReplicas | None = None
     has_low_watermark_moved: bool = False
-    """A follower's log start moved, or other followers count: deletions of records may be complete."""
+    """The low watermark may have risen: DeleteRecords requests may be complete."""
     have_in_sync_replicas_changed: bool = False
-    """R20: acks=all writes may have to be answered NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+    """R20: acks=all writes may now fail with NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
 
 
 class PartitionLeader:
-    """One leader epoch. Decides; does no I/O and knows no clock."""
+    """Leader of one partition in one leader epoch. It only decides: no I/O, no clock."""
 
     __slots__ = (
         "_at_end",
@@ -85,22 +85,22 @@ class PartitionLeader:
         now_ms: int,
     ) -> None:
         assert assignment.leader in assignment.in_sync_replicas, "the leader is in sync with itself (I1)"
-        assert high_watermark <= log_end_offset, "nothing is committed that is not there (R4)"
+        assert high_watermark <= log_end_offset, "the high watermark is inside the log (R4)"
         assert epoch_start_offset <= log_end_offset, "an epoch starts in the log, or at its end (R3)"
         self.broker_id = assignment.leader
         self.broker_epoch = assignment.broker_epoch
         self.leader_epoch = assignment.leader_epoch
         self.leading_since_epoch = assignment.leader_epoch
-        """The first of the epochs in which this broker has led without a break."""
+        """First of the consecutive epochs in which this broker led the partition."""
         self.replicas = assignment.replicas
         self.in_sync_replicas = frozenset(assignment.in_sync_replicas)
-        """As the store has them: committed."""
+        """The ISR in the store, which is the committed one."""
         self.eligible_epochs = dict(assignment.eligible_epochs)
-        """As the store has them (R42). As long as there are any, nothing more is committed."""
+        """Eligible leader replicas in the store (R42). The high watermark does not advance while there are any."""
         self.version = assignment.version
         self.pending: ProposeInSyncReplicas | None = None
         self.is_superseded = False
-        """Somebody else changed the state in the store: wait for the controller to say how (R20)."""
+        """Another broker changed the state in the store: no proposals until the controller sends it (R20)."""
         self.epoch_start_offset = epoch_start_offset
         self.log_end_offset = log_end_offset
         self.high_watermark = self._given_high_watermark = high_watermark
@@ -123,27 +123,27 @@ class PartitionLeader:
 
     # ---- events
 
-    def on_office(self, now_ms: int) -> LeaderEffects | None:
-        """Took office. The controller may have known another min ISR."""
+    def on_elected(self, now_ms: int) -> LeaderEffects | None:
+        """First event of the epoch. The controller may have used another min.insync.replicas."""
         return self._decided(self._propose_waiting(now_ms))
 
     def on_append(self, log_end_offset: int, now_ms: int) -> LeaderEffects | None:
-        assert log_end_offset >= self.log_end_offset, "a leader never cuts its log (I5)"
+        assert log_end_offset >= self.log_end_offset, "a leader never truncates its log (I5)"
         if self._at_end:
-            self._leave_behind()
+            self._mark_followers_behind()
         self.log_end_offset = log_end_offset
         if self._has_followers_in_sync:
             return None
         self.maybe_increment_high_watermark(now_ms)
         if self.high_watermark == self._given_high_watermark:
             return None
-        self._given_high_watermark = self.high_watermark  # as `_decided`, without a call for each append
+        self._given_high_watermark = self.high_watermark  # inlined `_decided`: this runs for every append
         return LeaderEffects(self.high_watermark)
 
     def on_follower_fetch(
         self, replica: BrokerId, fetch_offset: int, log_start_offset: int, now_ms: int
     ) -> LeaderEffects | None:
-        """R17; the follower may now be in sync, and more may be committed."""
+        """R17: records the follower's progress. It may join the ISR, and the high watermark may advance."""
         follower = self.followers[replica]
         if fetch_offset > self.log_end_offset:
             return None
@@ -158,12 +158,12 @@ class PartitionLeader:
         if replica not in self.in_sync_replicas:
             proposal = self._propose_joining([follower])
         elif fetch_offset < self.high_watermark and follower.has_restarted:
-            proposal = self._propose((), (replica,), "came back without records that it had")
+            proposal = self._propose((), (replica,), "restarted without records that it had")
         self.maybe_increment_high_watermark(now_ms)
         return self._decided(proposal, has_low_watermark_moved=has_log_start_moved)
 
     def on_check(self, now_ms: int) -> LeaderEffects | None:
-        """R19: who has not caught up for too long leaves."""
+        """R19: followers that have not caught up for replica.lag.time.max.ms leave the ISR."""
         self.maybe_increment_high_watermark(now_ms)
         lagging = [replica for replica in self.in_sync_replicas if not self._is_keeping_up(replica, now_ms)]
         if lagging:
@@ -178,9 +178,9 @@ class PartitionLeader:
         now_ms: int,
         eligible_epochs: Mapping[BrokerId, int] | None = None,
     ) -> LeaderEffects | None:
-        """The store has this state of ours. Another follower may have become ready to join meanwhile.
+        """The store has the proposed ISR. Another follower may be ready to join by now.
 
-        `eligible_epochs`, where they are not those that were proposed.
+        `eligible_epochs` is given if it differs from the proposal.
         """
         reason = self.pending.reason if self.pending else ""
         if eligible_epochs is None:
@@ -198,12 +198,12 @@ class PartitionLeader:
         return self._decided(self._propose_waiting(now_ms), have_in_sync_replicas_changed=True)
 
     def on_lost(self) -> None:
-        """The state in the store is not the one this leader knows: a newer truth is on its way (R20)."""
+        """The state in the store is newer than this leader's; the controller will send it (R20)."""
         self.is_superseded = True
         self.refresh_maximal_isr()
 
     def on_peers_changed(self, now_ms: int) -> LeaderEffects | None:
-        """A broker came, went or came back: who may join is another question now (KAFKA-15021)."""
+        """A broker registered, restarted or left: other followers may join the ISR now (KAFKA-15021)."""
         self.maybe_increment_high_watermark(now_ms)
         return self._decided(self._propose_waiting(now_ms), has_low_watermark_moved=True)
 
@@ -214,7 +214,7 @@ class PartitionLeader:
         return self._decided(self._propose_waiting(now_ms))
 
     def on_resume(self, now_ms: int) -> LeaderEffects | None:
-        """Back in office in the same epoch: nobody could fetch meanwhile, and nobody leaves for it."""
+        """Leads again in the same epoch. No follower could fetch meanwhile, so none leaves the ISR for it."""
         for replica in self.in_sync_replicas - {self.broker_id}:
             if replica in self.followers:
                 self.followers[replica].caught_up_ms = now_ms
@@ -227,24 +227,26 @@ class PartitionLeader:
         has_low_watermark_moved: bool = False,
         have_in_sync_replicas_changed: bool = False,
     ) -> LeaderEffects | None:
-        """Every move of the high watermark is given to the owner, and once. None if nothing was decided."""
+        """The effects of one event; None if there are none. Each advance of the high watermark is reported once."""
         moved = None
         if self.high_watermark != self._given_high_watermark:
-            assert self._given_high_watermark < self.high_watermark <= self.log_end_offset, "it only rises (R4, I5)"
+            assert self._given_high_watermark < self.high_watermark <= self.log_end_offset, (
+                "the high watermark only rises (R4, I5)"
+            )
             moved = self._given_high_watermark = self.high_watermark
         elif proposal is None and not has_low_watermark_moved and not have_in_sync_replicas_changed:
             return None
         return LeaderEffects(moved, proposal, has_low_watermark_moved, have_in_sync_replicas_changed)
 
-    # ---- questions
+    # ---- queries
 
     @property
     def effective_min_in_sync(self) -> int:
-        """As Kafka: a topic cannot ask for more than it has replicas."""
+        """As in Kafka: min.insync.replicas counts no more than the number of replicas."""
         return min(self.min_in_sync_replicas, len(self.replicas))
 
     def require_enough_in_sync(self) -> None:
-        """R13: an acks=all write is refused before the append where it could not count as safe."""
+        """R13: an acks=all write is rejected before the append while the ISR is below the minimum."""
         if not self.has_enough_in_sync:
             raise NotEnoughReplicas(
                 f"{len(self.in_sync_replicas)} in-sync replicas, "
@@ -252,7 +254,7 @@ class PartitionLeader:
             )
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """The smallest log start of the live replicas: records below it are gone everywhere."""
+        """Smallest log start offset of the live replicas: records below it are deleted on all of them."""
         live = [each.log_start_offset for each in self.followers.values() if each.broker_id in self.peers.epochs]
         return min(log_start_offset, *live) if live else log_start_offset
 
@@ -264,17 +266,17 @@ class PartitionLeader:
     def is_at_min_isr(self) -> bool:
         return len(self.in_sync_replicas) == self.effective_min_in_sync
 
-    # ---- who is in sync
+    # ---- in-sync replicas
 
     def _is_keeping_up(self, replica: BrokerId, now_ms: int) -> bool:
         if replica == self.broker_id:
             return True
         follower = self.followers.get(replica)
-        # An in-sync replica that is not assigned any more has no follower here, and leaves (KAFKA-9672).
+        # An in-sync replica that is no longer assigned has no RemoteReplica and leaves the ISR (KAFKA-9672).
         return follower is not None and follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms)
 
     def is_isr_eligible(self, follower: RemoteReplica) -> bool:
-        """Alive, and in the incarnation that fetched (R39)."""
+        """The broker is registered with the epoch in which it fetched (R39)."""
         epoch = self.peers.epochs.get(follower.broker_id)
         if epoch is None:
             return False
@@ -282,15 +284,15 @@ class PartitionLeader:
 
     @property
     def surely_committed_offset(self) -> int:
-        """Nothing above it is committed, nor was in an earlier epoch: this leader's high watermark may be late."""
+        """Upper bound of all records committed in this or an earlier epoch; the high watermark may lag behind."""
         return max(self.high_watermark, self.epoch_start_offset)
 
     @property
     def joining_offset(self) -> int:
-        """What a follower must have reached to join (R19).
+        """Offset that a follower must reach to join the ISR (R19).
 
-        Under the minimum only the end of the log will do: the high watermark stands still there, and a slow
-        follower would join and leave without end (KAFKA-19996).
+        Below min.insync.replicas it is the log end offset: the high watermark does not move then, and a slow
+        follower would join and leave again and again (KAFKA-19996).
         """
         if not self.has_enough_in_sync:
             return self.log_end_offset
@@ -310,10 +312,10 @@ class PartitionLeader:
         return self._propose(joining, (), "caught up") if joining else None
 
     def _propose_waiting(self, now_ms: int) -> ProposeInSyncReplicas | None:
-        """Those who could not join when they fetched, and may not fetch again since nothing moves.
+        """Add followers that could not join when they fetched: an idle follower may send no further fetch.
 
-        Not those who have fallen silent: who has just left may still be at the high watermark.
-        Where enough are in sync already, nobody else needs to be eligible: the high watermark waits for that (R42).
+        Silent followers are not added: one that has just left may still be at the high watermark.
+        If enough replicas are in sync, propose an empty eligible set: the high watermark waits for that (R42).
         """
         joining = self._propose_joining(
             follower
@@ -327,11 +329,11 @@ class PartitionLeader:
     def _propose(
         self, joining: tuple[BrokerId, ...], leaving: tuple[BrokerId, ...], reason: str
     ) -> ProposeInSyncReplicas | None:
-        """One change at a time (R20)."""
+        """One ISR change in flight at a time (R20)."""
         if self.pending is not None or self.is_superseded:
             return None
         assert self.broker_id not in leaving, "a leader does not leave its own in-sync replicas (I1)"
-        assert self.in_sync_replicas.isdisjoint(joining), "nobody joins twice (R19)"
+        assert self.in_sync_replicas.isdisjoint(joining), "no replica joins twice (R19)"
         proposed = self.in_sync_replicas.union(joining).difference(leaving)
         ordered = tuple(replica for replica in self.replicas if replica in proposed)
         epochs = {replica: self._incarnation(replica) for replica in ordered}
@@ -345,23 +347,23 @@ class PartitionLeader:
         return self.broker_epoch if follower is None else follower.incarnation
 
     def eligible_without(self, in_sync_replicas: AbstractSet[BrokerId]) -> dict[BrokerId, int]:
-        """KIP-966: below min ISR whoever was in sync may still lead, for nothing more is committed from now on."""
+        """KIP-966: below min ISR a former in-sync replica may still lead, since nothing more is committed."""
         if len(in_sync_replicas) >= self.effective_min_in_sync:
             return {}
         leaving = {each: self._incarnation(each) for each in self.in_sync_replicas}
-        known = {**self.eligible_epochs, **leaving}
+        epochs = {**self.eligible_epochs, **leaving}
         return {
-            replica: known[replica]
+            replica: epochs[replica]
             for replica in self.replicas
-            if replica in known and replica not in in_sync_replicas and known[replica] != NO_INCARNATION
+            if replica in epochs and replica not in in_sync_replicas and epochs[replica] != NO_INCARNATION
         }
 
-    # ---- the high watermark
+    # ---- high watermark
 
     def refresh_maximal_isr(self) -> None:
-        """What appends need to know of those in sync.
+        """Cache what every append needs to know about the maximal ISR.
 
-        R18: also who joins by a change that is not known to be written yet; it may be written (KIP-497).
+        R18: it includes replicas of a proposed expansion, because the store may have it already (KIP-497).
         """
         joining = self.pending.joining if self.pending else ()
         self.maximal_isr = self.in_sync_replicas.union(joining)
@@ -380,15 +382,15 @@ class PartitionLeader:
             self.high_watermark = committed
 
     def holds_back_high_watermark(self, follower: RemoteReplica, now_ms: int) -> bool:
-        """Also one that has caught up and may join: else a slow follower never reaches a fast leader (R18)."""
+        """Includes a caught-up follower that may join: otherwise a slow one never reaches a fast leader (R18)."""
         return follower.broker_id in self.maximal_isr or (
             follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms) and self.is_isr_eligible(follower)
         )
 
-    def _leave_behind(self) -> None:
-        """The log grows beyond followers that had all of it, as lately as their brokers' last fetch.
+    def _mark_followers_behind(self) -> None:
+        """The append leaves followers behind that were at the log end until their broker's last fetch.
 
-        That fetch need not have named this partition: fetch sessions leave out what does not move.
+        That fetch may not have named this partition: fetch sessions omit idle partitions.
         """
         for follower in self._at_end:
             follower.is_listed_at_end = False

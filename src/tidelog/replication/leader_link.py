@@ -1,4 +1,4 @@
-"""A connection to one leader that is made again whenever it is lost."""
+"""Connection to one partition leader, with reconnects and exponential backoff."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class FetchingBroker(NamedTuple):
-    """Who fetches, and by which means."""
+    """Identity, settings and seams of the broker that fetches."""
 
     broker_id: BrokerId
     broker_epoch: Callable[[], int]
@@ -31,7 +31,7 @@ class FetchingBroker(NamedTuple):
 
 
 class LeaderLink:
-    """Tells its owner when it is connected and when no longer; waits longer after each failure in a row."""
+    """Reports connects and disconnects to its owner. The backoff grows with each failure in a row."""
 
     def __init__(
         self,
@@ -48,20 +48,20 @@ class LeaderLink:
         self._on_lost = on_lost
         self._kept = BrokerConnection(broker.network, client_id, lambda: Address(self.address.host, self.address.port))
         self.connection: ClientConnection | None = None
-        """While it is connected, and the owner knows it."""
+        """Set while connected, after the owner was notified."""
         self.failures = 0
-        """In a row; the owner sets it to 0 when the leader has answered."""
+        """Failures in a row; the owner resets it to 0 after a response."""
         self.lost_at = -inf
-        """When the leader ended the connection, until there is another one."""
+        """When the leader closed the connection; -inf while connected."""
         self._sent_at = 0.0
         self._hurry = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._keep_connected())
 
-    # ---- asking
+    # ---- requests
 
     @property
     def is_free(self) -> bool:
-        """Connected, and no answer is awaited."""
+        """Connected, with no request in flight."""
         return self.connection is not None and not self.connection.requests_in_flight
 
     def version_of(self, request_type: type[Request]) -> int:
@@ -73,23 +73,23 @@ class LeaderLink:
         self._sent_at = self._broker.clock.monotonic()
         self.connection.send(request, on_answer, _leave_it_to_on_closed)
 
-    # ---- connecting
+    # ---- connection
 
     def hurry(self) -> None:
-        """There is something new to ask: end a wait after failures."""
+        """End a backoff early, because there is something new to fetch."""
         self._hurry.set()
 
     def retarget(self, address: LeaderAddress) -> None:
-        """The leader has another address now."""
+        """Reconnect to the leader's new address."""
         self._task.cancel()
-        self._drop("the leader has another address now")
+        self._drop("the leader has a new address")
         self.address = address
         self.failures = 0
         self._task = asyncio.get_running_loop().create_task(self._keep_connected())
 
     async def close(self) -> None:
         self._task.cancel()
-        self._drop("nothing is fetched any more")
+        self._drop("the fetcher was closed")
         await asyncio.gather(self._task, return_exceptions=True)
 
     def _drop(self, reason: str) -> None:
@@ -111,7 +111,7 @@ class LeaderLink:
                 await self._pause(repr(error))
 
     async def _use_one_connection(self) -> None:
-        """Raises ConnectionLost at its end."""
+        """Connect and stay connected. Raises ConnectionLost when the connection ends."""
         broker_id, host, port = self.address
         connection = await self._kept.connected(self._timeout_s())
         logger.info("fetcher connected fetcher=%s leader=%d address=%s:%d", self.client_id, broker_id, host, port)
@@ -139,7 +139,7 @@ class LeaderLink:
         return self._broker.settings().replica_socket_timeout_ms / 1000
 
     def _remaining_s(self) -> float:
-        """Until an answer is overdue."""
+        """Time until the response is overdue."""
         if self.is_free:
             return self._timeout_s()
         return self._sent_at + self._timeout_s() - self._broker.clock.monotonic()
@@ -149,7 +149,7 @@ class LeaderLink:
         delay_ms = backoff_ms(self.failures, self._broker.settings().replica_fetch_backoff_ms)
         logger.log(
             logging.WARNING if self.failures == 1 else logging.DEBUG,
-            "fetcher lost its leader fetcher=%s leader=%d failures=%d retry_in_ms=%d reason=%s",
+            "fetcher lost connection to leader fetcher=%s leader=%d failures=%d retry_in_ms=%d reason=%s",
             self.client_id,
             self.address.broker_id,
             self.failures,

@@ -1,4 +1,4 @@
-"""The questions of a follower other than Fetch, as requests."""
+"""OffsetForLeaderEpoch and ListOffsets requests of followers."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ EARLIEST_TIMESTAMP = -2
 def epoch_ends_request(
     replica_id: BrokerId, asked: Iterable[tuple[TopicPartition, int, int]]
 ) -> OffsetForLeaderEpochRequest:
-    """Partition, current leader epoch, and the epoch whose end is asked for."""
+    """Each entry: partition, current leader epoch, and the epoch whose end offset is requested."""
     topics: dict[str, OffsetForLeaderTopic] = {}
     for (topic, partition), current_leader_epoch, epoch in asked:
         topics.setdefault(topic, OffsetForLeaderTopic(topic=topic, partitions=[])).partitions.append(
@@ -35,7 +35,7 @@ def epoch_ends_request(
 def offsets_request(
     replica_id: BrokerId, asked: Iterable[tuple[TopicPartition, int]], *, is_end: bool
 ) -> ListOffsetsRequest:
-    """Where the leader's logs start or end; each with its current leader epoch. A partition may stand in it once."""
+    """Start or end offsets of the leader's logs. A partition may occur only once in a request."""
     timestamp = LATEST_TIMESTAMP if is_end else EARLIEST_TIMESTAMP
     topics: dict[str, ListOffsetsTopic] = {}
     for (topic, partition), current_leader_epoch in asked:

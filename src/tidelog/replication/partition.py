@@ -1,4 +1,4 @@
-"""One hosted partition: its log, its role, and who waits for it to move."""
+"""Hosted partition: its log, its role (leader, follower or none) and the watchers of its offsets."""
 
 import logging
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.fetch_reads import FetchParams, read_records, readable_end
 from tidelog.replication.follower import PartitionFollower
 from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
-from tidelog.replication.out_of_sync import inherit_reasons, note_leader_before
+from tidelog.replication.out_of_sync import inherit_reasons, record_previous_leader
 from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, Peers
 from tidelog.replication.traffic import Traffic
 from tidelog.runtime.purgatory import Purgatory, Watchers
@@ -32,7 +32,7 @@ ACKS_ALL = -1
 
 
 class Host:
-    """What all partitions of one broker share."""
+    """State and services that all partitions of one broker share."""
 
     __slots__ = (
         "broker_id",
@@ -61,15 +61,15 @@ class Host:
         self.lag_time_max_ms = lag_time_max_ms
         self.propose = propose
         self.store = store
-        """If the session with it may have ended, somebody else may lead what this broker led."""
+        """If the session with the store may have ended, another broker may lead this broker's partitions."""
         self.is_suspended = False
-        """The broker knows that its session may have ended, and has told its partitions."""
+        """The session may have ended, and the partitions have been suspended."""
         self.peers = Peers()
         self.traffic = Traffic()
 
 
 class Partition:
-    """Every state change is one synchronous step; nothing in here waits."""
+    """Every state change is one synchronous step; nothing in this class awaits."""
 
     __slots__ = (
         "_host",
@@ -94,23 +94,23 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.role: PartitionLeader | PartitionFollower | None = None
-        """The core of the role that the controller gave, made anew for each leader epoch."""
+        """The role that the controller assigned; a new object for each leader epoch."""
         self.leader: PartitionLeader | None = None
-        """The role, if it is to lead. None also while this broker has fenced itself: nobody acts on it then."""
+        """The role if it is leader. None while this broker has fenced itself, so that nothing acts as leader."""
         self.leader_id: BrokerId = NO_BROKER
         self.leader_epoch = NO_LEADER_EPOCH
         self.controller_epoch = 0
         self.replicas: tuple[BrokerId, ...] = ()
         self.watchers = Watchers()
-        """High watermark, last stable offset or log start moved, or the role changed."""
+        """Woken when high watermark, last stable offset or log start moved, or the role changed."""
         self.end_watchers = Watchers()
-        """Log end or log start moved, or the role changed: what followers wait for."""
+        """Woken when log end or log start moved, or the role changed: follower fetches wait here."""
         self.low_watermark_watchers = Watchers()
-        """A replica's log start moved, or the role changed: what deletions of records wait for."""
+        """Woken when a replica's log start moved, or the role changed: DeleteRecords waits here."""
         self._host = host
         self._purgatory = host.purgatory
         self.traffic = host.traffic.of(topic_partition.topic)
-        log.on_start_moved = self._tell_all
+        log.on_start_moved = self._wake_all_watchers
 
     def __repr__(self) -> str:
         role = "no role" if self.role is None else type(self.role).__name__
@@ -119,11 +119,11 @@ class Partition:
     # ---- roles
 
     def become_leader(self, assignment: PartitionAssignment) -> None:
-        """R8; where the epoch starts is recorded before the first append (R3)."""
+        """R8. The epoch's start offset is recorded before the first append (R3)."""
         host, log, earlier = self._host, self.log, self.role
-        assert assignment.leader == host.broker_id, "only who is named leads (R8)"
+        assert assignment.leader == host.broker_id, "only the assigned leader leads (R8)"
         now_ms, leader_before = host.now_ms(), self.leader_id
-        self._take(assignment)
+        self._assume_role(assignment)
         log.leader_epochs.assign(assignment.leader_epoch, log.log_end_offset)
         leader = PartitionLeader(
             assignment,
@@ -139,24 +139,24 @@ class Partition:
             leader.leading_since_epoch = earlier.leading_since_epoch
             inherit_reasons(leader, earlier)
         else:
-            note_leader_before(leader, leader_before)
+            record_previous_leader(leader, leader_before)
         self.role = leader
         self.leader = None if host.is_suspended else leader
-        self._tell_all()
+        self._wake_all_watchers()
         if not host.is_suspended:
-            self.perform(leader, leader.on_office(now_ms))
+            self.perform(leader, leader.on_elected(now_ms))
 
     def become_follower(self, assignment: PartitionAssignment) -> None:
-        """R9: those who wait must look for the new leader."""
-        self._take(assignment)
+        """R9. Waiting requests fail, so that their clients look for the new leader."""
+        self._assume_role(assignment)
         self.role = PartitionFollower(self.log, assignment.leader_epoch)
-        self._tell_all()
+        self._wake_all_watchers()
 
     def restart_following(self) -> None:
-        """Another fetcher takes over in the same leader epoch: what was asked before no longer counts."""
+        """Another fetcher takes over in the same leader epoch: responses to earlier requests are ignored."""
         self.role = PartitionFollower(self.log, self.leader_epoch)
 
-    def _take(self, assignment: PartitionAssignment) -> None:
+    def _assume_role(self, assignment: PartitionAssignment) -> None:
         assert assignment.leader_epoch > self.leader_epoch, "epochs only grow (R7)"
         self.role = self.leader = None
         self.leader_id = assignment.leader
@@ -165,38 +165,38 @@ class Partition:
         self.replicas = assignment.replicas
 
     def resign(self) -> None:
-        """No role until the controller says so; an answer to what waits comes at once."""
+        """No role until the controller assigns one. Waiting requests fail at once."""
         self.role = self.leader = None
-        self._tell_all()
+        self._wake_all_watchers()
 
     def forget_epoch(self) -> None:
-        """The broker joins its cluster anew: the controller may name the epoch of now again."""
+        """The broker registers again: the controller may assign a role in the same leader epoch."""
         self.leader_id, self.leader_epoch = NO_BROKER, NO_LEADER_EPOCH
         self.resign()
 
     def suspend(self) -> None:
-        """This broker may not be a member of the cluster any more: act as nobody's leader."""
+        """The broker may have lost its session: it stops acting as leader."""
         if self.leader is not None:
             self.leader = None
-            self._tell_all()
+            self._wake_all_watchers()
 
     def resume(self) -> None:
-        """It still was: go on in the same epoch."""
+        """The session is still alive: lead again in the same epoch."""
         leader = self.role
         if isinstance(leader, PartitionLeader) and self.leader is None:
             self.leader = leader
             self.perform(leader, leader.on_resume(self._host.now_ms()))
-            self._tell_all()
+            self._wake_all_watchers()
 
-    def _tell_all(self) -> None:
+    def _wake_all_watchers(self) -> None:
         for watchers in (self.watchers, self.end_watchers, self.low_watermark_watchers):
             if watchers:
                 self._purgatory.changed(watchers)
 
     def require_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLeader:
-        """R16: only the leader answers, and only to those who know of no other epoch.
+        """R16: raises unless this broker leads the partition in the epoch that the client names.
 
-        The lease is asked, too: a process that was stopped finds it over before any timer has run.
+        Also checks the store session: a process that was suspended finds it expired before any timer has run.
         """
         leader = self.leader
         if (
@@ -212,7 +212,7 @@ class Partition:
         return self.leader is not None and self._host.store().is_session_alive
 
     def require_leader_for_reading(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLeader:
-        """Also while suspended: what was committed stays so, whoever leads now."""
+        """Also while suspended: committed records stay committed under any later leader."""
         leader = self.role
         if not isinstance(leader, PartitionLeader) or (
             current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch
@@ -222,8 +222,8 @@ class Partition:
 
     def _refusal(self, current_leader_epoch: int) -> KafkaError:
         if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch) and self.leader_epoch >= 0:
-            known = f"{self.topic_partition} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}"
-            return (FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch)(known)
+            text = f"{self.topic_partition} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}"
+            return (FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch)(text)
         return NotLeaderOrFollower(f"this broker does not act as leader of {self.topic_partition}")
 
     # ---- as leader
@@ -261,18 +261,18 @@ class Partition:
         may_block: bool = False,
         recorded_at_ms: int | None = None,
     ) -> PartitionData:
-        """The leader's half of a Fetch (R15 to R17, R39): check who asks, compare epochs, record, read.
+        """The leader's half of a Fetch (R15 to R17, R39): check the reader, compare epochs, record progress, read.
 
-        `recorded_at_ms`: when a follower's request came. Without it nothing is changed here, so that a read which is
-        repeated, or runs in a worker, does not count as another fetch. Raises what the reader must be told.
+        `recorded_at_ms` is the arrival time of a follower's request. Without it nothing changes here, so that a
+        repeated read, or one in a worker, does not count as another fetch. Raises the error for the response.
         """
         log, offset = self.log, request.fetch_offset
         assert params.is_follower or recorded_at_ms is None, "only fetches of followers are recorded (R17)"
         if params.is_follower:
             leader = self._require_follower(params, request.current_leader_epoch, is_noted=recorded_at_ms is not None)
         else:
-            # Consumers read from leaders only. A follower that serves them, up to its own high watermark (KIP-392),
-            # would be let in here.
+            # Consumers read from leaders only. Reads from followers, up to their own high watermark (KIP-392), would
+            # be permitted here.
             leader = self.require_leader_for_reading(request.current_leader_epoch)
         diverging = None
         if request.last_fetched_epoch >= 0:
@@ -291,12 +291,12 @@ class Partition:
         )
 
     def _require_follower(self, params: FetchParams, current_leader_epoch: int, *, is_noted: bool) -> PartitionLeader:
-        """The fetching broker is an assigned replica, in its present incarnation (R39), which is noted."""
+        """Check that the reader is an assigned replica with its current broker epoch (R39), and record the epoch."""
         leader = self.require_leader(current_leader_epoch)
         replica_id, replica_epoch = params.replica_id, params.replica_epoch
         follower = leader.followers.get(replica_id)
         if follower is None:
-            # As Kafka: the follower may know of an assignment that is still on its way here, and tries again.
+            # As in Kafka: the follower may have an assignment that has not arrived here yet, and retries.
             raise UnknownLeaderEpoch(f"broker {replica_id} is not a replica of {self.topic_partition}")
         if replica_epoch != follower.broker_epoch and replica_epoch != UNKNOWN_BROKER_EPOCH:
             newest = max(follower.broker_epoch, self._host.peers.epochs.get(replica_id, UNKNOWN_BROKER_EPOCH))
@@ -307,7 +307,7 @@ class Partition:
         return leader
 
     def is_ready_to_fetch(self, params: FetchParams, request: FetchPartition) -> bool:
-        """Whether `fetch_records` would find records, or refuse the reader: known without reading."""
+        """Whether `fetch_records` would return records or raise, decided without a read."""
         leader = self.leader if params.is_follower else self.role
         return (
             not isinstance(leader, PartitionLeader)
@@ -317,26 +317,26 @@ class Partition:
         )
 
     def perform(self, leader: PartitionLeader, effects: LeaderEffects | None) -> None:
-        """The one place where decisions of the leader's core take effect: log, store, and who waits.
+        """Perform the leader's effects on log, store and watchers. This is the only place that does.
 
-        R20: an answer of the store may come late. Of a leader that is no more not even the high watermark counts.
+        R20: a response of the store may arrive late. Effects of a former leader are ignored, its high watermark too.
         """
         if effects is None or self.role is not leader:
             return
         if effects.high_watermark is not None:
             has_moved = self.log.raise_high_watermark(effects.high_watermark)
-            assert self.log.high_watermark == leader.high_watermark, "log and leader agree on what is committed (I5)"
+            assert self.log.high_watermark == leader.high_watermark, "log and leader have the same high watermark (I5)"
             if has_moved and self.watchers:
                 self._purgatory.changed(self.watchers)
         if effects.proposal is not None:
             self._host.propose(self, leader, effects.proposal)
         if effects.have_in_sync_replicas_changed:
-            self._tell_all()
+            self._wake_all_watchers()
         elif effects.has_low_watermark_moved and self.low_watermark_watchers:
             self._purgatory.changed(self.low_watermark_watchers)
 
     def configure(self, settings: TopicSettings) -> None:
-        """New settings act at once, from the next append on."""
+        """New settings apply from the next append on."""
         self.log.settings = settings
         leader = self.role
         if isinstance(leader, PartitionLeader) and leader.min_in_sync_replicas != settings.min_insync_replicas:
@@ -347,7 +347,7 @@ class Partition:
     def append_as_follower(
         self, records: Buffer, *, leader_epoch: int, leader_high_watermark: int, leader_log_start_offset: int
     ) -> None:
-        """R28: records first, then the high watermark, then the log start."""
+        """R28: records first, then high watermark, then log start offset."""
         self._require_following(leader_epoch)
         log = self.log
         if len(records):
@@ -361,24 +361,27 @@ class Partition:
             log.advance_log_start_offset(leader_log_start_offset)
 
     def truncate_to(self, offset: int, *, leader_epoch: int) -> None:
-        """Never below the log start."""
+        """Truncate, never below the log start offset."""
         self._require_following(leader_epoch)
         self.log.truncate_to(max(offset, self.log.log_start_offset))
-        self._tell_all()
+        self._wake_all_watchers()
 
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int) -> None:
         self._require_following(leader_epoch)
         self.log.truncate_fully_and_start_at(offset)
-        self._tell_all()
+        self._wake_all_watchers()
 
     def _require_following(self, leader_epoch: int) -> None:
         if not isinstance(self.role, PartitionFollower) or leader_epoch != self.role.leader_epoch:
             raise NotLeaderOrFollower(f"{self.topic_partition} does not follow in leader epoch {leader_epoch}")
 
-    # ---- deleting
+    # ---- DeleteRecords
 
     def delete_records_before(self, offset: int) -> int:
-        """Move the log start of this replica; the others follow. What `low_watermark` must reach; -1 is the end."""
+        """Advance the log start offset; followers do the same. Returns the target of `low_watermark`.
+
+        An offset of -1 means the high watermark.
+        """
         self.require_leader()
         log = self.log
         if log.settings.is_compacted and not log.settings.is_deleted:
@@ -392,10 +395,10 @@ class Partition:
         return target
 
     def low_watermark(self) -> int:
-        """Records below it are gone from all live replicas."""
+        """Smallest log start offset of the live replicas."""
         return self.require_leader().low_watermark(self.log.log_start_offset)
 
-    # ---- for people and metrics
+    # ---- metrics and log lines
 
     @property
     def is_leader(self) -> bool:
@@ -404,7 +407,7 @@ class Partition:
 
     @property
     def in_sync_replicas(self) -> list[BrokerId]:
-        """As this leader knows them; a follower knows none."""
+        """The ISR as this leader has it; empty on a follower."""
         leader = self.role
         if not isinstance(leader, PartitionLeader):
             return []
@@ -412,6 +415,6 @@ class Partition:
 
 
 def _epoch_start_offset(log: Log, leader_epoch: int) -> int:
-    """Earlier than the end of the log if this broker led in the same epoch before."""
+    """Start offset of the leader epoch; before the log end if this broker led in the same epoch before."""
     latest = log.leader_epochs.starts[-1:]
     return latest[0].start_offset if latest and latest[0].epoch == leader_epoch else log.log_end_offset

@@ -1,4 +1,4 @@
-"""Partitions of one fetcher, by the state of their followers (Kafka: PartitionStates, partitionMap)."""
+"""Fetch states of the partitions of one fetcher, by follower state (Kafka: PartitionStates, PartitionFetchState)."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,8 @@ from tidelog.replication.partition import Partition
 from tidelog.types import TopicPartition, Uuid
 
 
-class Followed:
-    """A partition in the role of follower, as one fetcher was given it; later roles of the partition are others'."""
+class PartitionFetchState:
+    """A partition with the follower role in which one fetcher fetches it. A later role gets another object."""
 
     __slots__ = ("core", "partition")
 
@@ -19,67 +19,69 @@ class Followed:
 
 
 class PartitionStates:
-    """What is in which state, so that a round looks only at what it is for."""
+    """Index by follower state, so that a round visits only the partitions that it is for."""
 
     def __init__(self) -> None:
-        self._by_name: dict[tuple[str, int], Followed] = {}
-        self._by_id: dict[tuple[Uuid, int], Followed] = {}
-        self._by_state: dict[FollowerState, dict[TopicPartition, Followed]] = {state: {} for state in FollowerState}
-        self._moved: dict[TopicPartition, Followed] = {}
-        """Those whose next fetch differs from what the session says."""
+        self._by_name: dict[tuple[str, int], PartitionFetchState] = {}
+        self._by_id: dict[tuple[Uuid, int], PartitionFetchState] = {}
+        self._by_state: dict[FollowerState, dict[TopicPartition, PartitionFetchState]] = {
+            state: {} for state in FollowerState
+        }
+        self._moved: dict[TopicPartition, PartitionFetchState] = {}
+        """Partitions whose fetch offset or log start differs from the fetch session's."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def __iter__(self) -> Iterator[Followed]:
+    def __iter__(self) -> Iterator[PartitionFetchState]:
         return iter(list(self._by_name.values()))
 
-    def get(self, topic: str, partition: int) -> Followed | None:
+    def get(self, topic: str, partition: int) -> PartitionFetchState | None:
         return self._by_name.get((topic, partition))
 
-    def get_by_id(self, topic_id: Uuid, partition: int) -> Followed | None:
+    def get_by_id(self, topic_id: Uuid, partition: int) -> PartitionFetchState | None:
         return self._by_id.get((topic_id, partition))
 
-    def is_current(self, followed: Followed) -> bool:
-        """Whether this fetcher still fetches it, in the same role."""
-        return self._by_name.get(followed.partition.topic_partition) is followed
+    def is_current(self, fetch_state: PartitionFetchState) -> bool:
+        """Whether this fetcher still fetches the partition in this role."""
+        return self._by_name.get(fetch_state.partition.topic_partition) is fetch_state
 
-    def add(self, partition: Partition) -> Followed:
-        followed = Followed(partition)
-        self._by_name[partition.topic_partition] = followed
-        self._by_id[partition.topic_id, partition.topic_partition.partition] = followed
-        return followed
+    def add(self, partition: Partition) -> PartitionFetchState:
+        fetch_state = PartitionFetchState(partition)
+        self._by_name[partition.topic_partition] = fetch_state
+        self._by_id[partition.topic_id, partition.topic_partition.partition] = fetch_state
+        return fetch_state
 
-    def remove(self, topic_partition: TopicPartition) -> Followed | None:
-        followed = self._by_name.pop(topic_partition, None)
-        if followed is not None:
-            self._by_id.pop((followed.partition.topic_id, topic_partition.partition), None)
-            self._take_from_states(topic_partition)
-        return followed
+    def remove(self, topic_partition: TopicPartition) -> PartitionFetchState | None:
+        fetch_state = self._by_name.pop(topic_partition, None)
+        if fetch_state is not None:
+            self._by_id.pop((fetch_state.partition.topic_id, topic_partition.partition), None)
+            self._remove_from_states(topic_partition)
+        return fetch_state
 
-    def update(self, followed: Followed) -> None:
-        """Its state may be another one now."""
-        topic_partition, state = followed.partition.topic_partition, followed.core.state
-        self._take_from_states(topic_partition)
-        self._by_state[state][topic_partition] = followed
+    def update(self, fetch_state: PartitionFetchState) -> None:
+        """Index the partition by its current state."""
+        topic_partition, state = fetch_state.partition.topic_partition, fetch_state.core.state
+        self._remove_from_states(topic_partition)
+        self._by_state[state][topic_partition] = fetch_state
         if state is FollowerState.FETCHING:
-            self._moved[topic_partition] = followed
+            self._moved[topic_partition] = fetch_state
 
-    def _take_from_states(self, topic_partition: TopicPartition) -> None:
-        for followed in self._by_state.values():
-            followed.pop(topic_partition, None)
+    def _remove_from_states(self, topic_partition: TopicPartition) -> None:
+        for in_state in self._by_state.values():
+            in_state.pop(topic_partition, None)
         self._moved.pop(topic_partition, None)
 
-    def in_state(self, state: FollowerState) -> list[Followed]:
+    def in_state(self, state: FollowerState) -> list[PartitionFetchState]:
         return list(self._by_state[state].values())
 
     def has_any(self, state: FollowerState) -> bool:
         return bool(self._by_state[state])
 
-    def on_moved(self, followed: Followed) -> None:
-        """Its log has grown, or starts later: the next fetch has to say so."""
-        self._moved[followed.partition.topic_partition] = followed
+    def on_moved(self, fetch_state: PartitionFetchState) -> None:
+        """The log end or log start moved: the next fetch must include the partition."""
+        self._moved[fetch_state.partition.topic_partition] = fetch_state
 
-    def take_moved(self) -> dict[TopicPartition, Followed]:
+    def pop_moved(self) -> dict[TopicPartition, PartitionFetchState]:
         moved, self._moved = self._moved, {}
         return moved

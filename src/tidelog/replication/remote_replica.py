@@ -1,4 +1,4 @@
-"""What a leader knows of one of its followers."""
+"""Remote replica (Kafka: Replica, ReplicaState): a leader's view of one follower."""
 
 # Core: no clock, no I/O, no await.
 
@@ -11,19 +11,19 @@ UNKNOWN_BROKER_EPOCH = -1
 
 
 class Peers:
-    """What this broker knows of the others, whatever the partition; shared by all its leaders."""
+    """This broker's view of the other brokers, shared by all partitions that it leads."""
 
     __slots__ = ("epochs", "last_fetch_ms")
 
     def __init__(self) -> None:
         self.epochs: dict[BrokerId, int] = {}
-        """Of the brokers that are registered now (R39); -1 where not known."""
+        """Broker epochs of the registered brokers (R39); -1 if unknown."""
         self.last_fetch_ms: dict[BrokerId, int] = {}
-        """When a broker last fetched, whatever it named: partitions where nothing moves are not named."""
+        """Time of each broker's last fetch for any partition: fetch sessions omit idle partitions."""
 
 
 class RemoteReplica:
-    """One follower as its fetches show it, in this leader epoch."""
+    """One follower's progress in this leader epoch, as its fetches report it."""
 
     __slots__ = (
         "broker_epoch",
@@ -45,52 +45,52 @@ class RemoteReplica:
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
-        """Of the incarnation that fetched last."""
+        """Broker epoch of the last fetch."""
         self.in_sync_epoch = in_sync_epoch
-        """The incarnation last known to hold everything that is committed: recorded in the state, or seen here (R41).
+        """Broker epoch last known to hold all committed records: from the partition state, or seen here (R41).
 
-        Of who is in sync this stays true: the high watermark does not pass it.
+        It stays true while the replica is in sync, because the high watermark does not pass it.
         """
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.inherited_end_offset = UNKNOWN_OFFSET
-        """What it had in an earlier leader epoch; only to be told."""
+        """Its log end offset in an earlier leader epoch; only for reports."""
         self.caught_up_ms = now_ms if is_in_sync else NEVER_MS
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.is_listed_at_end = False
         self.out_since_ms = NEVER_MS if is_in_sync else now_ms
-        self.left_because = "" if is_in_sync else "not in sync when this leader took office"
+        self.left_because = "" if is_in_sync else "not in sync when this leader was elected"
 
     @property
-    def known_end_offset(self) -> int:
+    def last_end_offset(self) -> int:
         return self.log_end_offset if self.has_fetched else self.inherited_end_offset
 
     @property
     def has_fetched(self) -> bool:
-        """In this leader epoch."""
+        """Whether it has fetched in this leader epoch."""
         return self.log_end_offset != UNKNOWN_OFFSET
 
     @property
     def has_restarted(self) -> bool:
-        """Another incarnation fetches than the one that is known to be in sync."""
+        """The broker epoch that fetches is not the one that is known to be in sync."""
         return UNKNOWN_BROKER_EPOCH not in (self.broker_epoch, self.in_sync_epoch) and (
             self.broker_epoch != self.in_sync_epoch
         )
 
     @property
     def incarnation(self) -> int:
-        """In which one to write it down as in sync; NO_INCARNATION if one fetches that was never seen to be."""
+        """Broker epoch to record as in sync; NO_INCARNATION if the one that fetches was never seen in sync."""
         if self.in_sync_epoch != UNKNOWN_BROKER_EPOCH or self.broker_epoch == UNKNOWN_BROKER_EPOCH:
             return self.in_sync_epoch
         return NO_INCARNATION
 
     def on_reached_committed(self) -> None:
-        """This very incarnation holds everything that is committed."""
+        """The current broker epoch holds all committed records."""
         self.in_sync_epoch = self.broker_epoch
 
     def on_fetch(self, offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int) -> None:
-        """R17: whoever asks for `offset` holds everything before it."""
+        """R17: a follower that fetches from `offset` has everything before it."""
         if offset >= leader_end_offset:
             self.caught_up_ms = now_ms
         elif self.fetched_ms and offset >= self.leader_end_at_fetch:
@@ -103,7 +103,7 @@ class RemoteReplica:
         self.leader_end_at_fetch = leader_end_offset
 
     def on_incarnation(self, broker_epoch: int) -> None:
-        """Which run of its broker fetches. What an earlier one had may be gone."""
+        """The broker restarted: records that it had before may be lost."""
         if self.broker_epoch != UNKNOWN_BROKER_EPOCH:
             self.log_end_offset = self.log_start_offset = self.leader_end_at_fetch = UNKNOWN_OFFSET
             self.fetched_ms = NEVER_MS

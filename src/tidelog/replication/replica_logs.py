@@ -1,4 +1,4 @@
-"""Logs of the replicas that the controller assigns: found, created, deleted or set aside (R44)."""
+"""Replica logs: found, created, deleted or set aside as the controller assigns replicas (R44)."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tidelog.types import ZERO_UUID, TopicPartition
 
 
 class ReplicaLogs:
-    """Nothing deletes records because metadata is missing or new."""
+    """Never deletes records because metadata is missing or new."""
 
     def __init__(self, logs: LogManager, topic_settings: Callable[[str], TopicSettings]) -> None:
         self._logs = logs
@@ -22,12 +22,12 @@ class ReplicaLogs:
 
     def find_or_create(self, assignment: PartitionAssignment) -> Log:
         log = self._find(assignment) or self._create(assignment)
-        # It may have been opened before its settings were known.
+        # The log may have been opened before its topic settings were loaded.
         log.settings = self._topic_settings(assignment.topic_partition.topic)
         return log
 
     def _find(self, assignment: PartitionAssignment) -> Log | None:
-        """The log that is there, if it is of this topic. One of another topic of the same name is set aside (R44)."""
+        """The existing log of this topic id. A log of another topic with the same name is set aside (R44)."""
         topic_partition, topic_id = assignment.topic_partition, assignment.topic_id
         log = self._logs.get(topic_partition)
         if log is None or topic_id in (log.topic_id, ZERO_UUID):
@@ -39,7 +39,7 @@ class ReplicaLogs:
         return None
 
     def _clear_name(self, log: Log) -> None:
-        """Nothing deletes records because metadata is missing or new; a log without any may go."""
+        """Set the old log aside; delete it only if it has no records."""
         if log.log_end_offset > log.log_start_offset:
             self._logs.set_aside(log.topic_partition)
         else:
@@ -48,15 +48,15 @@ class ReplicaLogs:
     def _create(self, assignment: PartitionAssignment) -> Log:
         offline = [directory.path for directory in self._logs.directories if not directory.is_online]
         if offline and not assignment.is_new:
-            # Its records may be in there: an empty log would pass for them.
+            # The records may be in the offline directory: a new empty log would look like the whole partition.
             raise KafkaStorageError(f"{assignment.topic_partition} may be in {offline[0]}, which is offline")
         settings = self._topic_settings(assignment.topic_partition.topic)
         return self._logs.create(assignment.topic_partition, assignment.topic_id, settings)
 
     def delete(self, stop: ReplicaStop) -> None:
-        """Also a log that nobody hosts: the topic was deleted while this broker was away.
+        """Also deletes a log that is not hosted: the topic was deleted while this broker was down.
 
-        Only a log of that very topic is deleted; one of another topic of its name is set aside.
+        Deletes only a log with this topic id; a log of another topic with the same name is set aside.
         """
         log = self._logs.get(stop.topic_partition)
         if log is not None and log.topic_id not in (None, stop.topic_id) and stop.topic_id != ZERO_UUID:

@@ -1,4 +1,4 @@
-"""The partitions that this broker hosts: a thin owner, which knows only where each of them is."""
+"""Replica manager: the partitions that this broker hosts, and the controller's requests for them (R7 to R11)."""
 
 import asyncio
 import logging
@@ -17,6 +17,7 @@ from tidelog.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from tidelog.replication.alter_partition_manager import AlterPartitionManager
 from tidelog.replication.assignment import (
     EPOCH_DURING_DELETE,
     NO_EPOCH_CHECK,
@@ -24,8 +25,7 @@ from tidelog.replication.assignment import (
     PartitionAssignment,
     ReplicaStop,
 )
-from tidelog.replication.in_sync_writes import InSyncWriter
-from tidelog.replication.isr_change_propagation import InSyncAnnouncements
+from tidelog.replication.isr_change_propagation import IsrChangePropagation
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Host, Partition
 from tidelog.replication.replica_logs import ReplicaLogs
@@ -42,11 +42,11 @@ from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 Outcomes = dict[TopicPartition, KafkaError | None]
-"""What became of each partition; None is success."""
+"""The error for each partition; None is success."""
 
 
 class Fetchers(Protocol):
-    """Who copies from the leaders what this broker follows."""
+    """The part of the fetcher manager that the replica manager uses."""
 
     failed_partitions: dict[TopicPartition, str]
 
@@ -56,11 +56,11 @@ class Fetchers(Protocol):
 
     def stop_idle(self) -> None: ...
 
-    def doubted_leaders(self) -> set[BrokerId]: ...
+    def suspected_leaders(self) -> set[BrokerId]: ...
 
 
 class ReplicaManager:
-    """A partition is online here, offline (its log directory failed), or not here at all."""
+    """Each partition is online, offline (its log directory failed) or not hosted here."""
 
     def __init__(
         self,
@@ -78,21 +78,21 @@ class ReplicaManager:
         self._logs = ReplicaLogs(logs, topic_settings)
         self._fetchers = fetchers
         self._clock = clock
-        self._announcements = InSyncAnnouncements(store, clock)
-        self.in_sync_writer = InSyncWriter(store, clock.now_ms, self._announcements.add)
+        self._isr_change_propagation = IsrChangePropagation(store, clock)
+        self.alter_partition_manager = AlterPartitionManager(store, clock.now_ms, self._isr_change_propagation.add)
         self._host = Host(
             broker_id,
             purgatory,
             clock.now_ms,
             settings.replica_lag_time_max_ms,
-            self.in_sync_writer.propose,
+            self.alter_partition_manager.propose,
             store,
         )
         self._online: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()
         self.controller_epoch = 0
         self.on_leadership_change: list[Callable[[list[Partition], list[Partition]], None]] = []
-        """Told which partitions this broker now leads in a new epoch, and which not, or not any more (R10)."""
+        """Listeners, called with the partitions that this broker now leads and those that it does not (R10)."""
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._online.values())
@@ -100,17 +100,17 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._online)
 
-    def is_known(self, topic_partition: TopicPartition) -> bool:
-        """Whether it is hosted here with a role that the controller gave, or offline."""
+    def is_hosted(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition is offline, or online with a role from the controller."""
         partition = self._online.get(topic_partition)
         return topic_partition in self._offline or (partition is not None and partition.leader_epoch >= 0)
 
-    def doubted_leaders(self) -> set[BrokerId]:
-        """Brokers that may have died a moment ago."""
-        return self._fetchers.doubted_leaders()
+    def suspected_leaders(self) -> set[BrokerId]:
+        """Leaders that closed their connection a moment ago and may be dead."""
+        return self._fetchers.suspected_leaders()
 
     def fetch_failure(self, topic_partition: TopicPartition) -> str:
-        """Why a partition that this broker follows does not get on; empty if it does."""
+        """Why the fetches of a followed partition fail; empty if they do not."""
         return self._fetchers.failed_partitions.get(topic_partition, "")
 
     def get(self, topic: str, partition: int) -> Partition:
@@ -120,7 +120,7 @@ class ReplicaManager:
         return found  # type: ignore[no-any-return]
 
     def log_of(self, topic_partition: TopicPartition) -> Log | None:
-        """Also of a partition that the controller has not spoken of yet."""
+        """Also the log of a partition that the controller has not assigned yet."""
         return self._logs.get(topic_partition)
 
     def _absence(self, topic_partition: TopicPartition) -> KafkaStorageError | UnknownTopicOrPartition:
@@ -128,7 +128,7 @@ class ReplicaManager:
             return KafkaStorageError(f"the log directory of {topic_partition} is offline")
         return UnknownTopicOrPartition(f"{topic_partition} is not on this broker")
 
-    # ---- what the controller says
+    # ---- requests of the controller
 
     def become_leader_or_follower(
         self,
@@ -136,8 +136,8 @@ class ReplicaManager:
         assignments: Sequence[PartitionAssignment],
         live_leaders: Mapping[BrokerId, LeaderAddress],
     ) -> Outcomes:
-        """R7 to R9. Raises StaleControllerEpoch, and nothing has changed then."""
-        self._take_controller_epoch(controller_epoch)
+        """R7 to R9. Raises StaleControllerEpoch before anything has changed."""
+        self._accept_controller_epoch(controller_epoch)
         outcomes: Outcomes = {each.topic_partition: self._refusal(each) for each in assignments}
         accepted = [each for each in assignments if outcomes[each.topic_partition] is None]
         self._fetchers.forget([each.topic_partition for each in accepted])
@@ -145,9 +145,9 @@ class ReplicaManager:
         following: list[Partition] = []
         for assignment in sorted(accepted, key=self._is_to_follow):
             try:
-                partition = self._take_role(assignment, live_leaders)
+                partition = self._make_leader_or_follower(assignment, live_leaders)
             except StorageShortage as shortage:
-                # Not a storage error, by which the controller knows a failed log directory: it tells this again (R43).
+                # Not a storage error, which would mean a failed log directory: the controller sends this again (R43).
                 outcomes[assignment.topic_partition] = UnknownServerError(str(shortage))
             except KafkaStorageError as error:
                 self._offline.add(assignment.topic_partition)
@@ -156,31 +156,33 @@ class ReplicaManager:
                 (following if self._is_to_follow(assignment) else leading).append(partition)
         self._fetchers.stop_idle()
         log_roles(leading, following, controller_epoch)
-        self._tell_leadership(leading, following)
+        self._notify_leadership_listeners(leading, following)
         return outcomes
 
-    def _take_controller_epoch(self, controller_epoch: int) -> None:
+    def _accept_controller_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self.controller_epoch:
-            raise StaleControllerEpoch(f"controller epoch {controller_epoch} is over: {self.controller_epoch} is known")
+            raise StaleControllerEpoch(f"controller epoch {controller_epoch} is older than {self.controller_epoch}")
         self.controller_epoch = controller_epoch
 
     def _refusal(self, assignment: PartitionAssignment) -> KafkaError | None:
         topic_partition = assignment.topic_partition
         if topic_partition in self._offline:
             return self._absence(topic_partition)
-        known = self._online.get(topic_partition)
-        if known is not None and known.leader_epoch >= 0 and _are_different(assignment.topic_id, known.topic_id):
-            return InconsistentTopicId(f"{topic_partition} is of another topic of this name here")
-        if known is not None and assignment.leader_epoch <= known.leader_epoch:
-            # As Kafka answers, for want of a better code.
-            return StaleControllerEpoch(f"{topic_partition} is in leader epoch {known.leader_epoch} here")
+        hosted = self._online.get(topic_partition)
+        if hosted is not None and hosted.leader_epoch >= 0 and _are_different(assignment.topic_id, hosted.topic_id):
+            return InconsistentTopicId(f"{topic_partition} has another topic id on this broker")
+        if hosted is not None and assignment.leader_epoch <= hosted.leader_epoch:
+            # The same error code as in Kafka.
+            return StaleControllerEpoch(f"{topic_partition} is in leader epoch {hosted.leader_epoch} here")
         if assignment.leader == self._broker_id and assignment.is_of_earlier_incarnation(self._broker_id):
-            return StaleBrokerEpoch(f"{topic_partition} is to be led by an earlier incarnation of this broker")
+            return StaleBrokerEpoch(f"{topic_partition} was assigned to an earlier broker epoch of this broker")
         if self._broker_id not in assignment.replicas:
             return UnknownTopicOrPartition(f"broker {self._broker_id} is not a replica of {topic_partition}")
         return None
 
-    def _take_role(self, assignment: PartitionAssignment, live_leaders: Mapping[BrokerId, LeaderAddress]) -> Partition:
+    def _make_leader_or_follower(
+        self, assignment: PartitionAssignment, live_leaders: Mapping[BrokerId, LeaderAddress]
+    ) -> Partition:
         partition = self._host_partition(assignment)
         if self._is_to_follow(assignment):
             self._follow(partition, assignment, live_leaders)
@@ -192,11 +194,11 @@ class ReplicaManager:
         return assignment.leader != self._broker_id
 
     def _host_partition(self, assignment: PartitionAssignment) -> Partition:
-        """The partition, with a new log if it has none: also without a leader, so that its high watermark survives."""
+        """The partition, with a log. Created also if there is no leader, so that the high watermark is kept."""
         topic_partition, topic_id = assignment.topic_partition, assignment.topic_id
         partition = self._online.get(topic_partition)
         if partition is not None and _are_different(topic_id, partition.topic_id):
-            partition = None  # it has no role since this broker joined anew: its topic was made again meanwhile
+            partition = None  # without a role since this broker registered again, and its topic was recreated meanwhile
         if partition is None:
             log = self._logs.find_or_create(assignment)
             partition = Partition(topic_partition, topic_id, log, self._host)
@@ -214,16 +216,16 @@ class ReplicaManager:
         if address is not None:
             self._fetchers.follow(partition, address)
 
-    def _tell_leadership(self, leading: list[Partition], left: list[Partition]) -> None:
+    def _notify_leadership_listeners(self, leading: list[Partition], left: list[Partition]) -> None:
         if leading or left:
             for callback in self.on_leadership_change:
                 callback(leading, left)
 
     def stop_replicas(self, controller_epoch: int, stops: Sequence[ReplicaStop]) -> Outcomes:
-        """R11. Raises StaleControllerEpoch, and nothing has changed then."""
-        self._take_controller_epoch(controller_epoch)
+        """R11. Raises StaleControllerEpoch before anything has changed."""
+        self._accept_controller_epoch(controller_epoch)
         outcomes: Outcomes = {stop.topic_partition: self.stop_refusal(stop) for stop in stops}
-        accepted = [stop for stop in stops if outcomes[stop.topic_partition] is None and not self._is_overtaken(stop)]
+        accepted = [stop for stop in stops if outcomes[stop.topic_partition] is None and not self._is_superseded(stop)]
         self._fetchers.forget([stop.topic_partition for stop in accepted])
         left = []
         for stop in accepted:
@@ -236,24 +238,26 @@ class ReplicaManager:
         self._fetchers.stop_idle()
         self._forget_traffic({stop.topic_partition.topic for stop in accepted if stop.delete})
         log_stopped(accepted, controller_epoch)
-        self._tell_leadership([], left)
+        self._notify_leadership_listeners([], left)
         return outcomes
 
     def stop_refusal(self, stop: ReplicaStop) -> KafkaError | None:
-        """KIP-570: a late request must not stop a replica that was added again since."""
+        """KIP-570: a late request must not stop a replica that was added again after it was sent."""
         if stop.topic_partition in self._offline:
             return self._absence(stop.topic_partition)
-        known = self._online.get(stop.topic_partition)
+        hosted = self._online.get(stop.topic_partition)
         is_unconditional = stop.leader_epoch in (EPOCH_DURING_DELETE, NO_EPOCH_CHECK)
-        if known is None or is_unconditional or stop.leader_epoch >= known.leader_epoch:
+        if hosted is None or is_unconditional or stop.leader_epoch >= hosted.leader_epoch:
             return None
-        return FencedLeaderEpoch(f"{stop.topic_partition} is in leader epoch {known.leader_epoch} here")
+        return FencedLeaderEpoch(f"{stop.topic_partition} is in leader epoch {hosted.leader_epoch} here")
 
-    def _is_overtaken(self, stop: ReplicaStop) -> bool:
-        """The topic that it names is gone: another one of its name has a role here since."""
-        known = self._online.get(stop.topic_partition)
+    def _is_superseded(self, stop: ReplicaStop) -> bool:
+        """The named topic id is gone, and a later topic with the same name has a role here."""
+        hosted = self._online.get(stop.topic_partition)
         return (
-            known is not None and known.leader_epoch >= 0 and ZERO_UUID != stop.topic_id != known.topic_id != ZERO_UUID
+            hosted is not None
+            and hosted.leader_epoch >= 0
+            and ZERO_UUID != stop.topic_id != hosted.topic_id != ZERO_UUID
         )
 
     def _delete(self, stop: ReplicaStop) -> KafkaError | None:
@@ -261,7 +265,7 @@ class ReplicaManager:
         try:
             self._logs.delete(stop)
         except StorageShortage as shortage:
-            return UnknownServerError(str(shortage))  # the controller asks again (R43)
+            return UnknownServerError(str(shortage))  # the controller retries (R43)
         except KafkaStorageError as error:
             self._offline.add(stop.topic_partition)
             return error
@@ -272,16 +276,16 @@ class ReplicaManager:
             for topic in topics.difference(each.topic for each in self._online):
                 self.traffic.forget(topic)
 
-    # ---- what the broker finds out
+    # ---- events of the broker
 
     def on_follower_request(self, replica_id: BrokerId, now_ms: int) -> None:
-        """A follower's Fetch arrived, whatever it names. Anybody can claim to be one: only brokers are remembered."""
+        """A follower's Fetch arrived, for any partitions. Ignored unless the replica id is a registered broker."""
         peers = self._host.peers
         if replica_id in peers.epochs:
             peers.last_fetch_ms[replica_id] = now_ms
 
     def on_brokers_changed(self, epochs: Mapping[BrokerId, int]) -> None:
-        """Which brokers are registered now, and as which incarnations (-1: not known)."""
+        """`epochs`: broker epochs of all registered brokers; -1 if unknown."""
         peers = self._host.peers
         if peers.epochs == epochs:
             return
@@ -298,7 +302,7 @@ class ReplicaManager:
             if partition is not None:
                 partition.configure(settings)
 
-    def take_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
+    def mark_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """R5: their log directory failed."""
         failed = dict.fromkeys(topic_partitions)
         self._fetchers.forget(failed)
@@ -307,45 +311,45 @@ class ReplicaManager:
         for partition in left:
             partition.resign()
         self._fetchers.stop_idle()
-        self._tell_leadership([], left)
+        self._notify_leadership_listeners([], left)
 
     # ---- self-fencing
 
     def suspend(self) -> None:
-        """The session with the store may have ended: act as nobody's leader."""
+        """The session with the store may have ended: stop acting as leader."""
         self._host.is_suspended = True
         for partition in self._online.values():
             partition.suspend()
         logger.warning("suspended leadership partitions=%d", self.leader_count)
 
     def resume(self) -> None:
-        """It has not ended: go on, in the same epochs."""
+        """The session is alive: lead again in the same epochs."""
         self._host.is_suspended = False
         for partition in self._online.values():
             partition.resume()
         logger.info("resumed leadership partitions=%d", self.leader_count)
 
     def resign_all(self) -> None:
-        """The session has ended: no roles, until the controller gives new ones."""
+        """The session has ended: no roles until the controller assigns them again."""
         logger.warning("resigned from all roles leading=%d hosted=%d", self.leader_count, len(self._online))
         self._host.is_suspended = False
         self._fetchers.forget(list(self._online))
         for partition in self._online.values():
             partition.forget_epoch()
         self._fetchers.stop_idle()
-        self._tell_leadership([], list(self._online.values()))
+        self._notify_leadership_listeners([], list(self._online.values()))
 
-    # ---- the work behind
+    # ---- background tasks
 
     async def run(self) -> None:
-        """Check who keeps up, write and announce changes of in-sync replicas, until cancelled."""
+        """Check the ISR, write ISR changes and propagate them, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._check_in_sync())
-            group.create_task(self.in_sync_writer.run())
-            group.create_task(self._announcements.run())
+            group.create_task(self.alter_partition_manager.run())
+            group.create_task(self._isr_change_propagation.run())
 
     async def _check_in_sync(self) -> None:
-        """R19: twice per limit, so that a replica leaves after 1.5 times the limit at most."""
+        """R19: runs every half of replica.lag.time.max.ms, so that a replica leaves after 1.5 times that at most."""
         while True:
             await asyncio.sleep(self._host.lag_time_max_ms / 2000)
             now_ms = self._clock.now_ms()
@@ -354,7 +358,7 @@ class ReplicaManager:
                 if leader is not None:
                     partition.perform(leader, leader.on_check(now_ms))
 
-    # ---- for metrics
+    # ---- metrics
 
     @property
     def traffic(self) -> Traffic:
@@ -365,7 +369,7 @@ class ReplicaManager:
         return frozenset(self._offline)
 
     def leaderships(self) -> Iterator[PartitionLeader]:
-        """The cores of all partitions that this broker leads, also while suspended."""
+        """Leader roles of this broker, also while suspended."""
         return (partition.role for partition in self if isinstance(partition.role, PartitionLeader))
 
     @property
@@ -374,5 +378,5 @@ class ReplicaManager:
 
 
 def _are_different(one: Uuid, other: Uuid) -> bool:
-    """ZERO_UUID is not known."""
+    """False if either id is unknown (ZERO_UUID)."""
     return ZERO_UUID != one != other != ZERO_UUID

@@ -1,22 +1,20 @@
-"""Log lines about the roles that the controller gives and takes: one for each partition, or one for many."""
+"""Log lines for role changes: one for each partition, or one summary for many."""
 
 import logging
 
-from tidelog.replication.assignment import ReplicaStop
+from tidelog.replication.assignment import LOGGED_ONE_BY_ONE, ReplicaStop
 from tidelog.replication.out_of_sync import out_of_sync
 from tidelog.replication.partition import Partition
 from tidelog.types import ids_text
 
 logger = logging.getLogger(__name__)
 
-LOGGED_ONE_BY_ONE = 10
-
 
 def log_roles(leading: list[Partition], following: list[Partition], controller_epoch: int) -> None:
     is_one_by_one = len(leading) + len(following) <= LOGGED_ONE_BY_ONE
     if not is_one_by_one:
         logger.info(
-            "took roles leading=%d following=%d under_replicated=%d controller_epoch=%d",
+            "changed roles leading=%d following=%d under_replicated=%d controller_epoch=%d",
             len(leading),
             len(following),
             sum(partition.require_leader_for_reading().is_under_replicated for partition in leading),

@@ -1,4 +1,4 @@
-"""What passed through this broker, counted where it passes: plain numbers, added up only when somebody asks."""
+"""Traffic counters of the broker (Kafka: BrokerTopicStats): totals are computed only when they are read."""
 
 from tidelog.errors import (
     CorruptMessage,
@@ -26,11 +26,11 @@ ORDINARY_ERRORS = (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-"""As in Kafka, these do not count as failed requests: clients meet them in ordinary life and try again."""
+"""As in Kafka, these errors do not count as failed requests: clients expect and retry them."""
 
 
 class TopicTraffic:
-    """Of one topic on this broker, since the broker started."""
+    """Counters of one topic on this broker since its start."""
 
     __slots__ = (
         "bytes_in",
@@ -50,7 +50,7 @@ class TopicTraffic:
         """Appends to single partitions, as Kafka counts them."""
         self.failed_produces = 0
         self.fetches = 0
-        """Reads of single partitions, those of followers too."""
+        """Reads of single partitions, including those of followers."""
         self.failed_fetches = 0
 
     def count_failed_produce(self, error: KafkaError) -> None:
@@ -66,7 +66,7 @@ class TopicTraffic:
 
 
 class Traffic:
-    """Of one broker. What other brokers send and take is counted apart, and not by topic."""
+    """Counters of one broker. Replication traffic is counted apart, and not by topic."""
 
     __slots__ = ("_past", "replication_bytes_in", "replication_bytes_out", "topics")
 
@@ -83,7 +83,7 @@ class Traffic:
         return found
 
     def forget(self, topic: str) -> None:
-        """The topic is gone from this broker; what it added to the totals stays in them."""
+        """The topic was deleted from this broker; the totals still include it."""
         found = self.topics.pop(topic, None)
         if found is not None:
             self._past.add(found)

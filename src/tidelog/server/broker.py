@@ -375,7 +375,7 @@ class Broker:
     def _has_its_partitions(self, cluster: ClusterState) -> bool:
         replicas = self._services.replicas
         return all(
-            replicas.is_known(TopicPartition(topic.name, partition.index))
+            replicas.is_hosted(TopicPartition(topic.name, partition.index))
             for topic in cluster.image.topics.values()
             for partition in topic.partitions
             if self.broker_id in partition.replicas and partition.leader in cluster.image.brokers
@@ -475,7 +475,7 @@ class Broker:
 
     def _on_directory_offline(self, directory: LogDirectory, partitions: AbstractSet[TopicPartition]) -> None:
         assert self._logs is not None
-        self._services.replicas.take_offline(partitions)
+        self._services.replicas.mark_offline(partitions)
         if self._logs.are_all_directories_offline:
             self._fail(f"all log dirs are offline, the last one: {directory.path}: {directory.error}")
         else:

@@ -264,7 +264,7 @@ class MarkerSender:
             del lane.flight[pending]
             if partitions & pending.left:
                 self._on_refused(broker_id, lane, pending, partitions & pending.left)
-                self._tell_failure(broker_id, pending, partitions & pending.left, told)
+                self._log_failure(broker_id, pending, partitions & pending.left, told)
         if not lane.refused:
             lane.refusals.reset()
 
@@ -284,7 +284,7 @@ class MarkerSender:
         lane.refused.clear()
         self._run(lane)
 
-    def _tell_failure(
+    def _log_failure(
         self, broker_id: BrokerId, pending: _Pending, left: set[TopicPartition], told: dict[TopicPartition, int]
     ) -> None:
         first = min(left)

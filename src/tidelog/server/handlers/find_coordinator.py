@@ -56,6 +56,6 @@ def _find(key: str, topic: str, call: Call) -> tuple[Broker, Endpoint]:
         raise CoordinatorNotAvailable(f"{topic} is not there yet")
     broker = image.brokers.get(partition.leader)
     endpoint = None if broker is None else broker.endpoint(call.connection.listener)
-    if broker is None or endpoint is None or broker.id in services.replicas.doubted_leaders():
+    if broker is None or endpoint is None or broker.id in services.replicas.suspected_leaders():
         raise CoordinatorNotAvailable(f"{coordinated} has no leader now")
     return broker, endpoint

@@ -57,7 +57,7 @@ async def _find_and_answer(request: MetadataRequest, call: Call) -> MetadataResp
 
 
 def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, call: Call) -> MetadataResponse:
-    doubted = call.services.replicas.doubted_leaders()
+    doubted = call.services.replicas.suspected_leaders()
     if doubted:
         _name_no_leader(topics, doubted)
     if request.include_topic_authorized_operations:

@@ -171,19 +171,19 @@ METRICS: tuple[Metric, ...] = (
         Kind.COUNTER,
         _replicas("IsrShrinksPerSec"),
         "Changes that took a replica out of the in-sync replicas.",
-        one(lambda now: now.replicas.in_sync_writer.shrinks),
+        one(lambda now: now.replicas.alter_partition_manager.shrinks),
     ),
     Metric(
         Kind.COUNTER,
         _replicas("IsrExpandsPerSec"),
         "Changes that let a replica back into the in-sync replicas.",
-        one(lambda now: now.replicas.in_sync_writer.expands),
+        one(lambda now: now.replicas.alter_partition_manager.expands),
     ),
     Metric(
         Kind.COUNTER,
         _replicas("FailedIsrUpdatesPerSec"),
         "Changes of in-sync replicas that lost to a newer state in the store.",
-        one(lambda now: now.replicas.in_sync_writer.failed_updates),
+        one(lambda now: now.replicas.alter_partition_manager.failed_updates),
     ),
     Metric(
         Kind.GAUGE,
@@ -196,7 +196,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         "tidelog_replica_out_of_sync_since_seconds",
-        "When that replica left the in-sync replicas, or this leader took office without it (Unix time).",
+        "When that replica left the in-sync replicas, or this leader was elected without it (Unix time).",
         by_replica_out_of_sync(lambda found: found.since_ms / 1000),
         REPLICA,
     ),

@@ -54,7 +54,7 @@ def test_leader_that_can_be_connected_to_again_is_named_at_once() -> None:
             connection.channel.close("a connection can be lost for other reasons")
         await asyncio.sleep(10 * A_MOMENT_S)
         assert (await leaders_of_orders(cluster, 2))[0] == (NO_ERROR, 1)
-        assert cluster.broker(2).fetchers.doubted_leaders() == set()
+        assert cluster.broker(2).fetchers.suspected_leaders() == set()
         await cluster.stop_all()
 
     run_simulation(scenario())

@@ -112,20 +112,25 @@ def test_a_silent_follower_is_dropped_in_the_store_and_the_controller_is_told() 
         assert await world.state() == {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 5, "isr": [1]}
         assert world.orders.log.high_watermark == 1
         assert await world.announced() == [ORDERS]
-        assert (world.replicas.manager.in_sync_writer.shrinks, world.replicas.manager.in_sync_writer.expands) == (1, 0)
+        assert (
+            world.replicas.manager.alter_partition_manager.shrinks,
+            world.replicas.manager.alter_partition_manager.expands,
+        ) == (1, 0)
 
     with_world(scenario)
 
 
 def test_the_log_tells_why_a_replica_left_and_that_it_joined(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: World) -> None:
-        caplog.set_level(logging.INFO, "tidelog.replication.in_sync_writes")
+        caplog.set_level(logging.INFO, "tidelog.replication.alter_partition_manager")
         await world.create(1)
         world.orders.append_as_leader(batch_of(b"x"), 1)
         await asyncio.sleep(1.6 * LAG_S)
         world.fetch(1)
         await asyncio.sleep(1)
-        told = [record.message for record in caplog.records if record.name == "tidelog.replication.in_sync_writes"]
+        told = [
+            record.message for record in caplog.records if record.name == "tidelog.replication.alter_partition_manager"
+        ]
         assert told == [
             "replica left the in-sync replicas partition=orders-0 in_sync=1 log_end=1 high_watermark=1 replica=2"
             " behind=unknown reason=not caught up for 30000 ms (replica.lag.time.max.ms)"
@@ -144,7 +149,7 @@ def test_a_follower_that_catches_up_is_added_in_the_store() -> None:
         assert (await world.state())["isr"] == [1, 2]
         leader = world.orders.require_leader()
         assert (set(leader.in_sync_replicas), leader.version, leader.pending) == ({1, 2}, 1, None)
-        assert world.replicas.manager.in_sync_writer.expands == 1
+        assert world.replicas.manager.alter_partition_manager.expands == 1
 
     with_world(scenario)
 
@@ -189,7 +194,7 @@ def test_a_leader_that_lost_a_compare_and_set_waits_for_the_controller() -> None
         await asyncio.sleep(1)
         assert (await world.state())["leader"] == 2
         assert world.orders.require_leader().is_superseded
-        assert world.replicas.manager.in_sync_writer.failed_updates == 1
+        assert world.replicas.manager.alter_partition_manager.failed_updates == 1
         assert await world.announced() == []
         world.orders.append_as_leader(batch_of(b"x"), 1)
         assert world.orders.log.high_watermark == 0
@@ -295,13 +300,13 @@ def test_many_changes_go_in_few_transactions_and_one_line(caplog: pytest.LogCapt
             partition.append_as_leader(batch_of(b"x"), 1)
         newer = PartitionState(7, (1, 2), 2, 6, (2,), controller_epoch=2)
         await world.store.set(state_path("orders", 7), encode_state(newer))
-        with caplog.at_level(logging.INFO, "tidelog.replication.in_sync_writes"):
+        with caplog.at_level(logging.INFO, "tidelog.replication.alter_partition_manager"):
             await asyncio.sleep(1.6 * LAG_S)
         states = [(await world.state(index))["isr"] for index in range(250)]
         assert states == [[1] if index != 7 else [2] for index in range(250)]
         assert (
-            world.replicas.manager.in_sync_writer.shrinks,
-            world.replicas.manager.in_sync_writer.failed_updates,
+            world.replicas.manager.alter_partition_manager.shrinks,
+            world.replicas.manager.alter_partition_manager.failed_updates,
         ) == (249, 1)
         assert sorted(await world.announced()) == [
             TopicPartition("orders", index) for index in range(250) if index != 7
@@ -324,7 +329,7 @@ def test_announcements_come_at_once_after_a_quiet_time_and_then_in_bulk() -> Non
         world.fetch(0)
         await asyncio.sleep(0.1)
         assert len(await world.announced()) == 1
-        announcements = world.replicas.manager._announcements
+        announcements = world.replicas.manager._isr_change_propagation
         for _ in range(3):
             announcements.add([TopicPartition("orders", 8), TopicPartition("orders", 9)])
             await asyncio.sleep(1)
@@ -339,7 +344,7 @@ def test_what_could_not_be_announced_is_announced_later() -> None:
     async def scenario(world: World) -> None:
         await world.create(1, in_sync=(1,))
         world.store_state.cut_off(world.store.session_id)
-        world.replicas.manager._announcements.add([ORDERS])
+        world.replicas.manager._isr_change_propagation.add([ORDERS])
         await asyncio.sleep(3)
         world.store_state.reconnect(world.store.session_id)
         await asyncio.sleep(3)

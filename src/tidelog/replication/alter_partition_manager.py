@@ -1,4 +1,4 @@
-"""Writes changes of in-sync replicas to the store by compare-and-set, one in flight per partition (R20)."""
+"""ISR changes in the store (Kafka: AlterPartitionManager): compare-and-set, one in flight per partition (R20)."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ class _Write(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether it still matters what becomes of that leader's proposal."""
+        """Whether the partition still has this leader; otherwise the outcome of the write is ignored."""
         return self.partition.role is self.leader
 
     @property
@@ -58,8 +58,8 @@ class _Write(NamedTuple):
         )
 
 
-class InSyncWriter:
-    """Takes proposals of leaders, and tells these what became of them."""
+class AlterPartitionManager:
+    """Writes the proposals of leaders to the store and reports the outcome to the leader."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class InSyncWriter:
         self._has_waiting.set()
 
     async def run(self) -> None:
-        """Write what is proposed, until cancelled; many proposals of one moment go in few transactions."""
+        """Write proposals until cancelled. Proposals made at the same time share store transactions."""
         while True:
             await self._has_waiting.wait()
             self._has_waiting.clear()
@@ -90,7 +90,7 @@ class InSyncWriter:
                 await self._settle(writes[start : start + WRITTEN_TOGETHER])
 
     async def _settle(self, writes: list[_Write]) -> None:
-        """Until each is written, lost, or of no interest any more."""
+        """Retry until each is written, rejected, or obsolete."""
         backoff_s = FIRST_BACKOFF_S
         while writes := [write for write in writes if write.is_current]:
             try:
@@ -99,9 +99,7 @@ class InSyncWriter:
             except (BadVersion, NoNode):
                 unsettled = [write for write in writes if not await self._write_alone(write)]
             except StoreError as error:
-                logger.warning(
-                    "cannot write in-sync replicas, will try again partitions=%d reason=%s", len(writes), error
-                )
+                logger.warning("cannot write in-sync replicas, retrying partitions=%d reason=%s", len(writes), error)
                 unsettled = writes
             if unsettled:
                 await asyncio.sleep(backoff_s)
@@ -118,25 +116,25 @@ class InSyncWriter:
         self._on_written(written)
 
     async def _write_alone(self, write: _Write) -> bool:
-        """Whether it is settled: written, lost to a newer truth, or of no interest any more."""
+        """Whether the write is settled: written, rejected because the state is newer, or obsolete."""
         if not write.is_current:
-            # The session may have ended while another write was answered. The store of the next one may be another
-            # store, in which the expected version is that of a state which this leader knows nothing about (R44).
+            # The session may have ended while another write was answered. The next session may use another store,
+            # where the expected version belongs to a state that this leader does not know (R44).
             return True
         try:
             node = await self._store().set(write.path, encode_state(write.state), write.proposal.expected_version)
             self._on_written([(write, node.version)])
         except BadVersion:
-            return await self._look_again(write)
+            return await self._reread_state(write)
         except NoNode:
-            self._on_lost(write, "the partition is gone from the store")
+            self._on_lost(write, "the partition was deleted from the store")
         except StoreError as error:
-            _tell_failure(write, error)
+            _log_failure(write, error)
             return False
         return True
 
-    async def _look_again(self, write: _Write) -> bool:
-        """Somebody changed the state: it may have been this very write, whose answer was lost (KAFKA-14144)."""
+    async def _reread_state(self, write: _Write) -> bool:
+        """The state has another version. It may be this write, if only its response was lost (KAFKA-14144)."""
         try:
             node = await self._store().get(write.path)
             found = decode_state(write.partition.topic_partition.topic, write.state, node.data, node.version)
@@ -144,11 +142,11 @@ class InSyncWriter:
             self._on_lost(write, str(error))
             return True
         except StoreError as error:
-            _tell_failure(write, error)
+            _log_failure(write, error)
             return False
         mine = write.state
         if (found.leader, found.leader_epoch) == (mine.leader, mine.leader_epoch):
-            # In one leader epoch only its leader writes the state: this is an earlier attempt of its own.
+            # In one leader epoch only its leader writes the state: this was an earlier attempt of the same write.
             self._on_written([(write, node.version)], found)
         else:
             self._on_lost(write, f"leader epoch {found.leader_epoch} of broker {found.leader} has begun")
@@ -157,7 +155,7 @@ class InSyncWriter:
     def _on_lost(self, write: _Write, reason: str) -> None:
         self.failed_updates += 1
         logger.info(
-            "in-sync replicas not changed partition=%s proposed=%s leader_epoch=%d reason=%s",
+            "change of in-sync replicas rejected partition=%s proposed=%s leader_epoch=%d reason=%s",
             write.partition.topic_partition,
             ids_text(write.proposal.in_sync_replicas),
             write.leader.leader_epoch,
@@ -174,42 +172,42 @@ class InSyncWriter:
             eligible = {each: state.eligible_epochs.get(each, UNKNOWN_EPOCH) for each in state.eligible_replicas}
             effects = write.leader.on_written(state.in_sync_replicas, version, self._now_ms(), eligible)
             write.partition.perform(write.leader, effects)
-            _tell(write, logging.INFO if len(written) <= LOGGED_ONE_BY_ONE else logging.DEBUG)
+            _log_change(write, logging.INFO if len(written) <= LOGGED_ONE_BY_ONE else logging.DEBUG)
         if len(written) > LOGGED_ONE_BY_ONE:
-            _tell_together([write for write, _ in written])
+            _log_changes([write for write, _ in written])
         self._on_changed([write.partition.topic_partition for write, _ in written])
 
 
-def _tell_failure(write: _Write, error: StoreError) -> None:
+def _log_failure(write: _Write, error: StoreError) -> None:
     logger.warning(
-        "cannot write in-sync replicas, will try again partition=%s reason=%s", write.partition.topic_partition, error
+        "cannot write in-sync replicas, retrying partition=%s reason=%s", write.partition.topic_partition, error
     )
 
 
-def _tell(write: _Write, level: int) -> None:
-    """What an operator needs to follow it: who, why, how far behind, and what lets a replica back."""
+def _log_change(write: _Write, level: int) -> None:
+    """Log lines for operators: which replica, why, how far behind, and what brings it back."""
     if not logger.isEnabledFor(level):
         return
     partition, leader, proposal = write
     in_sync = ids_text(proposal.in_sync_replicas)
-    known = (partition.topic_partition, in_sync, leader.log_end_offset, leader.high_watermark)
+    fields = (partition.topic_partition, in_sync, leader.log_end_offset, leader.high_watermark)
     for replica in proposal.joining:
         logger.log(
             level,
             "replica joined the in-sync replicas partition=%s in_sync=%s log_end=%d high_watermark=%d replica=%d",
-            *known,
+            *fields,
             replica,
         )
-    for told in [each for each in out_of_sync(leader) if each.replica in proposal.leaving]:
+    for left in [each for each in out_of_sync(leader) if each.replica in proposal.leaving]:
         logger.log(
             level,
             "replica left the in-sync replicas partition=%s in_sync=%s log_end=%d high_watermark=%d %s",
-            *known,
-            told,
+            *fields,
+            left,
         )
 
 
-def _tell_together(writes: list[_Write]) -> None:
+def _log_changes(writes: list[_Write]) -> None:
     left = sorted({replica for write in writes for replica in write.proposal.leaving})
     joined = sorted({replica for write in writes for replica in write.proposal.joining})
     reasons = sorted({write.proposal.reason for write in writes})
