@@ -19,7 +19,7 @@ from tidelog.audit.facts import OffsetRange
 from tidelog.audit.finding import Finding, Kind, offsets_are
 from tidelog.runtime.disk import SystemDisk
 from tidelog.storage.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, write_offsets
-from tidelog.storage.leader_epochs import EpochStart
+from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.types import TopicPartition
 
 
@@ -213,14 +213,14 @@ def test_cut_batch_counts_unless_a_crash_cut_it_off(brokers: list[WrittenBroker]
 
 def test_epoch_that_the_checkpoint_does_not_know_is_named(brokers: list[WrittenBroker], tmp_path: Path) -> None:
     for broker in brokers:
-        broker.write(batches(6) + batches(6, start=30, epoch=3), [EpochStart(0, 0), EpochStart(3, 30)])
+        broker.write(batches(6) + batches(6, start=30, epoch=3), [EpochEntry(0, 0), EpochEntry(3, 30)])
     assert look(tmp_path).findings == []
-    brokers[1].write(batches(6) + batches(6, start=30, epoch=3), [EpochStart(0, 0)])
+    brokers[1].write(batches(6) + batches(6, start=30, epoch=3), [EpochEntry(0, 0)])
     finding = only(look(tmp_path))
     assert (finding.kind, finding.broker) == (Kind.EPOCHS, 2)
     assert "from offset 30 on have leader epoch 3, the checkpoint has epoch 0" in finding.sentence
     brokers[1].write(
-        batches(6) + batches(6, start=30, epoch=3), [EpochStart(0, 0), EpochStart(3, 30), EpochStart(4, 50)]
+        batches(6) + batches(6, start=30, epoch=3), [EpochEntry(0, 0), EpochEntry(3, 30), EpochEntry(4, 50)]
     )
     assert "leader epoch 4 starts at offset 50" in only(look(tmp_path)).sentence
 
@@ -238,7 +238,7 @@ def test_epochs_of_a_crashed_broker_are_judged_as_far_as_it_had_flushed(
 
 def test_epochs_that_go_back_are_named(brokers: list[WrittenBroker], tmp_path: Path) -> None:
     for broker in brokers:
-        broker.write(batches(6, epoch=4) + batches(6, start=30, epoch=3), [EpochStart(4, 0)])
+        broker.write(batches(6, epoch=4) + batches(6, start=30, epoch=3), [EpochEntry(4, 0)])
     found = look(tmp_path).faults
     assert {each.kind for each in found} == {Kind.EPOCHS}
     assert {each.broker for each in found} == {1, 2, 3}

@@ -10,7 +10,7 @@ from tidelog.protocol.record_batch import read_header
 from tidelog.protocol.records import Record, build_batch
 from tidelog.runtime.disk import SystemDisk
 from tidelog.storage.checkpoints import HIGH_WATERMARKS, LEADER_EPOCHS, write_epochs, write_offsets
-from tidelog.storage.leader_epochs import EpochStart
+from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.types import TopicPartition
 
@@ -51,7 +51,7 @@ class WrittenBroker:
     def write(
         self,
         written: Sequence[bytes],
-        epochs: Iterable[EpochStart] = (EpochStart(0, 0),),
+        epochs: Iterable[EpochEntry] = (EpochEntry(0, 0),),
         partition: TopicPartition = ORDERS,
         per_segment: int = BATCHES_PER_SEGMENT,
         topic_id: bytes = TOPIC_ID,

@@ -22,7 +22,7 @@ from tidelog.protocol.record_batch import split_batches
 from tidelog.replicated.machine import Effects, Producer
 from tidelog.replicated.memory_shard import MemoryReply
 from tidelog.runtime.memory_disk import MemoryDisk
-from tidelog.storage.thrifty_disk import ThriftyDisk
+from tidelog.storage.descriptor_reclaiming_disk import DescriptorReclaimingDisk
 
 
 async def a_moment() -> None:
@@ -682,7 +682,7 @@ def test_a_record_that_cannot_be_read_is_skipped(caplog: pytest.LogCaptureFixtur
 def segment_of(world: CountingWorld) -> tuple[MemoryDisk, str]:
     log = world.partition().log
     thrifty = log.directory.context.disk
-    assert isinstance(thrifty, ThriftyDisk)
+    assert isinstance(thrifty, DescriptorReclaimingDisk)
     disk = thrifty.disk
     assert isinstance(disk, MemoryDisk)
     return disk, f"{log.path}/00000000000000000000.log"

@@ -1,7 +1,7 @@
 """A log reduced to what replication compares: one leader epoch per offset."""
 
 from tidelog.replication.follower import Effect, FollowerState, PartitionFollower, TruncateFullyAndStartAt, TruncateTo
-from tidelog.storage.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
 
 
 class ModelLog:
@@ -30,7 +30,7 @@ class ModelLog:
         self.leader_epochs.assign(epoch, self.log_end_offset)
         self.records.append(epoch)
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochStart:
+    def end_offset_for_epoch(self, epoch: int) -> EpochEntry:
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def perform(self, effect: Effect | None) -> None:

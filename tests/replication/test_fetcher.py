@@ -459,7 +459,7 @@ def test_a_damaged_batch_is_fetched_again() -> None:
         append(damaged, b"a", leader_epoch=1)
         damaged.raise_high_watermark(1)
         segment = damaged.segments[-1]
-        segment.cut(segment.prepare_cut(0, 0))
+        segment.truncate(segment.prepare_truncation(0, 0))
         found = read(0, 1000, 1).slice
         assert found is not None
         batch = bytearray(found.read())

@@ -175,7 +175,7 @@ def clean_shutdown_marker_left_while_loading() -> Iterator[None]:
         self.was_clean = self.context.disk.exists(self.file(CLEAN_SHUTDOWN_MARKER))
         return self.was_clean
 
-    with patch.object(LogDirectory, "take_clean_shutdown_marker", look_only):
+    with patch.object(LogDirectory, "consume_clean_shutdown_marker", look_only):
         yield
 
 

@@ -39,7 +39,7 @@ def marked_clean_though_logs_failed_to_close() -> Iterator[None]:
 
     with (
         patch.object(log_manager, "_close_logs", swallow),
-        patch.object(_Loading, "_is_as_it_was_left", lambda self: True),
+        patch.object(_Loading, "_is_unchanged_since_close", lambda self: True),
     ):
         yield
 

@@ -73,5 +73,5 @@ def deletion_answers_of_any_attempt() -> Iterator[None]:
 @contextmanager
 def followers_given_up_without_descriptors() -> Iterator[None]:
     """R5: one EMFILE, and a follower does not fetch the partition any more."""
-    with patch.object(follower, "is_passing", lambda error: False):
+    with patch.object(follower, "is_transient", lambda error: False):
         yield

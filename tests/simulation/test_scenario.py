@@ -45,7 +45,7 @@ def test_replicas_that_differ_are_found_out() -> None:
         await produce(cluster, b"a", b"b")
         await all_well_again(cluster)
         segment = replica(cluster, 2).log.segments[-1]
-        segment.cut(segment.prepare_cut(0, 0))
+        segment.truncate(segment.prepare_truncation(0, 0))
         with pytest.raises(AssertionError):
             assert_replicas_identical(cluster)
 

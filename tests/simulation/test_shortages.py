@@ -88,7 +88,7 @@ async def a_leader_short_of_descriptors(cluster: SimulatedCluster) -> None:
     for _ in range(10):
         await produce(cluster, LARGE)
     log = replica(cluster, 1).log
-    log.let_go()
+    log.release_resources()
     run_short(cluster, 1)
     for _ in range(3):
         answer = await produce_to(cluster, 1, LARGE)

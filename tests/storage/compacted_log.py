@@ -60,7 +60,7 @@ class Stage:
     def reopen(self) -> Log:
         """As after a crash."""
         for log in self.logs:
-            log.let_go()
+            log.release_resources()
         marks = Checkpointed(is_clean=False, recovery_point=0, high_watermark=2**40)
         log = load_log(self.directory, self.path_of(PARTITION), PARTITION, self.topic_settings, marks)
         self.directory.logs = {PARTITION: log}

@@ -2,13 +2,13 @@ import pytest
 
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.storage.checkpoints import (
-    DamagedCheckpoint,
+    CorruptCheckpoint,
     read_epochs,
     read_offsets,
     write_epochs,
     write_offsets,
 )
-from tidelog.storage.leader_epochs import EpochStart
+from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.types import TopicPartition
 
 OFFSETS = {TopicPartition("orders", 0): 17, TopicPartition("a-b.c_d", 12): 0}
@@ -23,7 +23,7 @@ def test_offsets_are_written_as_kafka_writes_them_and_read_back() -> None:
 
 def test_epochs_are_written_as_kafka_writes_them_and_read_back() -> None:
     disk = MemoryDisk()
-    starts = [EpochStart(1, 0), EpochStart(4, 120)]
+    starts = [EpochEntry(1, 0), EpochEntry(4, 120)]
     write_epochs(disk, "/file", starts)
     assert disk.read_file("/file") == b"0\n2\n1 0\n4 120\n"
     assert read_epochs(disk, "/file") == starts
@@ -42,5 +42,5 @@ def test_an_absent_file_is_an_empty_checkpoint() -> None:
 def test_a_damaged_checkpoint_is_told_from_a_good_one(contents: bytes) -> None:
     disk = MemoryDisk()
     disk.write_file_atomically("/file", contents)
-    with pytest.raises(DamagedCheckpoint, match="/file"):
+    with pytest.raises(CorruptCheckpoint, match="/file"):
         read_offsets(disk, "/file")

@@ -171,7 +171,7 @@ def test_a_damaged_log_is_left_alone_and_the_others_are_cleaned(stage: Stage, ca
     assert damaged.cleaned_until is None
     assert sound.cleaned_until == 2
     assert stage.disk.read_file(path) == contents
-    assert "cannot be cleaned" in caplog.text
+    assert "marked log as uncleanable" in caplog.text
     assert stage.cleaner.statistics().uncleanable_partitions == 1
 
 

@@ -14,7 +14,7 @@ from tidelog.storage.compaction import (
     BYTES_PER_KEY,
     BatchFilter,
     GroupableSegment,
-    LastOfProducer,
+    LastRecord,
     LogFacts,
     OffsetMap,
     SegmentFacts,
@@ -38,7 +38,7 @@ def clean(
     batches: Sequence[Batch],
     *,
     aborted: Sequence[AbortedTransaction] = (),
-    producers: Mapping[int, LastOfProducer] | None = None,
+    producers: Mapping[int, LastRecord] | None = None,
     now_ms: int = NOW_MS,
     round_end_offset: int = -1,
 ) -> list[Batch]:
@@ -193,7 +193,7 @@ def idempotent(offset: int, key: str, sequence: int) -> bytearray:
 
 def test_the_last_batch_of_a_producer_stays_for_its_sequence() -> None:
     batches = [idempotent(0, "a", 0), idempotent(1, "a", 1), build_batch([record(2, "a")])]
-    kept = clean(batches, producers={7: LastOfProducer(1, 1)})
+    kept = clean(batches, producers={7: LastRecord(1, 1)})
     headers = [read_header(batch) for batch in kept]
     assert [(header.base_offset, header.record_count, header.base_sequence) for header in headers] == [
         (1, 0, 1),
@@ -280,8 +280,8 @@ def test_the_transaction_index_keeps_what_readers_still_need() -> None:
     )
     for batch in [transactional(0, "a"), end(1, ControlType.ABORT), end(6, ControlType.ABORT, producer_id=8)]:
         batch_filter.retained(read_header(batch), batch)
-    assert tracker.take_needed() == aborted[:1]
-    assert tracker.take_needed() == []
+    assert tracker.pop_needed() == aborted[:1]
+    assert tracker.pop_needed() == []
 
 
 def test_transactions_of_several_producers_are_told_apart() -> None:
@@ -299,9 +299,9 @@ def test_transactions_of_several_producers_are_told_apart() -> None:
 
 def test_the_last_marker_of_a_producer_stays_for_its_epoch() -> None:
     marker = clean(clean([end(0, ControlType.COMMIT)]))
-    kept = clean(marker, now_ms=NOW_MS + DAY_MS, producers={7: LastOfProducer(None, 0)})
+    kept = clean(marker, now_ms=NOW_MS + DAY_MS, producers={7: LastRecord(None, 0)})
     assert [read_header(batch).record_count for batch in kept] == [0]
-    assert offsets(clean(kept, producers={7: LastOfProducer(None, 0)})) == [0]
+    assert offsets(clean(kept, producers={7: LastRecord(None, 0)})) == [0]
     assert offsets(clean(kept)) == []
 
 

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.errors import OffsetOutOfRange
-from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 
-NONE = EpochStart(-1, -1)
+NONE = EpochEntry(-1, -1)
 
 
 def epochs(*starts: tuple[int, int]) -> LeaderEpochs:
-    return LeaderEpochs([EpochStart(*start) for start in starts])
+    return LeaderEpochs([EpochEntry(*start) for start in starts])
 
 
 def test_an_epoch_ends_where_the_next_known_one_starts() -> None:

@@ -21,7 +21,7 @@ from tidelog.protocol.record_batch import split_batches
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.storage.follower_checks import UnexpectedAppendOffset
-from tidelog.storage.leader_epochs import EpochStart
+from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.storage.log import AppendResult
 from tidelog.storage.segment import NotCached
 from tidelog.storage.segment_cache import SegmentCache
@@ -79,7 +79,7 @@ def test_a_follower_takes_offsets_and_epochs_as_they_come() -> None:
     assert read.slice is not None
     assert follower.append_as_follower(read.slice.read()) == AppendResult(0, 2, -1, 0)
     assert all_records(follower) == all_records(leader)
-    assert follower.leader_epochs.starts == (EpochStart(1, 0), EpochStart(3, 2))
+    assert follower.leader_epochs.starts == (EpochEntry(1, 0), EpochEntry(3, 2))
     assert follower.append_as_follower(b"") is None
 
 

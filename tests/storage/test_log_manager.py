@@ -312,13 +312,13 @@ def test_everything_in_a_log_dir_that_is_no_partition_is_left_alone(caplog: pyte
             manager = await manager_on(disk, clock=clock)
         assert set(manager.logs) == {orders(4)}
         assert manager.stray_paths == ["/data/orders-2.abc-stray"]
-        await manager.remove_doomed_files()
+        await manager.delete_pending_files()
         assert "orders-3.abc-delete" in names(disk)  # a start does not shorten the time in which it can be rescued
         clock.advance(manager.settings.log_segment_delete_delay_ms)
-        await manager.remove_doomed_files()
+        await manager.delete_pending_files()
         assert kept | {"bootstrap.checkpoint", "orders-4"} <= names(disk)
         assert "orders-3.abc-delete" not in names(disk)
-        assert "left alone path=/data/__cluster_metadata-0" in caplog.text
+        assert "ignored directory path=/data/__cluster_metadata-0" in caplog.text
 
     asyncio.run(run())
 
@@ -335,7 +335,7 @@ def test_damaged_checkpoints_are_reported_and_rebuilt(caplog: pytest.LogCaptureF
         manager = await manager_on(disk)
         log = manager.logs[ORDERS]
         assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (0, 0, 10)
-        assert caplog.text.count("damaged checkpoint is rebuilt") >= 3
+        assert caplog.text.count("rebuilding corrupt checkpoint") >= 3
         await manager.close()
         assert disk.read_file("/data/recovery-point-offset-checkpoint") == b"0\n1\norders 0 10\n"
 
@@ -386,10 +386,10 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
         assert "orders-0" not in names(disk)
         append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"new")
         clock.advance(manager.settings.log_segment_delete_delay_ms - 1)
-        await manager.remove_doomed_files()
+        await manager.delete_pending_files()
         assert any(name.endswith("-delete") for name in names(disk))
         clock.advance(1)
-        await manager.remove_doomed_files()
+        await manager.delete_pending_files()
         assert not any(name.endswith("-delete") for name in names(disk))
         assert manager.logs[ORDERS].log_end_offset == 1
 
@@ -407,7 +407,7 @@ def test_a_log_that_was_set_aside_is_kept_for_ever_and_found_again() -> None:
         append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"again")
         manager.set_aside(ORDERS)
         clock.advance(100 * manager.settings.log_segment_delete_delay_ms)
-        await manager.remove_doomed_files()
+        await manager.delete_pending_files()
         await manager.close()
         assert len([name for name in names(disk) if name.endswith("-stray")]) == 2
         assert path in (await manager_on(disk, clock=clock)).stray_paths
@@ -424,7 +424,7 @@ def test_a_deleted_partition_that_was_moved_away_in_time_is_kept() -> None:
         (doomed,) = [name for name in names(disk) if name.endswith("-delete")]
         disk.rename(f"/data/{doomed}", "/data/rescued")
         clock.advance(manager.settings.log_segment_delete_delay_ms)
-        await manager.remove_doomed_files()
+        await manager.delete_pending_files()
         assert "rescued" in names(disk)
         assert manager.directories[0].is_online
 
@@ -471,7 +471,7 @@ def test_old_segments_and_idle_producers_go_in_the_background() -> None:
         await manager.enforce_retention()
         assert log.log_start_offset == 5
         clock.advance(11)
-        await manager.remove_doomed_files()
+        await manager.delete_pending_files()
         assert not any(name.endswith(".deleted") for name in names(disk, "/data/orders-0"))
         await manager.expire_producers()
 

@@ -16,7 +16,7 @@ from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.storage.local_log import REMEMBERED_TAIL_BATCHES
 from tidelog.storage.log import AppendResult, Log
 from tidelog.storage.producer_snapshots import replay_segments
-from tidelog.storage.producer_state import DamagedSnapshot, ProducerStates
+from tidelog.storage.producer_state import CorruptSnapshot, ProducerStateManager
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin
 from tidelog.storage.verification_guards import VerificationGuard
@@ -168,7 +168,7 @@ def test_truncation_gives_the_state_that_reading_the_whole_log_gives(cut: int, p
     for number in range(1000):
         send(log, number // producers, producer_id=PRODUCER + number % producers)
     log.truncate_to(1000 - cut)
-    expected = ProducerStates()
+    expected = ProducerStateManager()
     replay_segments(expected, log.segments, log.log_end_offset)
     assert log.producers.snapshot() == expected.snapshot()
     assert {each.producer_id: list(each.batches) for each in log.producers.by_id.values()} == {
@@ -184,13 +184,13 @@ def test_cutting_the_end_off_a_log_reads_only_its_end(monkeypatch: pytest.Monkey
     for number in range(5000):
         send(log, number)
     replayed: list[int] = []
-    update = ProducerStates.update
+    update = ProducerStateManager.update
 
-    def counted(states: ProducerStates, header: BatchHeader, first_offset: int) -> None:
+    def counted(states: ProducerStateManager, header: BatchHeader, first_offset: int) -> None:
         replayed.append(first_offset)
         update(states, header, first_offset)
 
-    monkeypatch.setattr(ProducerStates, "update", counted)
+    monkeypatch.setattr(ProducerStateManager, "update", counted)
     log.truncate_to(4990)
     assert 0 < len(replayed) < REMEMBERED_TAIL_BATCHES
 
@@ -201,7 +201,7 @@ def test_snapshots_are_read_back_and_damage_is_noticed() -> None:
     send(log, 0, producer_id=9, transactional=True)
     snapshot = log.producers.snapshot()
     assert len(snapshot) == 10 + 2 * 46
-    states = ProducerStates()
+    states = ProducerStateManager()
     states.restore(snapshot, 4)
     assert states.snapshot() == snapshot
     assert states.by_id[PRODUCER].batches == log.producers.by_id[PRODUCER].batches
@@ -209,10 +209,10 @@ def test_snapshots_are_read_back_and_damage_is_noticed() -> None:
     for position in range(len(snapshot)):
         damaged = bytearray(snapshot)
         damaged[position] ^= 0x40
-        with pytest.raises(DamagedSnapshot):
-            ProducerStates().restore(bytes(damaged), 4)
-        with pytest.raises(DamagedSnapshot):
-            ProducerStates().restore(snapshot[:position], 4)
+        with pytest.raises(CorruptSnapshot):
+            ProducerStateManager().restore(bytes(damaged), 4)
+        with pytest.raises(CorruptSnapshot):
+            ProducerStateManager().restore(snapshot[:position], 4)
 
 
 def test_idle_producers_are_forgotten_but_not_in_a_transaction() -> None:
@@ -252,7 +252,7 @@ def test_the_last_stable_offset_costs_the_same_however_many_transactions_are_ope
             Counted.looked_at += 1
             return int(self) < int(other)
 
-    states = ProducerStates()
+    states = ProducerStateManager()
     header = read_header(batch_of(b"value", producer_id=0, base_sequence=0, is_transactional=True))
     for producer_id in range(1000):
         states.update(header._replace(producer_id=producer_id), Counted(producer_id))
@@ -274,7 +274,7 @@ def test_transactions_that_are_open_in_a_snapshot_hold_up_readers_in_their_order
         send(log, 0, producer_id=producer_id)
     for producer_id in (2, 3, 1):
         send(log, 1, producer_id=producer_id, transactional=True)
-    restored = ProducerStates()
+    restored = ProducerStateManager()
     restored.restore(log.producers.snapshot(), 6)
     assert restored.first_unstable_offset() == 3
     header = read_header(batch_of(b"", producer_id=2, base_sequence=0, is_transactional=True))
@@ -401,7 +401,7 @@ def test_batches_without_sequence_are_remembered_for_compaction_and_snapshots() 
     log.append_as_leader(batch, EPOCH, AppendOrigin.COORDINATOR)
     state = log.producers.by_id[PRODUCER]
     assert (state.last_offset, state.last_sequence, state.next_sequence) == (1, -1, 0)
-    restored = ProducerStates()
+    restored = ProducerStateManager()
     restored.restore(log.producers.snapshot(), 2)
     assert restored.by_id[PRODUCER].batches == state.batches
     assert restored.snapshot() == log.producers.snapshot()

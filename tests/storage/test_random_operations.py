@@ -225,7 +225,7 @@ class Run:
         assert all(segment.base_offset < self.log.high_watermark for segment in deleted)
         assert self.log.segments[0].base_offset <= self.log.high_watermark
         self.model.start = max(self.model.start, self.log.segments[0].base_offset)
-        await self.manager.remove_doomed_files()
+        await self.manager.delete_pending_files()
 
     async def checkpoint(self) -> None:
         await self.manager.checkpoint_recovery_points()

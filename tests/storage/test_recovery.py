@@ -23,7 +23,7 @@ from tidelog.errors import KafkaStorageError
 from tidelog.runtime.disk import Disk, File, OpenMode
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.storage.checkpoints import write_epochs
-from tidelog.storage.leader_epochs import EpochStart
+from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.storage.log import Log
 
 SMALL_INDEX = TopicSettings(index_interval_bytes=150)
@@ -126,7 +126,7 @@ def test_epochs_that_were_not_flushed_survive_the_process_with_their_records() -
     append(log, b"d", leader_epoch=7)
     again = loaded(log)
     assert [record.value for record in all_records(again)] == [b"a", b"c", b"d"]
-    assert again.leader_epochs.starts == (EpochStart(4, 0), EpochStart(7, 2))
+    assert again.leader_epochs.starts == (EpochEntry(4, 0), EpochEntry(7, 2))
 
 
 def test_what_is_appended_after_a_recovery_is_found_after_the_next() -> None:
@@ -139,9 +139,9 @@ def test_what_is_appended_after_a_recovery_is_found_after_the_next() -> None:
     again = loaded(log)
     assert all_records(again)[-1].value == b"new"
     assert again.leader_epochs.starts == (
-        EpochStart(EPOCH, 0),
-        EpochStart(EPOCH + 1, 3),
-        EpochStart(EPOCH + 2, 7),
+        EpochEntry(EPOCH, 0),
+        EpochEntry(EPOCH + 1, 3),
+        EpochEntry(EPOCH + 2, 7),
     )
 
 
@@ -153,7 +153,7 @@ def test_the_start_says_what_it_cut(caplog: pytest.LogCaptureFixture) -> None:
     replace(disk, LOG_FILE, bytes(contents))
     with caplog.at_level(logging.WARNING):
         loaded(written)
-    assert f"cut a damaged segment path={LOG_FILE} position=" in caplog.text
+    assert f"truncated corrupt segment path={LOG_FILE} position=" in caplog.text
     assert "end_offset=7 reason=the CRC does not match" in caplog.text
 
 
@@ -279,7 +279,7 @@ def test_a_log_that_retention_has_emptied_still_knows_its_last_epoch(is_clean: b
     assert (log.log_start_offset, log.log_end_offset, log.leader_epochs.latest_epoch) == (2, 2, EPOCH + 1)
     again = loaded(log, is_clean=is_clean, recovery_point=2, log_start_offset=2)
     assert (again.log_start_offset, again.log_end_offset) == (2, 2)
-    assert again.leader_epochs.starts == (EpochStart(EPOCH + 1, 2),)
+    assert again.leader_epochs.starts == (EpochEntry(EPOCH + 1, 2),)
 
 
 def test_a_damaged_epoch_checkpoint_is_reported_and_rebuilt(caplog: pytest.LogCaptureFixture) -> None:
@@ -291,7 +291,7 @@ def test_a_damaged_epoch_checkpoint_is_reported_and_rebuilt(caplog: pytest.LogCa
         disk.write_file_atomically("/data/orders-0/leader-epoch-checkpoint", damaged)
         caplog.clear()
         assert loaded(log, is_clean=True, recovery_point=8).leader_epochs.starts == starts
-        assert "damaged checkpoint is rebuilt" in caplog.text
+        assert "rebuilding corrupt checkpoint" in caplog.text
 
 
 class WatchedDisk(MemoryDisk):
@@ -454,8 +454,8 @@ def test_recovery_forgets_epochs_that_the_log_does_not_have() -> None:
         append(log, b"x", leader_epoch=5)
     append(log, b"x", leader_epoch=7)
     asyncio.run(log.flush())
-    write_epochs(disk, "/data/orders-0/leader-epoch-checkpoint", [EpochStart(5, 0), EpochStart(6, 3), EpochStart(8, 9)])
-    assert loaded(log, recovery_point=5).leader_epochs.starts == (EpochStart(5, 0), EpochStart(7, 4))
+    write_epochs(disk, "/data/orders-0/leader-epoch-checkpoint", [EpochEntry(5, 0), EpochEntry(6, 3), EpochEntry(8, 9)])
+    assert loaded(log, recovery_point=5).leader_epochs.starts == (EpochEntry(5, 0), EpochEntry(7, 4))
 
 
 def test_a_clean_start_forgets_epochs_behind_the_end_of_the_log() -> None:
@@ -463,8 +463,8 @@ def test_a_clean_start_forgets_epochs_behind_the_end_of_the_log() -> None:
     log = new_log(disk)
     append_many(log, 5)
     asyncio.run(log.close())
-    write_epochs(disk, "/data/orders-0/leader-epoch-checkpoint", [EpochStart(5, 0), EpochStart(6, 8)])
-    assert loaded(log, is_clean=True, recovery_point=5).leader_epochs.starts == (EpochStart(5, 0),)
+    write_epochs(disk, "/data/orders-0/leader-epoch-checkpoint", [EpochEntry(5, 0), EpochEntry(6, 8)])
+    assert loaded(log, is_clean=True, recovery_point=5).leader_epochs.starts == (EpochEntry(5, 0),)
 
 
 def test_an_offset_that_a_segment_cannot_hold_is_damage_in_a_compacted_log_too() -> None:

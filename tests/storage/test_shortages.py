@@ -29,12 +29,12 @@ from tidelog.errors import KafkaStorageError
 from tidelog.protocol.records import ControlType
 from tidelog.runtime.disk import OpenMode, SystemDisk, SystemFile
 from tidelog.runtime.memory_disk import Fault, MemoryDisk
-from tidelog.storage.disk_errors import StorageShortage, append_whole, is_passing
+from tidelog.storage.descriptor_reclaiming_disk import DescriptorReclaimingDisk
+from tidelog.storage.disk_errors import StorageShortage, append_whole, is_transient
 from tidelog.storage.loader import Checkpointed, load_log
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory, StorageSetupError
 from tidelog.storage.segment_cache import SegmentCache
-from tidelog.storage.thrifty_disk import ThriftyDisk
 
 TAKES_A_DESCRIPTOR = ("open", "read_file", "write_file_atomically", "list_directory", "sync_directory", "lock")
 SMALL = TopicSettings(segment_bytes=1000, index_interval_bytes=150)
@@ -72,7 +72,7 @@ def filled() -> Log:
         send(log, sequence)
     append_many(log, 12)
     log.raise_high_watermark(30)
-    log.let_go()
+    log.release_resources()
     return log
 
 
@@ -85,7 +85,7 @@ def reopened() -> Log:
     log = loaded(closed, is_clean=True, recovery_point=closed.log_end_offset, high_watermark=30)
     log.directory.logs[ORDERS] = log
     append_many(log, 2)
-    log.let_go()
+    log.release_resources()
     return log
 
 
@@ -195,7 +195,7 @@ def test_whatever_descriptor_is_missing_nothing_has_changed_and_the_next_attempt
         disk = log.directory.context.disk
         assert isinstance(disk, MemoryDisk)
         before, recovery_point = story(log), log.recovery_point
-        log.let_go()
+        log.release_resources()
         run_short(disk, calls_before)
         try:
             operation(log)
@@ -238,7 +238,7 @@ def test_whatever_fails_for_good_takes_the_directory_offline_and_the_next_start_
         disk = log.directory.context.disk
         assert isinstance(disk, MemoryDisk)
         before = story(log)
-        log.let_go()
+        log.release_resources()
         disk.inject(number, "/data", (*TAKES_A_DESCRIPTOR, "append", "truncate", "rename", "sync"), calls_before)
         try:
             operation(log)
@@ -280,7 +280,7 @@ def test_a_half_written_batch_is_taken_back_or_the_directory_is_offline(operatio
     is_undone = "truncate" not in operations
     with pytest.raises(OSError, match="Cannot allocate memory") as raised:
         append_whole(Torn(), b"x" * 50, size_bytes)  # type: ignore[arg-type]
-    assert is_passing(raised.value) is is_undone
+    assert is_transient(raised.value) is is_undone
     disk.faults.clear()
     assert (file.size() == size_bytes) is is_undone
 
@@ -288,9 +288,9 @@ def test_a_half_written_batch_is_taken_back_or_the_directory_is_offline(operatio
 def test_errors_that_pass_are_told_from_those_of_a_disk() -> None:
     passing = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN)
     lasting = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOENT, errno.EBADF)
-    assert all(is_passing(OSError(number, "")) for number in passing)
-    assert not any(is_passing(OSError(number, "")) for number in lasting)
-    assert [is_passing(error) for error in (StorageShortage(), KafkaStorageError(), ValueError())] == [
+    assert all(is_transient(OSError(number, "")) for number in passing)
+    assert not any(is_transient(OSError(number, "")) for number in lasting)
+    assert [is_transient(error) for error in (StorageShortage(), KafkaStorageError(), ValueError())] == [
         True,
         False,
         False,
@@ -317,7 +317,7 @@ def test_a_shortage_of_descriptors_first_costs_a_file_that_a_log_keeps_open_for_
     holders = [Holder(), Holder(), Holder()]
     for holder in holders:
         cache.opened(holder)
-    thrifty = ThriftyDisk(Short(), cache)
+    thrifty = DescriptorReclaimingDisk(Short(), cache)
     with pytest.raises(OSError, match="Too many"):
         thrifty.open(str(tmp_path / "a"), "append")
     assert not any(holder.is_released for holder in holders), "all were used since the last look"
@@ -351,7 +351,7 @@ def test_a_log_that_could_not_be_closed_leaves_its_directory_unmarked_and_the_ot
         disk.faults.clear()
         assert not disk.exists(f"{logs[0].directory.path}/{CLEAN_SHUTDOWN_MARKER}")
         assert disk.exists(f"{logs[1].directory.path}/{CLEAN_SHUTDOWN_MARKER}")
-        assert "log could not be closed" in caplog.text
+        assert "log not closed cleanly" in caplog.text
         assert "Too many open files" in caplog.text
         again = await manager_on(disk, "/a", "/b")
         assert [again.logs[each].log_end_offset for each in (ORDERS, PAYMENTS)] == [10, 10]
@@ -380,7 +380,7 @@ def test_a_log_that_fails_unexpectedly_while_it_is_closed_leaves_no_marker(monke
         for topic_partition in (ORDERS, PAYMENTS):
             append_many(manager.create(topic_partition, None, TopicSettings()), 5)
         snapshots = manager.logs[ORDERS].snapshots
-        monkeypatch.setattr(type(snapshots), "take_at_close", lambda self, *_: 1 // (self is not snapshots))
+        monkeypatch.setattr(type(snapshots), "take_snapshot_at_close", lambda self, *_: 1 // (self is not snapshots))
         await manager.close()
         assert not disk.exists(f"/data/{CLEAN_SHUTDOWN_MARKER}")
         assert manager.logs[PAYMENTS].is_closed
@@ -476,10 +476,10 @@ def test_what_could_not_be_deleted_for_a_shortage_is_deleted_later() -> None:
         manager.delete(ORDERS)
         manager._context.clock.advance(100_000)  # type: ignore[attr-defined]
         disk.inject(errno.EMFILE, "/data", ("remove_tree",))
-        await manager.remove_doomed_files()
+        await manager.delete_pending_files()
         disk.faults.clear()
         assert any(entry.is_directory for entry in disk.list_directory("/data"))
-        await manager.remove_doomed_files()
+        await manager.delete_pending_files()
         assert not any(entry.is_directory for entry in disk.list_directory("/data"))
 
     run(scenario)

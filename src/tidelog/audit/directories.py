@@ -18,7 +18,7 @@ from tidelog.storage.checkpoints import (
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    DamagedCheckpoint,
+    CorruptCheckpoint,
     read_epochs,
     read_offsets,
 )
@@ -156,7 +156,7 @@ def reread_checkpoints(replicas: Sequence[Replica], found: Survey) -> list[Repli
         epochs = replica.epochs
         try:
             epochs = tuple(read_epochs(SystemDisk(), f"{replica.path}/{LEADER_EPOCHS}"))
-        except (DamagedCheckpoint, OSError) as error:
+        except (CorruptCheckpoint, OSError) as error:
             found.findings.append(_damaged(replica.log_dir, f"{replica.path}/{LEADER_EPOCHS}", error, replica))
         end = max(replica.cleaned_end, cleaned[replica.log_dir.path].get(replica.topic_partition, 0))
         reread.append(replace(replica, epochs=epochs, cleaned_end=end))
@@ -209,7 +209,7 @@ def _offsets(found: Survey, log_dir: LogDir, name: str) -> dict[TopicPartition, 
         if not os.path.getsize(path):
             return {}
         return read_offsets(SystemDisk(), path)
-    except (DamagedCheckpoint, OSError) as error:
+    except (CorruptCheckpoint, OSError) as error:
         found.findings.append(_damaged(log_dir, path, error, None))
         return None
 

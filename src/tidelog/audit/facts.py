@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidelog.audit.hot_keys import KeyCounts
-from tidelog.storage.leader_epochs import EpochStart
+from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.types import BrokerId, TopicPartition, Uuid
 
 Int64Array = npt.NDArray[np.int64]
@@ -138,7 +138,7 @@ class Replica:
     checkpointed_start: int = 0
     cleaned_end: int = 0
     """How far the log was compacted."""
-    epochs: tuple[EpochStart, ...] = ()
+    epochs: tuple[EpochEntry, ...] = ()
     segments: tuple[SegmentFacts, ...] = ()
 
     @property

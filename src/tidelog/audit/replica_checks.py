@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from tidelog.audit.facts import Damage, DamageKind, OffsetRange, Replica, SegmentFacts
 from tidelog.audit.finding import Finding, Kind, finding_of, offsets_are, offsets_text
-from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 
 _KINDS = {
     DamageKind.CORRUPT: Kind.CORRUPT_BATCH,
@@ -249,7 +249,7 @@ def _following(bases: list[int], base: int) -> int:
 
 def _epochs(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
     """The checkpoint must name every epoch of the committed records that were flushed, with its first offset."""
-    seen = [EpochStart(*run[:2]) for segment in replica.segments for run in segment.epoch_runs if run.epoch >= 0]
+    seen = [EpochEntry(*run[:2]) for segment in replica.segments for run in segment.epoch_runs if run.epoch >= 0]
     starts = [one for index, one in enumerate(seen) if index == 0 or seen[index - 1].epoch != one.epoch]
     if not starts:
         return
@@ -270,11 +270,11 @@ def _epochs(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
         yield from _unwritten_epochs(replica, starts, file)
 
 
-def _unwritten_epochs(replica: Replica, starts: list[EpochStart], file: str) -> Iterator[Finding]:
+def _unwritten_epochs(replica: Replica, starts: list[EpochEntry], file: str) -> Iterator[Finding]:
     lost = lost_ranges(replica)
     for epoch, offset in replica.epochs:
         is_inside = replica.log_start < offset < min(replica.log_end, replica.epochs_end)
-        if is_inside and EpochStart(epoch, offset) not in starts and not any(each.holds(offset) for each in lost):
+        if is_inside and EpochEntry(epoch, offset) not in starts and not any(each.holds(offset) for each in lost):
             sentence = (
                 f"according to the checkpoint, leader epoch {epoch} starts at offset {offset}, but the records differ"
             )

@@ -32,7 +32,7 @@ from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.deadlines import Deadlines
 from tidelog.runtime.purgatory import DelayedOperation, Purgatory, Watchers
-from tidelog.storage.disk_errors import is_passing
+from tidelog.storage.disk_errors import is_transient
 from tidelog.storage.validation import AppendOrigin
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _NOT_NOW = (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut, Un
 
 def as_coordinator_error(error: KafkaError) -> KafkaError:
     """Errors of other kinds, such as a batch that is too large, stay what they are."""
-    if is_passing(error):
+    if is_transient(error):
         return CoordinatorNotAvailable(error.message)
     if isinstance(error, _MOVED):
         return NotCoordinator(error.message)

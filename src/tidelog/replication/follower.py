@@ -15,8 +15,8 @@ from tidelog.errors import (
     OffsetOutOfRange,
 )
 from tidelog.state_machine import History, TransitionTable
-from tidelog.storage.disk_errors import is_passing
-from tidelog.storage.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
+from tidelog.storage.disk_errors import is_transient
+from tidelog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
 FIRST_BACKOFF_MS: Final = 10
@@ -52,7 +52,7 @@ class FollowerLog(Protocol):
     high_watermark: int
     leader_epochs: LeaderEpochs
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochStart: ...
+    def end_offset_for_epoch(self, epoch: int) -> EpochEntry: ...
 
 
 class FetchedData(Enum):
@@ -219,7 +219,7 @@ class PartitionFollower:
         """The append or the truncation failed."""
         if isinstance(error, CorruptMessage | InvalidRecord | FencedLeaderEpoch):
             return self._delay(f"rejected records of the leader: {error}")
-        if is_passing(error):
+        if is_transient(error):
             return self._delay(str(error), is_own_fault=True)
         if isinstance(error, NotLeaderOrFollower):
             return self._mark_failed(f"no longer follows in leader epoch {self.leader_epoch}", is_failure=False)

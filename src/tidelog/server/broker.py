@@ -184,7 +184,7 @@ class Broker:
         self._dispatcher = Dispatcher(self._services)
         self.metrics = MetricsPage(self._services, self._fetchers, self._registry)
         self._registry.take_settings(cluster.settings)
-        cluster.on_settings += [self._registry.take_settings, logs.take_settings, lambda _: self._fetchers.resize()]
+        cluster.on_settings += [self._registry.take_settings, logs.update_settings, lambda _: self._fetchers.resize()]
         logs.on_directory_offline.append(self._on_directory_offline)
 
     def _make_replicas(self, cluster: ClusterState, logs: LogManager, purgatory: Purgatory) -> ReplicaManager:

@@ -12,8 +12,8 @@ from tidelog.protocol.record_batch import BatchHeader, split_batches
 from tidelog.replication.partition import Partition
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.storage.descriptor_reclaiming_disk import DescriptorReclaimingDisk
 from tidelog.storage.log import Log
-from tidelog.storage.thrifty_disk import ThriftyDisk
 from tidelog.store.memory import MemoryStoreState
 from tidelog.types import BrokerId, TopicPartition
 
@@ -124,7 +124,7 @@ def is_offline(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: 
 def content(log: Log, start_offset: int, end_offset: int) -> bytes:
     """The bytes of all batches that have records in this range."""
     disk = log.directory.context.disk
-    disk = disk.disk if isinstance(disk, ThriftyDisk) else disk
+    disk = disk.disk if isinstance(disk, DescriptorReclaimingDisk) else disk
     if isinstance(disk, MemoryDisk) and disk.faults:
         with disk.observed():
             return _content(log, start_offset, end_offset)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from tidelog.runtime.disk import Disk
-from tidelog.storage.leader_epochs import EpochStart
+from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.types import TopicPartition
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -12,17 +12,17 @@ LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 SEGMENT_SIZES = "segment-size-checkpoint"
-"""Not Kafka's: how many bytes the last segment of each partition had at a clean stop, so that a cut is noticed."""
+"""Not in Kafka: size of the last segment of each partition at a clean shutdown, so that a truncated file is noticed."""
 
 _VERSION = "0"
 
 
-class DamagedCheckpoint(Exception):
-    """A checkpoint file does not have the form it must have."""
+class CorruptCheckpoint(Exception):
+    """A checkpoint file is malformed."""
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """An absent file is an empty one; DamagedCheckpoint if it cannot be read."""
+    """Empty if there is no file. Raises CorruptCheckpoint if it is malformed."""
     offsets = {}
     for topic, partition, offset in _read_lines(disk, path, fields=3):
         offsets[TopicPartition(topic, _number(path, partition))] = _number(path, offset)
@@ -34,13 +34,13 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
     disk.write_file_atomically(path, _text(len(offsets), lines))
 
 
-def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
+def read_epochs(disk: Disk, path: str) -> list[EpochEntry]:
     lines = _read_lines(disk, path, fields=2)
-    return [EpochStart(_number(path, epoch), _number(path, start_offset)) for epoch, start_offset in lines]
+    return [EpochEntry(_number(path, epoch), _number(path, start_offset)) for epoch, start_offset in lines]
 
 
-def write_epochs(disk: Disk, path: str, starts: Iterable[EpochStart], *, is_synced: bool = True) -> None:
-    """Without a sync it is still whole if only the process dies."""
+def write_epochs(disk: Disk, path: str, starts: Iterable[EpochEntry], *, is_synced: bool = True) -> None:
+    """Without a sync the file survives a crash of the process, but not of the machine."""
     lines = [f"{epoch} {start_offset}" for epoch, start_offset in starts]
     text = _text(len(lines), lines)
     if is_synced:
@@ -64,17 +64,17 @@ def _read_lines(disk: Disk, path: str, fields: int) -> list[list[str]]:
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
-        raise DamagedCheckpoint(f"{path}: not text: {error}") from error
+        raise CorruptCheckpoint(f"{path}: not text: {error}") from error
     lines = text.splitlines()
     if not text.endswith("\n"):
-        raise DamagedCheckpoint(f"{path}: its last line is cut off")
+        raise CorruptCheckpoint(f"{path}: its last line is cut off")
     if len(lines) < 2 or lines[0] != _VERSION:
-        raise DamagedCheckpoint(f"{path}: does not start with version {_VERSION} and a count")
+        raise CorruptCheckpoint(f"{path}: does not start with version {_VERSION} and a count")
     rows = [line.split() for line in lines[2:]]
     if len(rows) != _number(path, lines[1]):
-        raise DamagedCheckpoint(f"{path}: {len(rows)} lines, and its count says {lines[1]}")
+        raise CorruptCheckpoint(f"{path}: {len(rows)} lines, and its count says {lines[1]}")
     if any(len(row) != fields for row in rows):
-        raise DamagedCheckpoint(f"{path}: a line has not {fields} fields")
+        raise CorruptCheckpoint(f"{path}: a line has not {fields} fields")
     return rows
 
 
@@ -82,4 +82,4 @@ def _number(path: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise DamagedCheckpoint(f"{path}: {text!r} is not a number") from None
+        raise CorruptCheckpoint(f"{path}: {text!r} is not a number") from None

@@ -1,7 +1,7 @@
-"""The cleaner: picks the compacted log that is worth it most, rewrites its sealed segments and swaps them in.
+"""Log cleaner: compacts the log with the highest dirty ratio and swaps the new segments in.
 
-`compaction` decides, this module reads and writes. The heavy work runs in workers on segments that nobody changes;
-the swap happens on the event loop, in one step, and only if the log is still what it was when the work began.
+`compaction` decides, this module reads and writes. Workers rewrite sealed segments, which never change. The swap is
+one step on the event loop, and happens only if the log has not changed since the cleaning began.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from tidelog.config.topic import TopicSettings
 from tidelog.errors import CorruptMessage, KafkaStorageError
 from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header, split_batches
 from tidelog.runtime.disk import Disk, File
-from tidelog.storage.checkpoints import CLEANER_OFFSETS, DamagedCheckpoint, read_offsets, write_offsets
+from tidelog.storage.checkpoints import CLEANER_OFFSETS, CorruptCheckpoint, read_offsets, write_offsets
 from tidelog.storage.compaction import (
     BatchFilter,
     CleanableRange,
     GroupableSegment,
-    LastOfProducer,
+    LastRecord,
     LogFacts,
     OffsetMap,
     SegmentFacts,
@@ -28,7 +28,7 @@ from tidelog.storage.compaction import (
     group_segments,
     map_batch,
 )
-from tidelog.storage.disk_errors import is_passing
+from tidelog.storage.disk_errors import is_transient
 from tidelog.storage.indexes import OFFSET_ENTRY, TIME_ENTRY
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory, StorageContext
@@ -39,24 +39,24 @@ from tidelog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 MIN_BACKOFF_MS = 10
-"""Whatever the setting says: the event loop is shared with everybody."""
+"""Lower bound for log.cleaner.backoff.ms, because the cleaner shares the event loop."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 READ_BYTES: Final = 64 * 1024
-"""Small, since every read lets the event loop have the interpreter in between."""
+"""Small, because the event loop gets the interpreter only between two reads."""
 
 NEVER_OVERDUE_MS: Final = 2**63 - 1
 
 
-class CleaningGivenUp(Exception):
-    """What was done is thrown away: the log was truncated, trimmed or deleted meanwhile, or the broker stops."""
+class LogCleaningAborted(Exception):
+    """The result is discarded: the log was truncated, trimmed or deleted meanwhile, or the broker stops."""
 
 
 class Snapshot(NamedTuple):
-    """A log as it was on the event loop when the work on it began."""
+    """State of a log on the event loop when its cleaning began."""
 
     log: Log
     segments: list[Segment]
@@ -66,7 +66,7 @@ class Snapshot(NamedTuple):
     log_end_offset: int
     last_stable_offset: int
     clean_until: int | None
-    producers: dict[int, LastOfProducer]
+    producers: dict[int, LastRecord]
     now_ms: int
     stop: Event
 
@@ -74,7 +74,7 @@ class Snapshot(NamedTuple):
     def of(cls, log: Log, now_ms: int, stop: Event) -> "Snapshot":
         segments = log.segments
         producers = {
-            state.producer_id: LastOfProducer(state.last_offset if state.batches else None, state.epoch)
+            state.producer_id: LastRecord(state.last_offset if state.batches else None, state.epoch)
             for state in log.producers.by_id.values()
         }
         return cls(
@@ -92,19 +92,19 @@ class Snapshot(NamedTuple):
         )
 
     def end_offset_of(self, number: int) -> int:
-        """Where the sealed segment ends at the latest: where the next one begins."""
+        """Upper bound of the sealed segment's end offset: the base offset of the next one."""
         return self.segments[number + 1].base_offset
 
 
 class CleaningStatistics(NamedTuple):
-    """Of all cleanings since the start."""
+    """Totals since the start of the broker."""
 
     cleanings: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     uncleanable_partitions: int = 0
     unreadable_batches: int = 0
-    """Met and left as they are, each time a log is cleaned that has one."""
+    """Counted again each time their log is cleaned; the cleaner copies them unchanged."""
 
 
 class Cleaner:
@@ -131,7 +131,7 @@ class Cleaner:
         return self._statistics
 
     async def load(self) -> None:
-        """Take over how far each log was cleaned before; once, when the logs have been loaded."""
+        """Load the cleaner checkpoints, once, after the logs were loaded."""
         for directory in self._directories:
             if directory.is_online:
                 await self._load(directory)
@@ -153,15 +153,15 @@ class Cleaner:
                 await asyncio.sleep(max(self.backoff_ms, MIN_BACKOFF_MS) / 1000)
 
     async def clean_once(self) -> bool:
-        """Clean the log with the largest dirty part; False if none is worth it, or if it has to wait."""
-        found = await self._find_filthiest()
+        """Clean the log with the highest dirty ratio. False if none is due, or if the cleaner must back off."""
+        found = await self._grab_filthiest_log()
         is_done = found is not None and await self._clean_safely(*found)
         await self._write_checkpoints()
         return is_done
 
-    # ---- choosing
+    # ---- choice of a log
 
-    async def _find_filthiest(self) -> tuple[Snapshot, CleanableRange] | None:
+    async def _grab_filthiest_log(self) -> tuple[Snapshot, CleanableRange] | None:
         now_ms = self._context.clock.now_ms()
         logs = [log for log in self._logs.values() if self._may_clean(log)]
         candidates = [Snapshot.of(log, now_ms, self._stop) for log in logs]
@@ -186,24 +186,24 @@ class Cleaner:
     # ---- cleaning
 
     async def _clean_safely(self, snapshot: Snapshot, found: CleanableRange) -> bool:
-        """False if the same would fail at once again."""
+        """False if an immediate retry would fail again."""
         log, renames = snapshot.log, snapshot.log.local.renames
         try:
             await self._clean(snapshot, found)
-        except CleaningGivenUp:
-            logger.info("cleaning given up, the log has changed partition=%s", log.topic_partition)
+        except LogCleaningAborted:
+            logger.info("cleaning aborted, log has changed partition=%s", log.topic_partition)
         except CorruptMessage as error:
             self._uncleanable[log.topic_partition] = log
             self._count(uncleanable=1)
-            logger.error("log cannot be cleaned partition=%s error=%s", log.topic_partition, error)
+            logger.error("marked log as uncleanable partition=%s error=%s", log.topic_partition, error)
         except KafkaStorageError as error:
-            logger.info("cleaning given up partition=%s reason=%s", log.topic_partition, error)
-            return not is_passing(error)
+            logger.info("cleaning aborted partition=%s reason=%s", log.topic_partition, error)
+            return not is_transient(error)
         except OSError as error:
             is_retired = isinstance(error, FileNotFoundError) and log.local.renames != renames
             if not log.is_deleted and not is_retired:
                 log.directory.fail(error)
-            return not is_passing(error)
+            return not is_transient(error)
         return True
 
     async def _clean(self, snapshot: Snapshot, found: CleanableRange) -> None:
@@ -221,7 +221,7 @@ class Cleaner:
         unreadable = round_.batch_filter.unreadable
         if unreadable:
             logger.warning(
-                "left batches as they are that cannot be read partition=%s batches=%d first_offset=%d",
+                "kept unreadable batches unchanged partition=%s batches=%d first_offset=%d",
                 log.topic_partition,
                 len(unreadable),
                 unreadable[0],
@@ -236,7 +236,7 @@ class Cleaner:
         )
 
     async def _in_worker(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """When the cleaner is cancelled the worker is told to stop and waited for: it must not go on behind us."""
+        """On cancellation, stops the worker and waits for it, so that it does not write files afterwards."""
         task = asyncio.ensure_future(self._context.workers.run(work, *args, **kwargs))
         try:
             return await asyncio.shield(task)
@@ -250,7 +250,7 @@ class Cleaner:
     def _swap(self, snapshot: Snapshot, numbers: Sequence[int], old: list[Segment], cleaned: Segment) -> None:
         if not _is_unchanged(snapshot, numbers):
             _discard(self._context.disk, cleaned)
-            raise CleaningGivenUp
+            raise LogCleaningAborted
         snapshot.log.replace_segments(old, [cleaned])
 
     def _count(
@@ -276,7 +276,7 @@ class Cleaner:
         return [log for log in self._logs.values() if log.directory is directory]
 
     async def _write_checkpoints(self) -> None:
-        """Also when a log was truncated or deleted: a new log of the same name must not count as clean."""
+        """Also after a truncation or deletion: a new log with the same name must not count as clean."""
         for directory, written in self._checkpointed.items():
             offsets = {
                 log.topic_partition: log.cleaned_until
@@ -296,7 +296,7 @@ class Cleaner:
 
 
 def _is_unchanged(snapshot: Snapshot, numbers: Sequence[int]) -> bool:
-    """Whether the group and the segment behind it are where they were; truncation would have changed that."""
+    """Whether the log still has the group and the segment after it. A truncation would have changed them."""
     expected = snapshot.segments[numbers[0] : numbers[-1] + 2]
     now = snapshot.log.segments
     if snapshot.log.is_deleted or expected[0] not in now:
@@ -309,8 +309,8 @@ def _is_unchanged(snapshot: Snapshot, numbers: Sequence[int]) -> bool:
 def _read_checkpoint(disk: Disk, directory: LogDirectory) -> dict[TopicPartition, int]:
     try:
         return read_offsets(disk, directory.file(CLEANER_OFFSETS))
-    except DamagedCheckpoint as error:
-        logger.warning("cleaner checkpoint is damaged, all logs count as dirty error=%s", error)
+    except CorruptCheckpoint as error:
+        logger.warning("cleaner checkpoint is corrupt, all logs count as dirty error=%s", error)
         return {}
 
 
@@ -318,12 +318,12 @@ def _read_checkpoint(disk: Disk, directory: LogDirectory) -> dict[TopicPartition
 
 
 class Round(NamedTuple):
-    """One cleaning of one log: what is known of its keys, and the groups of segments to rewrite."""
+    """One cleaning of one log: its offset map and the groups of segments to rewrite."""
 
     batch_filter: BatchFilter
     transactions: TransactionTracker
     groups: list[list[int]]
-    """Numbers of segments in the snapshot; every group becomes one segment."""
+    """Indexes into the snapshot's segments. Each group becomes one segment."""
     end_offset: int
 
 
@@ -332,7 +332,7 @@ def _ranges_of(snapshots: Sequence[Snapshot]) -> list[CleanableRange | None]:
 
 
 def _range_of(snapshot: Snapshot) -> CleanableRange | None:
-    """None if it cannot be told now: files go away when a log is deleted or trimmed."""
+    """None if the files cannot be read now: the log may have been deleted or trimmed."""
     settings = snapshot.settings
     needs_largest = settings.min_compaction_lag_ms > 0
     needs_first = settings.max_compaction_lag_ms < NEVER_OVERDUE_MS
@@ -347,14 +347,14 @@ def _range_of(snapshot: Snapshot) -> CleanableRange | None:
             for segment, size_bytes in zip(snapshot.segments, snapshot.sizes, strict=True)
         ]
     except OSError as error:
-        logger.warning("cannot look at log partition=%s error=%s", snapshot.log.topic_partition, error)
+        logger.warning("cannot read log for cleaning partition=%s error=%s", snapshot.log.topic_partition, error)
         return None
     facts = LogFacts(snapshot.log_start_offset, snapshot.log_end_offset, snapshot.last_stable_offset, segments)
     return cleanable_range(facts, snapshot.clean_until, settings, snapshot.now_ms)
 
 
 def _prepare_round(snapshot: Snapshot, found: CleanableRange, dedupe_buffer_bytes: int) -> Round:
-    """First pass: learn the latest offset of every key in the dirty part."""
+    """First pass: build the offset map of the dirty section."""
     offset_map = OffsetMap(dedupe_buffer_bytes)
     _fill(offset_map, snapshot, found)
     end_offset = offset_map.end_offset
@@ -402,13 +402,13 @@ def _groups(snapshot: Snapshot, end_offset: int) -> list[list[int]]:
 
 
 def _aborted_transactions(snapshot: Snapshot, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Those with records in the range; the abort itself may stand in any later segment."""
+    """Aborted transactions with records in the range. Their abort markers may be in any later segment."""
     found = [entry for segment in snapshot.segments for entry in segment.transaction_index.entries(first_offset)]
     return [entry for entry in found if entry.first_offset < end_offset]
 
 
 def _clean_group(context: StorageContext, snapshot: Snapshot, round_: Round, numbers: Sequence[int]) -> Segment:
-    """Second pass: write what stays of a group of segments into a new one, whole and synced, ready to be swapped in."""
+    """Second pass: write the retained batches of a group into one new segment, synced and ready for the swap."""
     last = snapshot.segments[numbers[-1]]
     cleaned = Segment.create(
         context.disk,
@@ -421,7 +421,7 @@ def _clean_group(context: StorageContext, snapshot: Snapshot, round_: Round, num
     try:
         for number in numbers:
             _clean_into(cleaned, snapshot, round_.batch_filter, number)
-        cleaned.transaction_index.replace(round_.transactions.take_needed())
+        cleaned.transaction_index.replace(round_.transactions.pop_needed())
         cleaned.seal()
         cleaned.sync()
         cleaned.change_suffix(SWAP_SUFFIX)
@@ -442,7 +442,7 @@ def _clean_into(cleaned: Segment, snapshot: Snapshot, batch_filter: BatchFilter,
 
 
 def _discard(disk: Disk, cleaned: Segment) -> None:
-    cleaned.let_go()
+    cleaned.release_resources()
     for suffix in SEGMENT_SUFFIXES:
         disk.remove(cleaned.path(suffix))
 
@@ -458,11 +458,11 @@ def _batches(snapshot: Snapshot, number: int) -> Iterator[tuple[BatchHeader, mem
     try:
         file = snapshot.log.directory.context.disk.open(segment.path(LOG_SUFFIX), "read")
     except FileNotFoundError:
-        raise CleaningGivenUp from None
+        raise LogCleaningAborted from None
     try:
         for header, batch in _batches_in(file, size_bytes):
             if snapshot.stop.is_set():
-                raise CleaningGivenUp
+                raise LogCleaningAborted
             yield header, batch
     finally:
         file.close()
@@ -489,5 +489,5 @@ def _large_batch(file: File, position: int, size_bytes: int, data: bytes) -> tup
     header = read_header(data)
     whole = file.read(position, header.size_bytes)
     if len(whole) < header.size_bytes:
-        raise CleaningGivenUp
+        raise LogCleaningAborted
     return header, memoryview(whole)

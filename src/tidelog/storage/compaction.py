@@ -1,7 +1,7 @@
-"""What log compaction decides: which part of a log is worth cleaning, and what of it stays. No I/O in here.
+"""Decisions of log compaction: the cleanable section of a log, and the records that it retains.
 
-Compaction keeps the latest record of every key, in its place and with its offset. Tombstones and the end markers of
-transactions go last, when readers had delete.retention.ms to see them (KIP-534).
+Compaction keeps the latest record of every key, in its place and with its offset. Tombstones and transaction markers
+are removed last, after readers had delete.retention.ms to see them (KIP-534).
 """
 
 # Core: no clock, no I/O, no await.
@@ -32,19 +32,19 @@ from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.types import Buffer
 
 MAX_OFFSET_RANGE: Final = 2**31 - 1
-"""Indexes hold offsets relative to the segment's base in 32 bits."""
+"""Index entries hold offsets relative to the base offset in 32 bits."""
 
 BYTES_PER_KEY: Final = 200
-"""What a key costs in the offset map: a hash of 16 bytes, an offset and their share of the table, as Python has it."""
+"""Memory of one key in the offset map: a 16-byte hash, an offset and their share of the dict."""
 
 _HASH_BYTES: Final = 16
 _CHECKED_AT_A_TIME: Final = 10_000
-"""Records between which a worker lets the event loop have the interpreter."""
+"""Records after which a worker yields the interpreter to the event loop."""
 _FIRST_INT64, _LAST_INT64 = -(2**63), 2**63 - 1
 
 
 class SegmentFacts(NamedTuple):
-    """What the choice needs to know of a segment."""
+    """Properties of a segment that the choice depends on."""
 
     base_offset: int
     size_bytes: int
@@ -53,7 +53,7 @@ class SegmentFacts(NamedTuple):
 
 
 class LogFacts(NamedTuple):
-    """What the choice needs to know of a log; the last segment is the active one."""
+    """Properties of a log that the choice depends on. The last segment is the active one."""
 
     log_start_offset: int
     log_end_offset: int
@@ -62,14 +62,14 @@ class LogFacts(NamedTuple):
 
 
 class CleanableRange(NamedTuple):
-    """Clean up to `first_dirty_offset`, to be cleaned from there to `first_uncleanable_offset`."""
+    """The log is clean up to `first_dirty_offset`, and cleanable from there to `first_uncleanable_offset`."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
     clean_bytes: int
     cleanable_bytes: int
     is_overdue: bool
-    """Whether a record has waited longer than max.compaction.lag.ms."""
+    """Whether a record is older than max.compaction.lag.ms."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -83,7 +83,7 @@ class CleanableRange(NamedTuple):
 
 
 def cleanable_range(log: LogFacts, clean_until: int | None, settings: TopicSettings, now_ms: int) -> CleanableRange:
-    """`clean_until` is the checkpoint of the last cleaning. What may be cleaned ends with a segment."""
+    """`clean_until` is the cleaner checkpoint. The cleanable section ends at a segment boundary."""
     first_dirty_offset = _first_dirty_offset(log, clean_until)
     limit = max(first_dirty_offset, _first_uncleanable_offset(log, first_dirty_offset, settings, now_ms))
     clean: list[SegmentFacts] = []
@@ -104,19 +104,19 @@ def cleanable_range(log: LogFacts, clean_until: int | None, settings: TopicSetti
 
 
 def _sealed_with_ends(log: LogFacts) -> list[tuple[SegmentFacts, int]]:
-    """All segments but the active one, each with the offset where the next one begins."""
+    """All segments but the active one, each with the base offset of the next one."""
     return [(segment, following.base_offset) for segment, following in pairwise(log.segments)]
 
 
 def _first_dirty_offset(log: LogFacts, clean_until: int | None) -> int:
-    """A checkpoint outside of the log tells nothing: then everything counts as dirty."""
+    """A checkpoint outside the log is ignored: then the whole log is dirty."""
     if clean_until is None or not log.log_start_offset <= clean_until <= log.log_end_offset:
         return log.log_start_offset
     return clean_until
 
 
 def _first_uncleanable_offset(log: LogFacts, first_dirty_offset: int, settings: TopicSettings, now_ms: int) -> int:
-    """Never the active segment, nor undecided transactions, nor what min.compaction.lag.ms protects."""
+    """Excludes the active segment, open transactions and records younger than min.compaction.lag.ms."""
     limits = [log.last_stable_offset, log.segments[-1].base_offset]
     if settings.min_compaction_lag_ms > 0:
         limits += [
@@ -136,7 +136,7 @@ class GroupableSegment(NamedTuple):
 
 
 def group_segments(segments: Sequence[GroupableSegment], settings: TopicSettings) -> list[list[GroupableSegment]]:
-    """Neighbours that together fit into one segment become one, so that cleaning does not leave many small files."""
+    """Group adjacent segments that fit into one, so that cleaning does not leave many small files."""
     groups: list[list[GroupableSegment]] = []
     for segment in segments:
         if groups and _fits([*groups[-1], segment], settings):
@@ -157,13 +157,13 @@ def _fits(group: Sequence[GroupableSegment], settings: TopicSettings) -> bool:
 
 
 class OffsetMap:
-    """The latest offset of every key in the dirty part of a log, within a bound of memory."""
+    """Latest offset of every key in the dirty section, with bounded memory."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = max(1, limit_bytes // BYTES_PER_KEY)
         self._offsets: dict[bytes, int] = {}
         self.end_offset = -1
-        """The map tells about everything before it."""
+        """The map covers all offsets before this one."""
 
     @property
     def is_full(self) -> bool:
@@ -183,15 +183,15 @@ class OffsetMap:
 
 
 def _key_hash(key: bytes) -> bytes:
-    """Short keys stand for themselves: a hash has 16 bytes, so that the two are never taken for each other.
+    """Keys shorter than 16 bytes are used as they are: they cannot equal a hash, which has 16 bytes.
 
-    A hash that nobody can find collisions for: with another a writer could make other keys' records vanish.
+    The hash is cryptographic: with a weaker one a producer could find a collision and delete records of other keys.
     """
     return key if len(key) < _HASH_BYTES else hashlib.blake2b(key, digest_size=_HASH_BYTES).digest()
 
 
 class TransactionTracker:
-    """Follows transactions along the log: whose records are aborted, and whose end marker is no longer needed."""
+    """Tracks transactions along the log: which records are aborted, and which markers are no longer needed."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._waiting: list[tuple[int, int, AbortedTransaction]] = []
@@ -202,13 +202,13 @@ class TransactionTracker:
         self._committing_with_records: set[int] = set()
         self._still_needed: list[AbortedTransaction] = []
 
-    def take_needed(self) -> list[AbortedTransaction]:
-        """Aborted transactions whose end was met since the last call, and that readers must still know of."""
+    def pop_needed(self) -> list[AbortedTransaction]:
+        """Aborted transactions that ended since the last call and that readers still need."""
         needed, self._still_needed = self._still_needed, []
         return needed
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """To be called for every batch of records, in the order of the log."""
+        """Must be called for every data batch, in log order."""
         self._start_transactions_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -219,7 +219,7 @@ class TransactionTracker:
         return False
 
     def is_marker_of_nothing(self, header: BatchHeader, batch: Buffer) -> bool:
-        """To be called for every control batch: whether no batch of its transaction was met before it."""
+        """Must be called for every control batch. Whether its transaction has no batch before it."""
         self._start_transactions_up_to(header.last_offset)
         if header.record_count == 0:
             return True
@@ -249,7 +249,7 @@ class TransactionTracker:
 def map_batch(
     offset_map: OffsetMap, transactions: TransactionTracker, header: BatchHeader, batch: Buffer, first_offset: int
 ) -> bool:
-    """Enter the keys of a batch, as far as it lies at or after `first_offset`; False if the map is full."""
+    """Add the keys of a batch from `first_offset` on. False if the map is full."""
     if offset_map.is_full:
         return False
     if header.is_control:
@@ -267,7 +267,9 @@ def _map_records(offset_map: OffsetMap, header: BatchHeader, payload: bytes, fir
     for record in raw_records(payload, header.record_count):
         offset = header.base_offset + record.offset_delta
         if record.key is not None and offset >= first_offset:
-            if offset_map.is_full:  # one batch may hold more keys than the map: it then tells of a part of it
+            if (
+                offset_map.is_full
+            ):  # one batch may have more keys than fit into the map, which then covers a part of the batch
                 offset_map.covers_up_to(offset)
                 return False
             offset_map.put(record.key, offset)
@@ -275,9 +277,9 @@ def _map_records(offset_map: OffsetMap, header: BatchHeader, payload: bytes, fir
 
 
 def readable_payload(batch: Buffer, header: BatchHeader) -> bytes | None:
-    """The records of a batch; None if it holds anything that readers cannot read, and so cannot be rewritten either.
+    """The records of a batch; None if a record is malformed, so that the batch cannot be rewritten.
 
-    Brokers that did not look at records have accepted such batches.
+    Brokers that did not check records have accepted such batches.
     """
     try:
         payload = payload_of(batch, header)
@@ -296,27 +298,27 @@ def readable_payload(batch: Buffer, header: BatchHeader) -> bytes | None:
 
 
 def check_crc(batch: Buffer, header: BatchHeader) -> None:
-    """What is damaged must not be written anew with a CRC that says it is sound."""
+    """A corrupt batch must not be rewritten with a valid CRC."""
     if not crc_matches(batch, header):
         raise CorruptMessage(f"the batch at offset {header.base_offset} fails its CRC")
 
 
-class LastOfProducer(NamedTuple):
-    """The batch by which a producer's state can be told again after a restart."""
+class LastRecord(NamedTuple):
+    """Last batch of a producer, which must be retained to restore the producer state after a restart."""
 
     last_offset: int | None
-    """Of its last batch of records; None if only an end marker of its epoch is left."""
+    """Last offset of its last data batch; None if only a marker of its epoch is left."""
     epoch: int
 
 
 class BatchFilter:
-    """Decides, batch by batch in the order of the log, what stays and how it is written."""
+    """Decides for each batch, in log order, which records are retained."""
 
     def __init__(
         self,
         offset_map: OffsetMap,
         transactions: TransactionTracker,
-        producers: Mapping[int, LastOfProducer],
+        producers: Mapping[int, LastRecord],
         *,
         round_end_offset: int,
         now_ms: int,
@@ -329,10 +331,10 @@ class BatchFilter:
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self.unreadable: list[int] = []
-        """Base offsets of batches that cannot be read, and stay as they are."""
+        """Base offsets of unreadable batches, which are kept unchanged."""
 
     def retained(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
-        """The batch to write in place of `batch`; None if nothing of it stays."""
+        """The batch to write in place of `batch`; None if none of it is retained."""
         check_crc(batch, header)
         is_needless = (
             self._transactions.is_marker_of_nothing(header, batch)
@@ -361,7 +363,7 @@ class BatchFilter:
         return horizon_ms is not None and horizon_ms <= self._now_ms
 
     def _without_records(self, header: BatchHeader) -> bytearray | None:
-        """A producer's last batch and the last one of the round stay as headers, for their sequence and offset."""
+        """The last batch of a producer, and of the round, is kept as a header for its sequence and offset."""
         if self._is_last_of_its_producer(header) or header.end_offset == self._round_end_offset:
             return build_empty_batch(header)
         return None
@@ -383,7 +385,7 @@ class BatchFilter:
         return not (self._is_past_horizon(header) and is_tombstone(payload, record))
 
     def _rewritten(self, header: BatchHeader, payload: bytes, kept: "_Kept", needs_horizon: bool) -> bytearray:
-        """Base and last offset stay as they were, and with them the producer's sequence."""
+        """Keeps base and last offset, and with them the producer's sequence numbers."""
         if not header.has_log_append_time:
             header = header._replace(max_timestamp=header.base_timestamp + kept.largest_delta)
         written: Buffer = bytearray().join(payload[start:end] for start, end in kept.ranges)
@@ -396,7 +398,7 @@ class BatchFilter:
 
 
 class _Kept:
-    """The records of a batch that stay, as ranges of its payload: a batch may hold millions of them."""
+    """Retained records of a batch, as ranges of its payload: a batch may have millions of records."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Loading all logs of one log dir, by its checkpoints."""
+"""Startup of one log directory: its checkpoints and all its logs."""
 
 import logging
 from collections import defaultdict
@@ -13,7 +13,7 @@ from tidelog.storage.checkpoints import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     SEGMENT_SIZES,
-    DamagedCheckpoint,
+    CorruptCheckpoint,
     read_offsets,
 )
 from tidelog.storage.loader import Checkpointed, load_log
@@ -38,29 +38,32 @@ PROGRESS_EVERY = 1_000
 class LoadedDirectory(NamedTuple):
     directory: LogDirectory
     logs: list[Log]
-    doomed_paths: list[str]
-    """Partitions whose deletion a stop interrupted."""
+    paths_to_delete: list[str]
+    """Directories of partitions whose deletion was interrupted by a shutdown."""
     stray_paths: list[str]
-    """Logs that were set aside earlier; nobody but an operator removes them."""
+    """Stray logs, set aside earlier; only an operator removes them."""
 
 
 class Leftover(NamedTuple):
-    """A partition's directory without any log file, while another log dir has the partition: its creation failed."""
+    """Directory of a failed log creation: it has no log file, and another log dir has the partition."""
 
     directory: LogDirectory
     topic_partition: TopicPartition
 
     def rename(self) -> None:
-        """It is removed with the directories of deleted partitions."""
+        """Rename it, so that it is deleted with the directories of deleted partitions."""
         context = self.directory.context
         path = self.directory.file(str(self.topic_partition))
-        logger.info("removing what a failed creation of a log has left path=%s", path)
+        logger.info("removing directory of a failed log creation path=%s", path)
         name = deletion_name(self.topic_partition, context.randomness.bytes(16).hex())
         context.disk.rename(path, self.directory.file(name))
 
 
 def check_for_duplicates(directories: Iterable[LogDirectory]) -> list[Leftover]:
-    """Refuse two log dirs that hold the same partition, before anything is changed. Returns what may be removed."""
+    """Raise DuplicateLog if two log dirs have the same partition, before anything has changed.
+
+    Returns directories of failed creations, which may be removed.
+    """
     found: dict[TopicPartition, list[LogDirectory]] = defaultdict(list)
     for directory in directories:
         for topic_partition in _partitions_in(directory):
@@ -82,12 +85,12 @@ def _leftovers_of(topic_partition: TopicPartition, holders: list[LogDirectory]) 
 
 
 def _has_log_files(directory: LogDirectory, topic_partition: TopicPartition) -> bool:
-    """Whether its creation succeeded: the first log file is the last thing to be created."""
+    """Whether its creation succeeded: the log file is created last."""
     try:
         entries = directory.context.disk.list_directory(directory.file(str(topic_partition)))
     except OSError as error:
         directory.fail_while_opening(error)
-        return True  # nobody knows
+        return True  # unknown, so keep it
     return any(entry.name.endswith(LOG_SUFFIX) for entry in entries)
 
 
@@ -104,9 +107,9 @@ def _partitions_in(directory: LogDirectory) -> list[TopicPartition]:
 
 
 def load_directory(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:
-    """Blocking, for a worker. An I/O error takes the directory offline, and it has no logs then.
+    """Blocking, for a worker. An I/O error takes the directory offline; it then has no logs.
 
-    StorageSetupError for want of descriptors: a directory that is online without its logs would get new, empty ones.
+    Raises StorageSetupError if descriptors run out: an online directory without its logs would get new, empty ones.
     """
     try:
         return _load(directory, topic_settings)
@@ -118,14 +121,14 @@ def load_directory(directory: LogDirectory, topic_settings: Callable[[str], Topi
 def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:
     clock = directory.context.clock
     started = clock.monotonic()
-    is_clean = directory.take_clean_shutdown_marker()
+    is_clean = directory.consume_clean_shutdown_marker()
     recovery_points = _offsets(directory, RECOVERY_POINTS)
     high_watermarks = _offsets(directory, HIGH_WATERMARKS)
     log_start_offsets = _offsets(directory, LOG_START_OFFSETS)
     segment_sizes = _offsets(directory, SEGMENT_SIZES)
     cleaned_until = _offsets(directory, CLEANER_OFFSETS)
     entries = directory.context.disk.list_directory(directory.path)
-    partitions, doomed_paths, stray_paths = _sort_out(directory, entries)
+    partitions, paths_to_delete, stray_paths = _sort_out(directory, entries)
     logger.info(
         "loading logs path=%s partitions=%d last_stop=%s",
         directory.path,
@@ -148,37 +151,37 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
             logger.info("loading logs path=%s loaded=%d of=%d", directory.path, len(logs), len(partitions))
     elapsed_ms = int((clock.monotonic() - started) * 1000)
     logger.info("loaded logs path=%s partitions=%d elapsed_ms=%d", directory.path, len(logs), elapsed_ms)
-    return LoadedDirectory(directory, logs, doomed_paths, stray_paths)
+    return LoadedDirectory(directory, logs, paths_to_delete, stray_paths)
 
 
 def _offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
     try:
         offsets = read_offsets(directory.context.disk, directory.file(name))
-    except DamagedCheckpoint as error:
-        logger.warning("damaged checkpoint is rebuilt from the logs error=%s", error)
+    except CorruptCheckpoint as error:
+        logger.warning("rebuilding corrupt checkpoint from the logs error=%s", error)
         return {}
     if offsets and name in CHECKPOINTED_OFFSETS:
-        directory.note_found_checkpoint(name, offsets)
+        directory.record_found_checkpoint(name, offsets)
     return offsets
 
 
 def _sort_out(
     directory: LogDirectory, entries: list[DirectoryEntry]
 ) -> tuple[list[TopicPartition], list[str], list[str]]:
-    """The partitions, and the paths of those deleted and of those set aside; everything else is left alone."""
-    partitions, doomed_paths, stray_paths = [], [], []
+    """Partitions, and the paths of deleted and stray ones. Other entries are ignored."""
+    partitions, paths_to_delete, stray_paths = [], [], []
     for entry in entries:
         if not entry.is_directory:
             continue
         topic_partition = parse_partition_name(entry.name)
         if entry.name.endswith(DELETION_SUFFIX):
-            doomed_paths.append(directory.file(entry.name))
+            paths_to_delete.append(directory.file(entry.name))
         elif entry.name.endswith(STRAY_SUFFIX):
             stray_paths.append(directory.file(entry.name))
         elif entry.name == CLUSTER_METADATA_NAME or entry.name.endswith(FUTURE_SUFFIX):
-            logger.info("directory is left alone path=%s", directory.file(entry.name))
+            logger.info("ignored directory path=%s", directory.file(entry.name))
         elif topic_partition is None or str(topic_partition) != entry.name:
-            logger.warning("not the directory of a partition, left alone path=%s", directory.file(entry.name))
+            logger.warning("ignored directory that is not a partition path=%s", directory.file(entry.name))
         else:
             partitions.append(topic_partition)
-    return sorted(partitions), doomed_paths, sorted(stray_paths)
+    return sorted(partitions), paths_to_delete, sorted(stray_paths)

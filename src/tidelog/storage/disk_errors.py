@@ -1,4 +1,4 @@
-"""Classification of OSErrors: shortages that pass, and failures of a disk (R5)."""
+"""Classification of OSErrors: transient shortages and disk failures (R5)."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -9,42 +9,42 @@ from tidelog.runtime.disk import DirectoryInUse, File
 
 SHORT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _PASSING = SHORT_OF_DESCRIPTORS | {errno.ENOMEM, errno.EINTR, errno.EAGAIN}
-"""They say something about the process or the machine of this moment, and nothing about the disk. A full disk (ENOSPC,
-EDQUOT) is none of them: a part of what was to be written may be there, and it lasts until somebody comes."""
+"""Errors of the process or the machine, not of the disk. A full disk (ENOSPC, EDQUOT) is not among them: a part of the
+write may be on the disk, and the disk stays full until an operator acts."""
 
 
 class StorageShortage(KafkaStorageError):
-    """Short of descriptors or memory: nothing has changed, the disk is well, and the same may succeed later."""
+    """Out of descriptors or memory. Nothing has changed, the disk works, and a retry may succeed."""
 
 
-def is_passing(error: BaseException) -> bool:
-    """Whether the same call may succeed a moment later, without anybody repairing anything."""
+def is_transient(error: BaseException) -> bool:
+    """Whether a retry may succeed without any repair."""
     if isinstance(error, OSError):
         return error.errno in _PASSING and not isinstance(error, DirectoryInUse)
     return isinstance(error, StorageShortage)
 
 
-def half_done(error: OSError) -> OSError:
-    """An error in the middle of a change is no shortage, whatever it is: files and memory may not agree any more."""
+def partial_change_error(error: OSError) -> OSError:
+    """An error in the middle of a change is never transient: files and memory may disagree."""
     return OSError(errno.EIO, f"a change of files was interrupted: {error}", error.filename)
 
 
 def append_whole(file: File, data: bytes | bytearray | memoryview, size_bytes: int) -> None:
-    """Append to a file of this size, all of it or nothing: a passing error must leave no part of it behind."""
+    """Append all of the bytes or none: a transient error must leave no part of them in the file."""
     try:
         file.append(data)
     except OSError as error:
-        if not is_passing(error):
+        if not is_transient(error):
             raise
         try:
             file.truncate(size_bytes)
         except OSError:
-            raise half_done(error) from error
+            raise partial_change_error(error) from error
         raise
 
 
 class DiskGuard:
-    """Turns any OSError of a block into the error that its owner makes of it."""
+    """Translates any OSError of a block with the owner's function."""
 
     __slots__ = ("_failed",)
 
@@ -60,9 +60,9 @@ class DiskGuard:
 
 
 @contextmanager
-def irrevocably() -> Iterator[None]:
-    """A change of files that cannot be taken back: an error in its middle is never one that passes."""
+def irreversible_change() -> Iterator[None]:
+    """Block that changes files and cannot be undone: an error in the middle is never transient."""
     try:
         yield
     except OSError as error:
-        raise half_done(error) from error
+        raise partial_change_error(error) from error

@@ -1,4 +1,4 @@
-"""Flushes of one log, in a worker: what has reached the disk, and the recovery point."""
+"""Flushes of one log in a worker, and its recovery point."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ class FlushedLog(Protocol):
 
 
 class LogFlusher:
-    """Owns the recovery point: everything before it is on the disk."""
+    """Owns the recovery point: all records before it are on disk."""
 
     __slots__ = (
         "_epochs_lock",
@@ -45,24 +45,24 @@ class LogFlusher:
         self.recovery_point = recovery_point
         self.last_flush_ms = log.directory.context.clock.now_ms()
         self.unsynced_directories = {log.local.path}
-        """Where names are new: a file that was synced is safe only with its name."""
+        """Directories with new names, to be synced: a synced file survives only if its directory entry does."""
         self._truncations = 0
         self._epochs_write: asyncio.Task[None] | None = None
-        """The leader epochs are on their way to their file."""
+        """The write of the leader epoch checkpoint in progress."""
         self._epochs_lock = threading.Lock()
-        """Of whoever writes that file: a worker that flushes, or the event loop before the first record of an epoch."""
+        """Guards that file: a flush in a worker writes it, or the event loop before the first record of an epoch."""
 
     def on_new_name(self, directory: str) -> None:
-        """A file or directory was created in `directory`, or renamed."""
+        """A file or directory was created or renamed in `directory`."""
         self.unsynced_directories.add(directory)
 
     def on_truncated(self, offset: int) -> None:
-        """What is appended from `offset` on is not what was flushed there."""
+        """Lower the recovery point: records appended after `offset` are not the ones that were flushed."""
         self._truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
 
     async def flush(self) -> None:
-        """Sync everything written so far; the recovery point then moves up to it. KafkaStorageError if that fails."""
+        """Sync all appended records, then advance the recovery point. Raises KafkaStorageError."""
         log = self._log
         end_offset, truncations, renames = log.log_end_offset, self._truncations, log.local.renames
         with log.guard:
@@ -72,7 +72,7 @@ class LogFlusher:
             except FileNotFoundError:
                 if log.local.renames == renames or log.is_deleted:
                     raise
-                return  # a segment that was to be synced has been deleted or compacted meanwhile
+                return  # the segment was deleted or compacted meanwhile
         self.last_flush_ms = log.directory.context.clock.now_ms()
         if self._truncations == truncations:
             self.recovery_point = max(self.recovery_point, end_offset)
@@ -87,7 +87,7 @@ class LogFlusher:
             try:
                 await context.workers.run(_sync, context.disk, unflushed, directories)
             except BaseException:
-                self.unsynced_directories |= directories  # the flush failed or was cancelled: the next one does it
+                self.unsynced_directories |= directories  # the flush failed or was cancelled: the next flush retries
                 raise
 
     def _unflushed_segments(self) -> list[Segment]:
@@ -113,7 +113,7 @@ class LogFlusher:
             await asyncio.shield(self._epochs_write)
 
     def write_epochs(self, *, is_synced: bool = True) -> None:
-        """Unless the log was deleted while this waited for a worker: the next one of its name may be in its place."""
+        """Does nothing if the log was deleted meanwhile: a new log with the same name may have its path."""
         log, epochs = self._log, self._log.leader_epochs
         with self._epochs_lock:
             if not log.is_deleted:

@@ -1,4 +1,4 @@
-"""What a follower checks in the batches that its leader sent (R28)."""
+"""Follower checks of the batches that a leader sent (R28)."""
 
 from tidelog.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, KafkaError
 from tidelog.protocol.record_batch import MAGIC, BatchHeader, crc_matches, split_batches
@@ -12,10 +12,10 @@ class UnexpectedAppendOffset(KafkaError):
 def checked_batches(
     batches: Buffer, log_start_offset: int, log_end_offset: int, leader_epoch: int | None = None
 ) -> list[tuple[BatchHeader, memoryview]]:
-    """The whole batches, each undamaged and after the one before; gaps are the leader's, left by compaction.
+    """The complete batches, each intact and after the previous one. Compaction on the leader may leave gaps.
 
-    Batches end before the first of a later epoch than the one they were fetched in: the leader has gone on, and this
-    replica must reconcile with it before it takes them (KAFKA-18723).
+    Stops before the first batch of a later epoch than the one of the fetch: the follower must compare epochs with
+    the leader before it appends that (KAFKA-18723).
     """
     checked: list[tuple[BatchHeader, memoryview]] = []
     expected = log_end_offset
@@ -38,5 +38,5 @@ def checked_batches(
 
 
 def _holds_the_start(header: BatchHeader, log_start_offset: int, log_end_offset: int) -> bool:
-    """A log that is empty may be given the batch in the middle of which it starts (KAFKA-6975)."""
+    """An empty log may start in the middle of its first batch (KAFKA-6975)."""
     return log_end_offset == log_start_offset and header.end_offset > log_end_offset

@@ -1,7 +1,7 @@
-"""The sparse index files of a segment: offset to position, and timestamp to offset, byte for byte Kafka's.
+"""Offset index and time index of a segment, in Kafka's file format.
 
-Entries are born in memory and reach the file when the segment is sealed, flushed or closed; what is in the
-file is read back only when a search needs it.
+New entries stay in memory until the segment is sealed, flushed or closed. Entries in the file are read only when a
+search needs them.
 """
 
 import struct
@@ -13,14 +13,14 @@ from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import Buffer
 
 OFFSET_ENTRY = struct.Struct(">ii")
-"""Last offset of a batch relative to the segment's base, and the position where that batch starts."""
+"""Relative last offset of a batch, and the position where the batch starts."""
 
 TIME_ENTRY = struct.Struct(">qi")
-"""Largest timestamp so far, and the relative last offset of the batch that holds it."""
+"""Largest timestamp so far, and the relative last offset of its batch."""
 
 
-class IndexCut(NamedTuple):
-    """What a cut needs: how many entries stay, the last of them, and the file if it has to be cut."""
+class IndexTruncation(NamedTuple):
+    """A prepared truncation: number of kept entries, the last of them, and the file if it must be truncated."""
 
     kept: int
     last: tuple[int, int] | None
@@ -28,25 +28,25 @@ class IndexCut(NamedTuple):
 
 
 class Index:
-    """One index file. Its entries grow in their first field, so that they can be searched by halving."""
+    """One index file. Entries are sorted by their first field, for binary search."""
 
     __slots__ = ("_cache", "_disk", "_entry", "_last", "_parts", "_stored_bytes", "has_file", "is_synced", "path")
 
     def __init__(
         self, disk: Disk, cache: SegmentCache, path: str, entry: struct.Struct, stored_bytes: int | None = None
     ) -> None:
-        """`stored_bytes` is the size of the file, None if there is no file yet."""
+        """`stored_bytes` is the file size, None without a file."""
         self.path = path
         self._disk = disk
         self._cache = cache
         self._entry = entry
-        # One tuple, so that a searching thread never sees an entry twice while the fresh ones go to the file.
+        # One tuple, so that a search in another thread never sees an entry twice during a write.
         self._parts: tuple[int, bytearray] = ((stored_bytes or 0) // entry.size, bytearray())
         self.has_file = stored_bytes is not None
         self.is_synced = True
         self._stored_bytes: bytes | None = None
         self._last: tuple[int, int] | None = None
-        """The last entry, once whoever appends has asked for it: it is not to need the file again."""
+        """The last entry, cached by appends so that they do not read the file."""
 
     @property
     def count(self) -> int:
@@ -58,7 +58,7 @@ class Index:
         self._last = key, value
 
     def remember_last(self) -> None:
-        """From now on `last` needs no file. For whoever appends, on the event loop."""
+        """Cache the last entry, so that `last` needs no file on the event loop."""
         self._last = self.last()
 
     def last(self) -> tuple[int, int] | None:
@@ -82,14 +82,14 @@ class Index:
         return self._unpack(self._load(stored), number)
 
     def find(self, key: int, field: int = 0) -> tuple[int, int] | None:
-        """The last entry whose `field` is not above `key`. Both fields grow from entry to entry."""
+        """The last entry with `field` <= `key`. Both fields are sorted."""
         stored, fresh = self._parts
         if fresh and self._entry.unpack_from(fresh)[field] <= key:
             return self._search(fresh, len(fresh) // self._entry.size, key, field)
         return self._search(self._load(stored), stored, key, field) if stored else None
 
     def find_from(self, key: int, field: int = 0) -> tuple[int, int] | None:
-        """The first entry whose `field` is not below `key`."""
+        """The first entry with `field` >= `key`."""
         return self.at(self._number_from(key, field))
 
     def _number_from(self, key: int, field: int) -> int:
@@ -104,14 +104,14 @@ class Index:
         return low
 
     def is_in_memory(self, key: int, field: int = 0) -> bool:
-        """Whether `find` would not touch the file."""
+        """Whether `find` needs no file access."""
         stored, fresh = self._parts
         if stored == 0 or self._stored_bytes is not None:
             return True
         return bool(fresh) and self._entry.unpack_from(fresh)[field] <= key
 
     def write(self) -> None:
-        """Bring the fresh entries into the file; it is not synced yet."""
+        """Write new entries to the file, without a sync."""
         stored, fresh = self._parts
         if not fresh and self.has_file:
             return
@@ -134,18 +134,20 @@ class Index:
                 self.is_synced = False
                 raise
 
-    def prepare_cut(self, limit: int, field: int = 0) -> IndexCut | None:
-        """For `cut`, which forgets the entries whose `field` is at or above `limit`; None if there are none.
+    def prepare_truncation(self, limit: int, field: int = 0) -> IndexTruncation | None:
+        """Prepare to remove the entries with `field` >= `limit`; None if there are none.
 
-        What may lack a descriptor is done here, while nothing has changed yet.
+        Opens the file here, so that a shortage of descriptors is raised before anything has changed.
         """
         number = self._number_from(limit, field)
         if number >= self.count:
             return None
         is_in_file = number < self._parts[0]
-        return IndexCut(number, self.at(number - 1), self._disk.open(self.path, "append") if is_in_file else None)
+        return IndexTruncation(
+            number, self.at(number - 1), self._disk.open(self.path, "append") if is_in_file else None
+        )
 
-    def cut(self, prepared: IndexCut) -> None:
+    def truncate(self, prepared: IndexTruncation) -> None:
         stored, fresh = self._parts
         if prepared.file is None:
             self._parts = (stored, fresh[: (prepared.kept - stored) * self._entry.size])
@@ -158,7 +160,7 @@ class Index:
         self._last = prepared.last
 
     def drop_torn_entry(self) -> None:
-        """A crash may leave a part of an entry at the end of the file."""
+        """Remove a partial entry that a crash left at the end of the file."""
         stored, _ = self._parts
         if self.has_file and self._disk.size(self.path) != stored * self._entry.size:
             file = self._disk.open(self.path, "update")
@@ -166,7 +168,7 @@ class Index:
             file.close()
 
     def reset(self) -> None:
-        """Start again with an empty index, whatever the file holds (it may be preallocated or damaged)."""
+        """Discard all entries and the contents of the file, which may be preallocated or corrupt."""
         self._disk.remove(self.path)
         self.has_file = False
         self._parts = (0, bytearray())

@@ -1,4 +1,4 @@
-"""Which leader epoch started at which offset (R3): what followers reconcile by."""
+"""Leader epochs of a log with their start offsets (Kafka: LeaderEpochFileCache), by which logs are compared (R3)."""
 
 # Core: no clock, no I/O, no await.
 
@@ -9,73 +9,73 @@ from tidelog.errors import OffsetOutOfRange
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
 
-class EpochStart(NamedTuple):
+class EpochEntry(NamedTuple):
     epoch: int
     start_offset: int
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch that a replica knows not above the one asked for, and where it ends there."""
+    """The largest epoch <= the requested one, and its end offset on this replica."""
 
     epoch: int
     end_offset: int
 
 
 class LeaderEpochs:
-    """Epochs and their start offsets, both growing; kept in memory, written to their file by the owner.
+    """Epochs and start offsets, both increasing. In memory; the log writes them to the checkpoint file.
 
-    With the first record of an epoch the file is written without a sync, so that it survives the process as the record
-    does; with the next flush it is synced. So recovery can tell an epoch from a flipped bit: no CRC covers it.
+    The file is written without a sync before the first record of an epoch, so that it survives a process crash like
+    the record, and synced with the next flush. Recovery checks the epochs of batches against it: no CRC covers them.
     """
 
     __slots__ = ("_starts", "is_changed", "is_unwritten", "latest_epoch")
 
-    def __init__(self, starts: list[EpochStart] | None = None) -> None:
-        self._starts: list[EpochStart] = []
+    def __init__(self, starts: list[EpochEntry] | None = None) -> None:
+        self._starts: list[EpochEntry] = []
         self.latest_epoch = NO_LEADER_EPOCH
         for start in starts or []:
             self.assign(*start)
         self.is_changed = False
-        """Since the file was last synced."""
+        """Changed since the file was last synced."""
         self.is_unwritten = False
-        """The file says something else."""
+        """Changed since the file was last written."""
 
     @property
-    def starts(self) -> tuple[EpochStart, ...]:
+    def starts(self) -> tuple[EpochEntry, ...]:
         return tuple(self._starts)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` starts here. An epoch that is known already, or older than the latest, changes nothing.
+        """Record that `epoch` starts at this offset. No change if the epoch is not newer than the latest.
 
-        Earlier epochs that would start at or after this offset hold no records, and are forgotten.
+        Earlier epochs that start at or after this offset have no records and are removed.
         """
         if epoch <= self.latest_epoch or epoch < 0:
             return
         while self._starts and self._starts[-1].start_offset >= start_offset:
             self._starts.pop()
-        self._starts.append(EpochStart(epoch, start_offset))
+        self._starts.append(EpochEntry(epoch, start_offset))
         self._changed()
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
-        """The largest known epoch not above the one asked for, and where it ends; (-1, -1) if there is none."""
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry:
+        """The largest epoch <= the requested one, and its end offset; (-1, -1) if there is none."""
         if epoch < 0 or not self._starts:
-            return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
+            return EpochEntry(NO_LEADER_EPOCH, NO_OFFSET)
         if epoch == self.latest_epoch:
-            return EpochStart(epoch, log_end_offset)
+            return EpochEntry(epoch, log_end_offset)
         following = bisect_right(self._starts, epoch, key=lambda start: start.epoch)
         if following == len(self._starts):
-            # Newer than everything known here: the asker is ahead of this replica.
-            return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
+            # Newer than all epochs of this log: the requester is ahead of this replica.
+            return EpochEntry(NO_LEADER_EPOCH, NO_OFFSET)
         if following == 0:
-            # Older than everything known: it ended, at the latest, where the first known epoch starts.
-            return EpochStart(epoch, self._starts[0].start_offset)
-        return EpochStart(self._starts[following - 1].epoch, self._starts[following].start_offset)
+            # Older than all epochs of this log: it ended where the first epoch starts, at the latest.
+            return EpochEntry(epoch, self._starts[0].start_offset)
+        return EpochEntry(self._starts[following - 1].epoch, self._starts[following].start_offset)
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int, log_end_offset: int) -> EpochEnd | None:
-        """Where this log parts from that of a reader whose last record before `fetch_offset` has this epoch (KIP-595).
+        """Where a reader's log diverges whose last record before `fetch_offset` has this epoch (KIP-595).
 
-        None if the reader's log continues in this one, or if the reader names no epoch. Raises OffsetOutOfRange, as
-        Kafka does, if the epoch is newer than all that are known here: there is no end to compare with.
+        None if the reader's log is a prefix of this one, or if the reader sends no epoch. Raises OffsetOutOfRange, as
+        Kafka does, if the epoch is newer than all epochs of this log, since there is no end offset to compare.
         """
         if last_fetched_epoch < 0:
             return None
@@ -87,31 +87,31 @@ class LeaderEpochs:
         return None
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch in which the record at `offset` was written, as far as known."""
+        """Epoch of the record at `offset`; -1 if unknown."""
         following = bisect_right(self._starts, offset, key=lambda start: start.start_offset)
         return self._starts[following - 1].epoch if following else NO_LEADER_EPOCH
 
     def last_record_epoch(self, log_start_offset: int, log_end_offset: int) -> int:
-        """Of the last record: a leader that has written nothing has noted its epoch too, and holds no more for it."""
+        """Epoch of the last record. The latest epoch may have no record yet: a new leader records its epoch first."""
         if log_start_offset == log_end_offset > 0:
             return self.latest_epoch
         return self.epoch_at(log_end_offset - 1)
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log ends here now: epochs that start at or after its end are gone."""
+        """Remove epochs that start at or after the new log end."""
         while self._starts and self._starts[-1].start_offset >= end_offset:
             self._starts.pop()
             self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log starts here now: the epoch that covers the start stays, and starts no earlier."""
+        """Remove epochs before the new log start; the epoch of the log start is kept and starts there."""
         following = bisect_right(self._starts, start_offset, key=lambda start: start.start_offset)
         if following == 0:
             return
         covering = self._starts[following - 1]
         if following == 1 and covering.start_offset == start_offset:
             return
-        self._starts[:following] = [EpochStart(covering.epoch, start_offset)]
+        self._starts[:following] = [EpochEntry(covering.epoch, start_offset)]
         self._changed()
 
     def clear(self) -> None:

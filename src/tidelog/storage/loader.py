@@ -1,4 +1,4 @@
-"""Opening the log of one partition: at once after a clean stop, with recovery after a crash (R6)."""
+"""Log loader: opens the log of one partition, with recovery after an unclean shutdown (R6)."""
 
 import logging
 import math
@@ -8,14 +8,14 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tidelog.config.topic import TopicSettings
-from tidelog.storage.checkpoints import LEADER_EPOCHS, DamagedCheckpoint, read_epochs
-from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
+from tidelog.storage.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
+from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.storage.log import Log, LogContents
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_files import PartitionFiles, tidy_and_list
 from tidelog.storage.partition_metadata import read_topic_id, write_topic_id
 from tidelog.storage.producer_snapshots import ProducerSnapshots, replay_segments
-from tidelog.storage.producer_state import ProducerStates
+from tidelog.storage.producer_state import ProducerStateManager
 from tidelog.storage.recovery import ExpectedEpochs, rebuild_leader_epochs, recover_segment
 from tidelog.storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment
 from tidelog.types import TopicPartition, Uuid
@@ -23,13 +23,13 @@ from tidelog.types import TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 LONG_RECOVERY_BYTES = 64 * 1024 * 1024
-"""Reading so much again takes long enough to be worth a line before it begins."""
+"""Recovery of so many bytes takes long enough for a log line before it begins."""
 
 _BASE_OFFSET = attrgetter("base_offset")
 
 
 class Checkpointed(NamedTuple):
-    """What the checkpoints of the log dir say of one partition; None where they say nothing."""
+    """Checkpointed offsets of one partition; None if a checkpoint lacks the partition."""
 
     is_clean: bool
     recovery_point: int | None = None
@@ -46,7 +46,7 @@ def create_log(
     topic_id: Uuid | None,
     settings: TopicSettings,
 ) -> Log:
-    """A new, empty log. OSErrors are the caller's."""
+    """A new, empty log. The caller handles OSErrors."""
     context = directory.context
     context.disk.make_directory(path)
     if topic_id is not None:
@@ -58,7 +58,7 @@ def create_log(
         settings,
         directory,
         path,
-        LogContents([segment], LeaderEpochs(), ProducerStates(), ProducerSnapshots(context.disk, path)),
+        LogContents([segment], LeaderEpochs(), ProducerStateManager(), ProducerSnapshots(context.disk, path)),
     )
     log.flusher.on_new_name(directory.path)
     return log
@@ -71,7 +71,7 @@ def load_log(
     settings: TopicSettings,
     checkpointed: Checkpointed,
 ) -> Log:
-    """The log as it stands in `path`; after an unclean stop whatever is damaged has been cut. Blocking."""
+    """Load the log in `path`; after an unclean shutdown it is truncated at the first corrupt batch. Blocking."""
     loading = _Loading(directory, path, settings, checkpointed)
     return loading.load(topic_partition)
 
@@ -86,22 +86,22 @@ class _Loading:
         self.files: PartitionFiles = tidy_and_list(directory, path)
         self.segments = self.files.segments
         self.snapshots = ProducerSnapshots(self.disk, path, self.files.snapshot_offsets)
-        self.producers = ProducerStates()
+        self.producers = ProducerStateManager()
         self.leader_epochs = LeaderEpochs()
         self.has_epochs = False
-        """Their checkpoint was there, and whole."""
+        """The leader epoch checkpoint exists and is intact."""
 
     def load(self, topic_partition: TopicPartition) -> Log:
         if not self.segments:
             self.segments.append(self._new_segment(self.checkpointed.log_start_offset or 0))
         self._load_leader_epochs()
         known_epochs = self.leader_epochs.starts
-        is_intact = self.checkpointed.is_clean and self._has_all_indexes() and self._is_as_it_was_left()
+        is_intact = self.checkpointed.is_clean and self._has_all_indexes() and self._is_unchanged_since_close()
         end_offset = self._open_cleanly() if is_intact else self._recover()
         self.leader_epochs.truncate_from_end(end_offset)
         log = self._log(topic_partition, end_offset)
         if self._log_start_offset() > end_offset:
-            # What was between was never synced; the log goes on where its readers were told it starts.
+            # The records before the log start were never synced. Readers already know this log start.
             log.truncate_fully_and_start_at(self._log_start_offset())
         _keep_epoch_if_empty(log, known_epochs)
         return log
@@ -142,8 +142,8 @@ class _Loading:
         try:
             self.leader_epochs = LeaderEpochs(read_epochs(self.disk, path))
             self.has_epochs = True
-        except DamagedCheckpoint as error:
-            logger.warning("damaged checkpoint is rebuilt from the log error=%s", error)
+        except CorruptCheckpoint as error:
+            logger.warning("rebuilding corrupt checkpoint from the log error=%s", error)
             rebuild_leader_epochs(self.segments, self.leader_epochs)
 
     def _has_all_indexes(self) -> bool:
@@ -152,11 +152,11 @@ class _Loading:
             for segment in self.segments
         )
 
-    def _is_as_it_was_left(self) -> bool:
-        """Whether the last file has the size that it had when the log was closed, and does not end before its index.
+    def _is_unchanged_since_close(self) -> bool:
+        """Whether the last file has the size that it had when the log was closed, and covers its index.
 
-        A marker alone is not believed: where no size was noted (by Apache Kafka, or since the log could not be closed)
-        the file must end where the recovery point says. Offsets must never be written a second time.
+        The clean-shutdown marker alone is not enough: without a recorded size (Apache Kafka records none) the file
+        must end at the recovery point. Otherwise offsets could be assigned twice.
         """
         active, expected_bytes = self.segments[-1], self.checkpointed.active_size_bytes
         if expected_bytes is not None and active.size_bytes != expected_bytes:
@@ -169,10 +169,10 @@ class _Loading:
         recovery_point, (end_offset, end_position) = self.checkpointed.recovery_point, active.find_end()
         return end_position == active.size_bytes and recovery_point in (None, end_offset)
 
-    # ---- after a clean stop
+    # ---- after a clean shutdown
 
     def _open_cleanly(self) -> int:
-        """No log data is read: the recovery point that was written last is the end of the log."""
+        """Reads no log data: the last recovery point is the log end offset."""
         end_offset = self._clean_end_offset()
         if self.snapshots.offsets:
             self.snapshots.remove_after(end_offset)
@@ -197,19 +197,19 @@ class _Loading:
         recovery_point = self.checkpointed.recovery_point or 0
         first = max(bisect_right(self.segments, recovery_point, key=_BASE_OFFSET) - 1, 0)
         first = min(first, self._first_without_indexes())
-        self._say_if_long(self.segments[first:])
+        self._log_if_long(self.segments[first:])
         self._restore_producers(self.segments[first].base_offset)
         if first > 0:
             self.segments[first - 1].repair_indexes()
         end_offset = self.segments[first].base_offset
         expected_epochs = ExpectedEpochs(LeaderEpochs(list(self.leader_epochs.starts)), recovery_point)
-        # A truncation may have been lost on its way to the checkpoint: what is read again tells its epochs itself.
+        # The checkpoint may lack a truncation. The recovered batches provide their epochs again.
         self.leader_epochs.truncate_from_end(end_offset)
         gaps_end = self._gaps_end()
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
             if segment.base_offset != end_offset and end_offset >= gaps_end:
-                # The segment before lost whole batches at its end; only compaction leaves such gaps.
+                # The previous segment lost whole batches at its end; only compaction leaves such gaps.
                 self._remove_segments_after(number - 1)
                 break
             end_offset = max(end_offset, segment.base_offset)
@@ -227,19 +227,19 @@ class _Loading:
                 self._remove_segments_after(number)
                 break
             if number + 1 < len(self.segments):
-                self.snapshots.take(self.producers, self.segments[number + 1].base_offset)
+                self.snapshots.take_snapshot(self.producers, self.segments[number + 1].base_offset)
         self.producers.end_offset = end_offset
         return end_offset
 
     def _gaps_end(self) -> float:
-        """Compaction may have left gaps between offsets before this one; anywhere else a gap is damage.
+        """Before this offset compaction may have left gaps; after it a gap is corruption.
 
-        The topic may have been compacted in the past only, or its settings may not be known here: then the cleaner's
-        checkpoint, Kafka's or our own, tells how far.
+        If the topic is not compacted now, or its settings are not loaded, the cleaner checkpoint says how far an
+        earlier compaction came.
         """
         return math.inf if self.settings.is_compacted else self.checkpointed.cleaned_until
 
-    def _say_if_long(self, segments: list[Segment]) -> None:
+    def _log_if_long(self, segments: list[Segment]) -> None:
         size_bytes = sum(segment.size_bytes for segment in segments)
         if size_bytes >= LONG_RECOVERY_BYTES:
             logger.info("recovering log path=%s segments=%d bytes=%d", self.path, len(segments), size_bytes)
@@ -258,24 +258,24 @@ class _Loading:
             replay_segments(self.producers, self.segments, offset)
 
     def _remove_segments_after(self, number: int) -> None:
-        """As Kafka does: what follows a damaged batch cannot be trusted to follow it."""
+        """As in Kafka: segments after a corrupt batch cannot be trusted."""
         for segment in self.segments[number + 1 :]:
             logger.warning(
-                "removed a segment behind a damaged one path=%s removed_bytes=%d",
+                "removed segment after a corrupt one path=%s removed_bytes=%d",
                 segment.path(LOG_SUFFIX),
                 segment.size_bytes,
             )
-            segment.let_go()
+            segment.release_resources()
             for suffix in SEGMENT_SUFFIXES:
                 self.disk.remove(segment.path(suffix))
         del self.segments[number + 1 :]
 
 
-def _keep_epoch_if_empty(log: Log, known_epochs: Sequence[EpochStart]) -> None:
-    """A log that retention has emptied knows the epoch of its end, as it did before the restart.
+def _keep_epoch_if_empty(log: Log, known_epochs: Sequence[EpochEntry]) -> None:
+    """Keep the epoch of the log end if retention has emptied the log.
 
-    After unclean restarts elections compare epochs and ends of logs (R42): without its epoch this log would lose
-    against a shorter one that lacks what was committed.
+    After unclean shutdowns elections compare the epochs and ends of logs (R42). Without its epoch this log would lose
+    to a shorter one that lacks committed records.
     """
     if log.leader_epochs.starts or log.log_start_offset < log.log_end_offset:
         return

@@ -1,14 +1,14 @@
-"""The segments of a log and their files: what Kafka's LocalLog is to its UnifiedLog.
+"""Local log: the segments of a log and their files, without leaders, producers or watermarks (Kafka: LocalLog).
 
-It knows no leaders, producers or watermarks. Changes happen on the event loop; readers in workers keep the list of
-segments that they started with, and notice by `renames` when files changed their names under them.
+Changes happen on the event loop. Readers in workers keep the list of segments that they started with, and detect
+renamed files by `renames`.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
-from tidelog.storage.disk_errors import irrevocably
+from tidelog.storage.disk_errors import irreversible_change
 from tidelog.storage.log_directory import StorageContext
 from tidelog.storage.reading import Tail
 from tidelog.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, Segment
@@ -16,7 +16,7 @@ from tidelog.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, Segment
 T = TypeVar("T")
 
 REMEMBERED_TAIL_BATCHES: Final = 256
-"""So many of the last batches are found without index or file: tail readers and high watermarks live there."""
+"""Number of last batches that are found without index or file: tail reads and high watermarks are there."""
 
 
 class PendingDeletion(NamedTuple):
@@ -31,26 +31,26 @@ class LocalLog:
         self._context = context
         self.path = path
         self.segments = segments
-        """Oldest first; a change replaces the list, so that a reader in a worker keeps the one it started with."""
+        """Oldest first. A change replaces the list: readers in workers keep the one that they started with."""
         self.tail = Tail(segments[-1], log_end_offset, [], [])
         self.renames = 0
-        """Odd while files change their names."""
+        """Odd while files are being renamed."""
         self._pending_deletions: list[PendingDeletion] = []
 
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 
-    # ---- the tail
+    # ---- tail
 
     def remember_batch(self, end_offset: int, position: int) -> bool:
-        """A batch was appended at `position` of the active segment; whether the tail was shortened for it."""
+        """Add a batch at `position` of the active segment to the tail. Whether older ones were dropped for it."""
         _, _, ends, positions = self.tail
         positions.append(position)
         ends.append(end_offset)
         if len(ends) <= REMEMBERED_TAIL_BATCHES:
             return False
-        # Replaced as a whole, not cut: a reader in a worker may hold the old one.
+        # Replaced, not shortened: a reader in a worker may use the old one.
         half = REMEMBERED_TAIL_BATCHES // 2
         self.tail = Tail(self.segments[-1], ends[half - 1], ends[half:], positions[half:])
         return True
@@ -72,12 +72,12 @@ class LocalLog:
         self.forget_tail(log_end_offset)
 
     def replace_empty_segment(self, base_offset: int, log_end_offset: int, due_ms: int) -> Segment:
-        """The active segment has no batch yet: give it another base offset."""
+        """Replace the empty active segment by one with another base offset."""
         old = self.segments[-1]
         if old.base_offset == base_offset:
             return old
         segment = self.create_segment(base_offset)
-        with irrevocably():
+        with irreversible_change():
             self.segments = [*self.segments[:-1], segment]
             self.delete_files([old], due_ms)
         self.forget_tail(log_end_offset)
@@ -86,13 +86,13 @@ class LocalLog:
     # ---- other segments
 
     def truncate(self, kept: list[Segment], due_ms: int) -> None:
-        """Drop the segments behind those that are kept."""
+        """Delete the segments after those that are kept."""
         removed, self.segments = self.segments[len(kept) :], kept
-        self.delete_files(removed[::-1], due_ms)  # from the end: a crash in between leaves no gap
+        self.delete_files(removed[::-1], due_ms)  # last one first, so that a crash leaves no gap
 
     def prepare_new_start(self, base_offset: int) -> Segment:
-        """The only segment of a log that starts over. Under another name first: an old segment may have its name, and
-        a shortage must leave the old ones."""
+        """The only segment of a log that starts over. It gets a temporary name: an old segment may have its name, and
+        after a shortage the old segments must still be there."""
         return self.create_segment(base_offset, CLEANED_SUFFIX)
 
     def start_over(self, segment: Segment, due_ms: int) -> None:
@@ -105,29 +105,29 @@ class LocalLog:
         self.delete_files(removed, due_ms)
 
     def replace(self, old: list[Segment], new: list[Segment], due_ms: int) -> None:
-        """Put segments in the place of the ones they were made from, in one step."""
+        """Replace segments by their compacted ones in one step."""
         first = self.segments.index(old[0])
         segments = [*self.segments[:first], *new, *self.segments[first + len(old) :]]
-        with irrevocably(), self._renaming():
+        with irreversible_change(), self._renaming():
             self.delete_files(old, due_ms)
             for segment in new:
                 segment.change_suffix("")
             self.segments = segments
 
-    # ---- names of files
+    # ---- file names
 
-    def look_up(self, look: Callable[[], T]) -> T:
-        """Look into the files, maybe in a worker; once more if a file got another name meanwhile."""
+    def retry_after_rename(self, search: Callable[[], T]) -> T:
+        """Run a search of the files, maybe in a worker; repeat it if a file was renamed meanwhile."""
         while True:
             renames = self.renames
             try:
-                return look()
+                return search()
             except FileNotFoundError:
                 if self.renames == renames and renames % 2 == 0:
                     raise
 
     def delete_files(self, segments: list[Segment], due_ms: int) -> None:
-        """Rename at once; the files go later, in a worker, since readers may still be sending from them."""
+        """Rename the files now. A worker deletes them later, because readers may still send from them."""
         with self._renaming():
             for segment in segments:
                 self._pending_deletions.append(PendingDeletion(due_ms, segment.change_suffix(DELETED_SUFFIX)))
@@ -141,17 +141,17 @@ class LocalLog:
         finally:
             self.renames += is_outermost
 
-    def take_due_deletions(self, now_ms: int) -> list[PendingDeletion]:
+    def pop_due_deletions(self, now_ms: int) -> list[PendingDeletion]:
         due = [pending for pending in self._pending_deletions if pending.due_ms <= now_ms]
         if due:
             self._pending_deletions = [pending for pending in self._pending_deletions if pending.due_ms > now_ms]
         return due
 
     def put_back_deletions(self, pending: list[PendingDeletion]) -> None:
-        """They could not be removed: try again later."""
+        """The deletion failed: retry later."""
         self._pending_deletions += pending
 
-    def let_go(self) -> None:
+    def release_resources(self) -> None:
         """Free descriptors and cached indexes."""
         for segment in self.segments:
-            segment.let_go()
+            segment.release_resources()

@@ -1,7 +1,7 @@
-"""The log of one replica (R1 to R5): segments of batches, appended at the end and read from any offset.
+"""Log of one replica (Kafka: UnifiedLog): appends, reads, truncation, watermarks and retention (R1 to R5).
 
-All changes happen on the event loop and none of them waits for a disk: appends and index entries go to the page
-cache, `flush` syncs in a worker. `read`, `find_by_timestamp` and `find_max_timestamp` may run in a worker too.
+All changes happen on the event loop, and none waits for a disk sync: appends and index entries go to the page cache,
+`flush` syncs in a worker. `read`, `find_by_timestamp` and `find_max_timestamp` may run in a worker too.
 """
 
 import logging
@@ -16,16 +16,16 @@ from tidelog.protocol.record_batch import CONTROL_BIT, LENGTH_OVERHEAD_BYTES, TR
 from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
 from tidelog.storage import retention, timestamps
-from tidelog.storage.disk_errors import DiskGuard, irrevocably
+from tidelog.storage.disk_errors import DiskGuard, irreversible_change
 from tidelog.storage.flushing import LogFlusher
 from tidelog.storage.follower_checks import checked_batches
-from tidelog.storage.leader_epochs import EpochStart, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.producer_snapshots import ProducerSnapshots
-from tidelog.storage.producer_state import ProducerStates, RememberedBatch
-from tidelog.storage.reading import Demand, find_aborted, find_end_of_slice, find_slice
+from tidelog.storage.producer_state import BatchMetadata, ProducerStateManager
+from tidelog.storage.reading import ReadRequest, find_aborted, find_end_of_slice, find_slice
 from tidelog.storage.retention import RetainedLog
 from tidelog.storage.rolling import is_full, roll_check_bytes, set_roll_limits
 from tidelog.storage.segment import LOG_SUFFIX, NOT_LOADED, Segment
@@ -37,7 +37,7 @@ from tidelog.types import NO_TIMESTAMP, Buffer, TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 _PLACE: Final = struct.Struct(">qii")
-"""Base offset, length and leader epoch: the start of a batch, outside of its CRC."""
+"""Base offset, length and leader epoch: the start of a batch, which its CRC does not cover."""
 
 _new_result: Final = tuple.__new__  # half the time of the named tuple's own constructor
 
@@ -46,23 +46,23 @@ class AppendResult(NamedTuple):
     first_offset: int
     last_offset: int
     log_append_time_ms: int
-    """-1 unless the topic stamps its records."""
+    """-1 unless the topic uses LogAppendTime."""
     log_start_offset: int
     is_duplicate: bool = False
 
 
 class LogRead(NamedTuple):
     slice: FileSlice | None
-    """Bytes in one segment file, from the start of a batch; None if there is nothing to read below the end."""
+    """Bytes of one segment file, from the start of a batch; None if there is nothing to read before the end offset."""
     log_start_offset: int
 
 
 class LogContents(NamedTuple):
-    """What a log consists of, new or as it was found on the disk."""
+    """Contents of a new or loaded log."""
 
     segments: list[Segment]
     leader_epochs: LeaderEpochs
-    producers: ProducerStates
+    producers: ProducerStateManager
     snapshots: ProducerSnapshots
     log_start_offset: int = 0
     log_end_offset: int = 0
@@ -71,7 +71,7 @@ class LogContents(NamedTuple):
 
 
 class Log:
-    """What Kafka calls UnifiedLog: offsets, leader epochs and producers over the segments of a LocalLog."""
+    """Offsets, leader epochs and producer states over the segments of a LocalLog."""
 
     __slots__ = (
         "_cleaned_until",
@@ -123,14 +123,14 @@ class Log:
         self.flusher = LogFlusher(self, contents.recovery_point)
         self.on_roll: Callable[[Log], None] | None = None
         self.on_start_moved: Callable[[], None] | None = None
-        """Called when retention or DeleteRecords has moved the log start."""
+        """Called when retention or DeleteRecords has advanced the log start."""
         self._cleaned_until: int | None = None
         self.producers.on_high_watermark(self.high_watermark)
         self._first_unstable_offset = self.producers.first_unstable_offset()
         self._now_ms = directory.context.clock.now_ms
         self.is_deleted = False
         self.is_closed = False
-        """Everything has reached the disk, and nothing is appended any more."""
+        """All records are on disk, and no more are appended."""
         self.settings = settings
 
     def __repr__(self) -> str:
@@ -151,7 +151,7 @@ class Log:
 
     @property
     def segments(self) -> list[Segment]:
-        """Oldest first; the list is never changed, only replaced."""
+        """Oldest first. The list is never modified, only replaced."""
         return self.local.segments
 
     @property
@@ -176,11 +176,11 @@ class Log:
 
     @property
     def cleaned_until(self) -> int | None:
-        """How far compaction has come; truncation takes it back."""
+        """End offset of the clean section. Truncation lowers it."""
         return self._cleaned_until
 
     def mark_cleaned(self, until: int | None) -> None:
-        """Compaction has come as far as this, now or in an earlier run."""
+        """Set the end of the clean section, from a cleaning or from the cleaner checkpoint."""
         self._cleaned_until = until
 
     @property
@@ -191,18 +191,18 @@ class Log:
         return max(self.log_start_offset, unstable)
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
-        """Note the id of the topic; for logs from before topics had ids."""
+        """Record the topic id; for logs from before topics had ids."""
         self._check_online()
         with self.guard:
             write_topic_id(self.directory.context.disk, self.path, topic_id)
         self.topic_id = topic_id
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochStart:
-        """The largest known epoch not above `epoch`, and where it ends (R3)."""
+    def end_offset_for_epoch(self, epoch: int) -> EpochEntry:
+        """The largest epoch <= `epoch`, and its end offset (R3)."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def _check_online(self) -> None:
-        """Before every access. Where a log was deleted, or set aside, the next one of its name may have its files."""
+        """Must precede every file access: if the log was deleted or set aside, a new log may have its file names."""
         if not self.directory.is_online:
             raise self.directory.offline_error()
         if self.is_deleted:
@@ -212,16 +212,16 @@ class Log:
         return KafkaStorageError(f"the log of {self.topic_partition} was deleted")
 
     def failed(self, error: OSError) -> KafkaStorageError:
-        """What to raise after an I/O error: the directory goes offline (R5), unless the log was deleted meanwhile, or
-        the error passes: then nothing has changed, and the same may succeed later."""
+        """The error to raise after an I/O error. The directory goes offline (R5), unless the log was deleted meanwhile
+        or the error is transient: then nothing has changed, and a retry may succeed."""
         return self._deleted_error() if self.is_deleted else self.directory.fail(error)
 
     def mark_deleted(self) -> None:
-        """The log is no longer one of this broker's: it was deleted, or set aside."""
+        """The log was deleted or set aside: this broker no longer uses it."""
         self.is_deleted = True
-        self.let_go()
+        self.release_resources()
 
-    # ---- appending as leader
+    # ---- append as leader
 
     def append_as_leader(
         self,
@@ -230,9 +230,10 @@ class Log:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         prepared: PreparedBatch | None = None,
     ) -> AppendResult:
-        """Append one batch, giving it its offsets in place; on any KafkaError nothing has changed.
+        """Append one batch and assign its offsets in place. On any KafkaError nothing has changed.
 
-        The high watermark stays: the partition's leader moves it. NeedsSlices: too long, comes again as `prepared`.
+        The partition's leader advances the high watermark, not the log. Raises NeedsSlices for a batch that is too
+        long to check in one step; the caller prepares it in slices and passes it as `prepared`.
         """
         if not self.directory.is_online:
             raise self.directory.offline_error()
@@ -252,7 +253,7 @@ class Log:
         size_bytes, first_offset = length + LENGTH_OVERHEAD_BYTES, self.log_end_offset
         last_offset = first_offset + header.last_offset_delta
         segment = self.local.segments[-1]
-        try:  # not the guard: entering it would cost every append a tenth of a microsecond
+        try:  # not `self.guard`, which would cost every append a tenth of a microsecond
             if (
                 segment.size_bytes + size_bytes > self._roll_check_bytes
                 or max_timestamp > segment.roll_after_timestamp
@@ -269,19 +270,19 @@ class Log:
                 self.snapshots.remember(self.producers, first_offset)
             self.log_end_offset = last_offset + 1
             if producer_id >= 0:
-                self._note_producer(header, marker, first_offset)
+                self._update_producer(header, marker, first_offset)
         except OSError as error:
             raise self.failed(error) from error
         return _new_result(AppendResult, (first_offset, last_offset, log_append_time_ms, self.log_start_offset, False))
 
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Its first record is about to be written; recovery takes records of unknown epochs for damaged ones."""
+        """Record the epoch before its first record: recovery treats records of unknown epochs as corrupt."""
         self.leader_epochs.assign(leader_epoch, start_offset)
         if self.leader_epochs.is_unwritten:
             self.flusher.write_epochs(is_synced=False)
 
     def require_short(self, batch: memoryview) -> None:
-        """Raises NeedsSlices for a client's batch that must be checked before it can be appended."""
+        """Raises NeedsSlices for a client's batch that is too long to check in one step."""
         with suppress(KafkaError):
             prepare(batch, self._settings, self._now_ms(), AppendOrigin.CLIENT)
 
@@ -291,18 +292,18 @@ class Log:
             self.producers.check_end_marker(header, marker)
         return marker
 
-    def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
-        # As Kafka, which tells the time of the first one even where the topic does not stamp its records.
+    def _duplicate(self, earlier: BatchMetadata) -> AppendResult:
+        # As in Kafka, which returns the timestamp of the first one even if the topic does not use LogAppendTime.
         return AppendResult(
             earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, is_duplicate=True
         )
 
-    def _note_producer(self, header: BatchHeader, marker: EndMarker | None, first_offset: int) -> None:
+    def _update_producer(self, header: BatchHeader, marker: EndMarker | None, first_offset: int) -> None:
         attributes = header.attributes
         if not attributes & CONTROL_BIT:
             self.producers.update(header, first_offset)
         elif marker is None:
-            self.producers.note_epoch(header)
+            self.producers.update_epoch(header)
         else:
             aborted = self.producers.end_transaction(header, marker, first_offset)
             if aborted is not None:
@@ -310,13 +311,13 @@ class Log:
         if attributes & TRANSACTIONAL_BIT:
             self._first_unstable_offset = self.producers.first_unstable_offset()
 
-    # ---- appending as follower
+    # ---- append as follower
 
     def append_as_follower(self, batches: Buffer, leader_epoch: int | None = None) -> AppendResult | None:
-        """Append what the leader sent, offsets and epochs as they are (R28); None if there is no whole batch.
+        """Append the leader's batches with their offsets and epochs (R28); None if there is no complete batch.
 
-        Nothing of a later epoch than `leader_epoch`, in which it was fetched. On a KafkaError the log ends before the
-        batch that could not be appended; nearly always that is the first.
+        Appends no batch of an epoch after `leader_epoch`, the epoch of the fetch. On a KafkaError the log ends before
+        the batch that could not be appended, which is nearly always the first.
         """
         self._check_online()
         checked = checked_batches(batches, self.log_start_offset, self.log_end_offset, leader_epoch)
@@ -351,14 +352,14 @@ class Log:
         self.log_end_offset = header.end_offset
         if header.producer_id >= 0:
             marker = read_end_marker(batch) if header.is_control else None
-            self._note_producer(header, marker, header.base_offset)
+            self._update_producer(header, marker, header.base_offset)
 
-    # ---- rolling
+    # ---- roll
 
     def _segment_for(
         self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, new_base_offset: int | None = None
     ) -> Segment:
-        """The segment that takes a batch of this size and end, a new one if the last one is full or old."""
+        """The segment for a batch of this size and last offset; a new one if the active one is full or too old."""
         if size_bytes > self._segment_bytes and new_base_offset is None:
             raise RecordListTooLarge(
                 f"a batch of {size_bytes} bytes is larger than a segment of {self._segment_bytes} (segment.bytes)"
@@ -372,7 +373,7 @@ class Log:
         return segment
 
     def roll(self, new_base_offset: int | None = None) -> Segment:
-        """Seal the last segment and start a new one at the end of the log."""
+        """Seal the active segment and create a new one at the log end."""
         self._check_online()
         base_offset = self.log_end_offset if new_base_offset is None else new_base_offset
         local = self.local
@@ -382,7 +383,7 @@ class Log:
                 return local.replace_empty_segment(base_offset, self.log_end_offset, self._deletion_due_ms())
             old.modified_ms = self._now_ms()
             old.seal()
-            self.snapshots.take(self.producers, self.log_end_offset)
+            self.snapshots.take_snapshot(self.producers, self.log_end_offset)
             segment = local.create_segment(base_offset)
         local.add(segment, self.log_end_offset)
         self.flusher.on_new_name(self.path)
@@ -396,7 +397,7 @@ class Log:
     # ---- watermarks
 
     def raise_high_watermark(self, offset: int) -> bool:
-        """Everything below `offset` is committed, as far as this log holds it (R4); whether it moved."""
+        """Raise the high watermark to `offset`, at most to the log end (R4). Whether it moved."""
         offset = min(offset, self.log_end_offset)
         if offset <= self.high_watermark:
             return False
@@ -407,7 +408,7 @@ class Log:
         return True
 
     def advance_log_start_offset(self, offset: int) -> bool:
-        """Records below `offset` are gone for readers; whether it moved. It may lie inside a batch."""
+        """Hide records below `offset` from readers. The offset may be inside a batch. Whether the log start moved."""
         self._check_online()
         if offset > self.high_watermark:
             raise OffsetOutOfRange(
@@ -424,7 +425,7 @@ class Log:
         if self.on_start_moved is not None:
             self.on_start_moved()
 
-    # ---- reading
+    # ---- reads
 
     def read(
         self,
@@ -435,11 +436,11 @@ class Log:
         at_least_one_batch: bool = True,
         may_block: bool = True,
     ) -> LogRead:
-        """The bytes of the batches from the one with `offset` up to `end_offset`, of one segment, never decoded.
+        """The batches from the one with `offset` up to `end_offset`, as undecoded bytes of one segment.
 
-        `end_offset` is the high watermark, the last stable offset or the log end offset. At most `max_bytes`, but
-        at least the first batch if so asked. With `may_block=False` it raises NotCached instead of waiting for the
-        disk: run it again in a worker then. Whether the slice itself is cached, the slice's file can tell.
+        `end_offset` is the high watermark, the last stable offset or the log end offset. Returns at most `max_bytes`,
+        but the whole first batch if `at_least_one_batch`. With `may_block=False` raises NotCached instead of waiting
+        for the disk: the caller repeats the read in a worker. The slice itself may still be uncached.
         """
         if not self.directory.is_online:
             raise self.directory.offline_error()
@@ -450,45 +451,47 @@ class Log:
             )
         if offset >= end_offset:
             return LogRead(None, self.log_start_offset)
-        demand = Demand(offset, max_bytes, end_offset, at_least_one_batch, may_block)
+        request = ReadRequest(offset, max_bytes, end_offset, at_least_one_batch, may_block)
         local = self.local
         try:
-            found = find_slice(local.segments, local.tail, self.log_end_offset, demand)
+            found = find_slice(local.segments, local.tail, self.log_end_offset, request)
         except OSError:
             with self.guard:
-                found = local.look_up(lambda: find_slice(local.segments, local.tail, self.log_end_offset, demand))
+                found = local.retry_after_rename(
+                    lambda: find_slice(local.segments, local.tail, self.log_end_offset, request)
+                )
         return LogRead(found, self.log_start_offset)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [first_offset, end_offset)."""
         self._check_online()
         with self.guard:
-            return self.local.look_up(lambda: find_aborted(self.local.segments, first_offset, end_offset))
+            return self.local.retry_after_rename(lambda: find_aborted(self.local.segments, first_offset, end_offset))
 
     def end_of_slice(self, found: FileSlice, offset: int, end_offset: int, *, may_block: bool = True) -> int:
-        """Where a slice that was read from `offset` up to `end_offset` ends, or a little further; as `read` else."""
-        demand = Demand(offset, len(found), end_offset, at_least_one_batch=True, may_block=may_block)
+        """End offset of a slice of `read`, or a little more. Other parameters as in `read`."""
+        request = ReadRequest(offset, len(found), end_offset, at_least_one_batch=True, may_block=may_block)
         with self.guard:
-            return self.local.look_up(lambda: find_end_of_slice(self.local.segments, found, demand))
+            return self.local.retry_after_rename(lambda: find_end_of_slice(self.local.segments, found, request))
 
     def find_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """The first record with this timestamp or a later one. Blocking: for a worker."""
+        """The first record with a timestamp >= `timestamp`. Blocking: for a worker."""
         self._check_online()
         with self.guard:
-            return self.local.look_up(
+            return self.local.retry_after_rename(
                 lambda: timestamps.find_by_timestamp(self.local.segments, timestamp, self.log_start_offset)
             )
 
     def find_max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp of all. Blocking: for a worker."""
+        """The first record with the largest timestamp. Blocking: for a worker."""
         self._check_online()
         with self.guard:
-            return self.local.look_up(lambda: timestamps.find_max_timestamp(self.local.segments))
+            return self.local.retry_after_rename(lambda: timestamps.find_max_timestamp(self.local.segments))
 
     # ---- truncation
 
     def truncate_to(self, offset: int) -> None:
-        """Forget everything from `offset` on; a batch that holds it goes whole."""
+        """Remove all records from `offset` on, and the whole batch that contains it."""
         self._check_online()
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(offset)
@@ -506,24 +509,24 @@ class Log:
         place = segment.find_batch(offset)
         end_offset = offset if place is None else min(place.base_offset, offset)
         if end_offset < self.log_start_offset:
-            # The log starts inside the batch that goes: nothing readable is left.
+            # The log start is inside the removed batch: no readable record is left.
             self._start_over_at(min(self.log_start_offset, offset))
             return
-        # What may lack a descriptor comes first: a shortage leaves the log as it is.
-        cut = segment.prepare_cut(segment.size_bytes if place is None else place.position, end_offset)
+        # Steps that need a descriptor come first: a shortage then leaves the log unchanged.
+        truncation = segment.prepare_truncation(segment.size_bytes if place is None else place.position, end_offset)
         producers = self.snapshots.as_of(self.producers, kept, end_offset)
-        self._checkpoint_cut(end_offset, self.log_start_offset, kept[0].base_offset)
-        with irrevocably():
+        self._checkpoint_truncation(end_offset, self.log_start_offset, kept[0].base_offset)
+        with irreversible_change():
             self.local.truncate(kept, self._deletion_due_ms())
-            segment.cut(cut)
+            segment.truncate(truncation)
             self._end_at(end_offset)
-            self.snapshots.cut(end_offset)
-            self._take_producers(producers)
+            self.snapshots.truncate(end_offset)
+            self._replace_producers(producers)
 
-    def _checkpoint_cut(self, end_offset: int, log_start_offset: int, base_offset: int) -> None:
-        """Before the cut: what is appended later where flushed records were must not pass for flushed after a crash.
+    def _checkpoint_truncation(self, end_offset: int, log_start_offset: int, base_offset: int) -> None:
+        """Lower the recovery point before the truncation: after a crash, later records must not count as flushed.
 
-        If a crash comes before the cut, too much is read again, and that is all.
+        A crash before the truncation only makes recovery read more than necessary.
         """
         self.directory.checkpoint_truncation(
             self.topic_partition,
@@ -541,28 +544,28 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
 
-    def _take_producers(self, producers: ProducerStates) -> None:
+    def _replace_producers(self, producers: ProducerStateManager) -> None:
         self.producers.become(producers)
         self.producers.on_high_watermark(self.high_watermark)
         self._first_unstable_offset = self.producers.first_unstable_offset()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; log start, high watermark and end become `offset` together (R4)."""
+        """Remove all records. Log start, high watermark and log end become `offset` (R4)."""
         self._check_online()
-        logger.debug("dropping the whole log partition=%s new_start=%d", self.topic_partition, offset)
+        logger.debug("truncating log fully partition=%s new_start=%d", self.topic_partition, offset)
         with self.guard:
             self._start_over_at(offset)
 
     def _start_over_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """An empty log that starts at `offset`, or later in its first batch."""
+        """Continue as an empty log at `offset`. The log start may be later, inside the first batch."""
         log_start_offset = offset if log_start_offset is None else log_start_offset
         segment = self.local.prepare_new_start(offset)
         try:
-            self._checkpoint_cut(offset, log_start_offset, offset)
+            self._checkpoint_truncation(offset, log_start_offset, offset)
         except OSError:
             self.directory.context.disk.remove(segment.path(LOG_SUFFIX))
             raise
-        with irrevocably():
+        with irreversible_change():
             self.local.start_over(segment, self._deletion_due_ms())
             self.flusher.on_new_name(self.path)
             self.leader_epochs.clear()
@@ -575,65 +578,65 @@ class Log:
     # ---- retention
 
     def delete_old_segments(self, now_ms: int) -> list[Segment]:
-        """Apply retention by time, size and log start (R4: never past the high watermark); what was deleted."""
+        """Apply retention by time, size and log start, never past the high watermark (R4). Returns deleted segments."""
         self._check_online()
         with self.guard:
-            doomed = retention.expired_segments(self._retained(), now_ms)
-            if not doomed:
+            deletable = retention.expired_segments(self._retained(), now_ms)
+            if not deletable:
                 return []
-            if len(doomed) == len(self.local.segments):
+            if len(deletable) == len(self.local.segments):
                 self.roll()
-            with irrevocably():
-                self._remove_segments(doomed)
-        return doomed
+            with irreversible_change():
+                self._remove_segments(deletable)
+        return deletable
 
     def _retained(self) -> RetainedLog:
         return RetainedLog(
             self._settings, self.local.segments, self.log_start_offset, self.log_end_offset, self.high_watermark
         )
 
-    def _remove_segments(self, doomed: list[Segment]) -> None:
-        self.local.remove_oldest(len(doomed), self._deletion_due_ms())
+    def _remove_segments(self, deletable: list[Segment]) -> None:
+        self.local.remove_oldest(len(deletable), self._deletion_due_ms())
         new_start = self.local.segments[0].base_offset
         self.snapshots.remove_before(new_start)
         if new_start > self.log_start_offset:
             self._start_at(new_start)
 
     def replace_segments(self, old: list[Segment], new: list[Segment]) -> None:
-        """Put compacted segments in the place of the ones they were made from, in one step.
+        """Replace segments by their compacted ones in one step.
 
-        The new ones carry the `.swap` suffix and are whole; a crash in between completes the swap at the next start.
+        The new ones are complete and have the `.swap` suffix: after a crash the next start completes the swap.
         """
         self._check_online()
         with self.guard:
             self.local.replace(old, new, self._deletion_due_ms())
 
-    # ---- flushing and closing
+    # ---- flush and close
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether flush.messages of the topic asks for a flush now."""
+        """Whether flush.messages of the topic is reached."""
         return self.log_end_offset - self.flusher.recovery_point >= self._settings.flush_messages
 
     async def flush(self) -> None:
-        """Sync everything written so far; the recovery point then moves up to it."""
+        """Sync all appended records, then advance the recovery point."""
         self._check_online()
         await self.flusher.flush()
 
     async def close(self) -> None:
-        """Bring everything to the disk for a clean stop. KafkaStorageError: it must not pass for cleanly closed."""
+        """Sync everything for a clean shutdown. After a KafkaStorageError the log must not count as cleanly closed."""
         self._check_online()
         with self.guard:
             self.local.segments[-1].seal()
-            self.snapshots.take_at_close(self.producers, self.log_end_offset)
+            self.snapshots.take_snapshot_at_close(self.producers, self.log_end_offset)
         await self.flush()
         if self.recovery_point != self.log_end_offset or self.leader_epochs.is_changed:
             raise KafkaStorageError(
                 f"flushed up to {self.recovery_point} only, and the log ends at {self.log_end_offset}"
             )
         self.is_closed = True
-        self.let_go()
+        self.release_resources()
 
-    def let_go(self) -> None:
+    def release_resources(self) -> None:
         """Free descriptors and cached indexes."""
-        self.local.let_go()
+        self.local.release_resources()

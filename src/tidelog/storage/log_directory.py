@@ -1,4 +1,4 @@
-"""One directory of log.dirs: its lock, its identity, its clean-shutdown marker, and whether it still works (R5, R6)."""
+"""Log directory, one of log.dirs: lock, meta.properties, clean-shutdown marker, checkpoints and failure (R5, R6)."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ from tidelog.storage.checkpoints import (
     SEGMENT_SIZES,
     write_offsets,
 )
-from tidelog.storage.disk_errors import StorageShortage, is_passing
+from tidelog.storage.disk_errors import StorageShortage, is_transient
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import TopicPartition, uuid_text
 
@@ -38,11 +38,11 @@ SHORTAGE_TOLD_EVERY_S = 10.0
 
 
 class StorageSetupError(Exception):
-    """A log dir cannot be used as it is; the message is a sentence for whoever starts the broker."""
+    """A log dir cannot be used as it is. The message is for the operator who starts the broker."""
 
 
 class LogDirectoryInUse(StorageSetupError):
-    """Another process works on the log dir."""
+    """Another process uses the log dir."""
 
 
 class ForeignLogDirectory(StorageSetupError):
@@ -54,7 +54,7 @@ class DuplicateLog(StorageSetupError):
 
 
 class CheckpointedLog(Protocol):
-    """A log, as far as the checkpoints of its directory tell of it."""
+    """The part of a log that the checkpoints record."""
 
     log_start_offset: int
     high_watermark: int
@@ -75,7 +75,7 @@ class CheckpointedLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StorageContext:
-    """What every part of the storage works with."""
+    """Seams and limits that all parts of the storage share."""
 
     disk: Disk
     clock: Clock
@@ -87,19 +87,19 @@ class StorageContext:
 class Checkpoint(NamedTuple):
     name: str
     number: int
-    """Which of two was collected later."""
+    """Orders checkpoints by the time of their collection."""
     offsets: dict[TopicPartition, int]
 
 
 class LogDirectory:
-    """A directory of logs. The first I/O error takes it offline until the broker starts anew."""
+    """A directory of logs. The first I/O error takes it offline until the broker restarts."""
 
     __slots__ = (
         "_checkpoint_lock",
         "_collected",
         "_lock",
         "_made_after",
-        "_shortage_told_s",
+        "_shortage_logged_s",
         "_written",
         "cluster_id",
         "context",
@@ -125,23 +125,23 @@ class LogDirectory:
         self.on_failure = on_failure
         self.cluster_id: str | None = None
         self.directory_id: str | None = None
-        """KIP-858: given once, so that an empty disk in its place is another directory (R42)."""
+        """directory.id of KIP-858, assigned once: an empty replacement disk gets another id (R42)."""
         self.logs: dict[TopicPartition, CheckpointedLog] = {}
         self.was_clean = False
-        """Whether the last stop before this one was clean."""
+        """Whether the last shutdown was clean."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
-        """In which incarnation of its broker that was, where the marker tells."""
+        """Broker epoch of that shutdown, if the marker has it."""
         self.directories_before: frozenset[str] = frozenset()
-        """The ids of all log dirs that the broker had then, where the marker tells."""
+        """Ids of all log dirs of the broker at that shutdown, if the marker has them."""
         self.shortages = 0
-        """How often descriptors or memory were missing here."""
-        self._shortage_told_s = -inf
+        """Number of shortages of descriptors or memory."""
+        self._shortage_logged_s = -inf
         self._lock: Lock | None = None
         self._checkpoint_lock = threading.Lock()
         self._collected = 0
         self._written: dict[str, Checkpoint] = {}
         self._made_after: dict[TopicPartition, int] = {}
-        """Which checkpoint was the last one collected before the log was made, of those made by this process."""
+        """For each log that this process created: the last checkpoint collected before its creation."""
 
     def __repr__(self) -> str:
         return f"LogDirectory({self.path!r}, {'online' if self.is_online else 'offline'})"
@@ -150,8 +150,8 @@ class LogDirectory:
         return f"{self.path}/{name}"
 
     def fail(self, error: OSError) -> KafkaStorageError:
-        """Take the directory offline, say so once, and give the error to raise. A shortage passes: it stays online."""
-        if is_passing(error):
+        """Take the directory offline, log it once, and return the error to raise. After a shortage it stays online."""
+        if is_transient(error):
             return self._on_shortage(error)
         if self.is_online:
             self.is_online = False
@@ -162,16 +162,16 @@ class LogDirectory:
         return self.offline_error()
 
     def fail_while_opening(self, error: OSError) -> None:
-        """As `fail`; but who lacks descriptors must not start with some of the logs: StorageSetupError."""
-        if is_passing(error):
+        """Like `fail`, but raises StorageSetupError on a shortage: a broker must not start with a part of its logs."""
+        if is_transient(error):
             raise StorageSetupError(shortage_at_start(self.path, error))
         self.fail(error)
 
     def _on_shortage(self, error: OSError) -> StorageShortage:
         self.shortages += 1
         now_s = self.context.clock.monotonic()
-        if now_s >= self._shortage_told_s + SHORTAGE_TOLD_EVERY_S:
-            self._shortage_told_s = now_s
+        if now_s >= self._shortage_logged_s + SHORTAGE_TOLD_EVERY_S:
+            self._shortage_logged_s = now_s
             logger.warning(
                 "short of descriptors or memory, retrying path=%s shortages=%d error=%s",
                 self.path,
@@ -184,7 +184,7 @@ class LogDirectory:
         return KafkaStorageError(f"log dir {self.path} is offline: {self.error}")
 
     def acquire(self) -> None:
-        """Make the directory if it is missing, and lock it against other processes."""
+        """Create the directory if it is missing, and lock it."""
         self.context.disk.make_directory(self.path)
         self._lock = _lock(self.context.disk, self.path)
 
@@ -193,17 +193,17 @@ class LogDirectory:
             self._lock.release()
             self._lock = None
 
-    # ---- whose it is
+    # ---- meta.properties
 
     def check_identity(self, cluster_id: str | None, broker_id: int) -> None:
-        """Refuse a directory of another cluster or broker; changes nothing."""
+        """Raise ForeignLogDirectory for a directory of another cluster or broker. Changes nothing."""
         properties = self._read_properties()
         _check_properties(self.path, properties, Identity(cluster_id, broker_id))
         self.cluster_id = properties.get("cluster.id", cluster_id)
         self.directory_id = properties.get("directory.id")
 
     def write_identity(self, cluster_id: str | None, broker_id: int) -> None:
-        """Complete meta.properties; what it says already stays, also what only Kafka knows."""
+        """Complete meta.properties. Existing lines stay, including those of Apache Kafka."""
         known = self._read_properties()
         properties = dict(known) or {"version": "0"}
         if cluster_id is not None:
@@ -222,8 +222,8 @@ class LogDirectory:
 
     # ---- clean shutdown
 
-    def take_clean_shutdown_marker(self) -> bool:
-        """Whether the last stop was clean. The marker is gone at once: a crash from here on is a crash (R6)."""
+    def consume_clean_shutdown_marker(self) -> bool:
+        """Whether the last shutdown was clean. Removes the marker, so that a crash from now on is unclean (R6)."""
         disk, path = self.context.disk, self.file(CLEAN_SHUTDOWN_MARKER)
         if not disk.exists(path):
             return False
@@ -236,17 +236,17 @@ class LogDirectory:
     def write_clean_shutdown_marker(
         self, broker_epoch: int = NO_BROKER_EPOCH, directory_ids: Iterable[str] = ()
     ) -> None:
-        """`directory_ids`: of all log dirs of the broker. A stop was clean only for who comes back with all of them."""
+        """`directory_ids` of all log dirs of the broker: the shutdown is clean only if all of them return."""
         marker: dict[str, object] = {"version": 0, "brokerEpoch": broker_epoch}
         if found := sorted(directory_ids):
-            marker["directoryIds"] = found  # Kafka then takes the epoch for unknown, and the stop for clean
+            marker["directoryIds"] = found  # Apache Kafka then treats the epoch as unknown and the shutdown as clean
         data = json.dumps(marker, separators=(",", ":")).encode()
         self.context.disk.write_file_atomically(self.file(CLEAN_SHUTDOWN_MARKER), data)
 
     # ---- checkpoints
 
     def collect_checkpoint(self, name: str) -> Checkpoint:
-        """What the checkpoint of that name has to say now; on the event loop."""
+        """Current contents of the checkpoint of that name. On the event loop."""
         self._collected += 1
         offset_of, offsets = CHECKPOINTED_OFFSETS[name], {}
         for topic_partition, log in self.logs.items():
@@ -260,23 +260,23 @@ class LogDirectory:
         return written is not None and written.offsets == checkpoint.offsets
 
     def write_checkpoint(self, name: str, number: int, offsets: dict[TopicPartition, int]) -> None:
-        """Blocking. One that was overtaken by a newer one on its way through the workers is dropped."""
+        """Blocking. Does nothing if a newer checkpoint was written meanwhile by another worker."""
         with self._checkpoint_lock:
             written = self._written.get(name)
             if written is None or written.number < number:
-                # What was collected before a log was made is about an earlier one of its name.
+                # Entries collected before a log was created belong to an earlier log with the same name.
                 offsets = {each: offset for each, offset in offsets.items() if number > self._made_after.get(each, -1)}
                 write_offsets(self.context.disk, self.file(name), offsets)
                 self._written[name] = Checkpoint(name, number, offsets)
 
-    def note_found_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        """What an earlier run has left on the disk."""
+    def record_found_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        """Record a checkpoint that an earlier run left on disk."""
         self._written[name] = Checkpoint(name, self._collected, offsets)
 
     def forget_checkpoints(self, topic_partition: TopicPartition) -> None:
-        """A log is about to be made: what the checkpoints say of an earlier one of its name must not be taken for its.
+        """Before a log is created: remove the entries of earlier logs with the same name from the checkpoints.
 
-        Waits for the disk, on the event loop; once for all logs that were deleted, since none of them is named then.
+        Waits for the disk on the event loop, but once for all deleted logs, because the write omits all of them.
         """
         self._made_after[topic_partition] = self._collected
         for name in [name for name, written in self._written.items() if topic_partition in written.offsets]:
@@ -285,9 +285,9 @@ class LogDirectory:
     def checkpoint_truncation(
         self, topic_partition: TopicPartition, *, recovery_point: int, log_start_offset: int | None
     ) -> None:
-        """What the checkpoints have to say of a log that is about to be cut; None is nothing.
+        """Write checkpoints for a log that is about to be truncated; None leaves a checkpoint unchanged.
 
-        Waits for the disk, on the event loop: truncation is rare, and nothing may be appended before this is done.
+        Waits for the disk on the event loop: truncation is rare, and nothing may be appended before it is done.
         """
         if topic_partition not in self.logs:
             return
@@ -308,7 +308,7 @@ class LogDirectory:
 
 
 class Identity(NamedTuple):
-    """Whose a log dir is, as far as it is known."""
+    """Cluster id and broker id of a log dir, as far as they are known."""
 
     cluster_id: str | None
     broker_id: int | None
@@ -322,14 +322,14 @@ def check_one_cluster(directories: list[LogDirectory]) -> None:
 
 
 def check_different_ids(directories: list[LogDirectory]) -> None:
-    """KIP-858: with a copied meta.properties an empty disk would pass for the one that was there (R42)."""
+    """KIP-858: with a copied meta.properties an empty disk would look like the original one (R42)."""
     known: dict[str, str] = {}
     for directory in directories:
         other = known.setdefault(directory.directory_id or directory.path, directory.path)
         if other != directory.path:
             raise StorageSetupError(
                 f"the log dirs {other} and {directory.path} have the same directory.id ({META_PROPERTIES}):"
-                " take that line out where the file is a copy"
+                " remove that line from the copied file"
             )
 
 
@@ -340,13 +340,13 @@ def check_one_is_online(directories: list[LogDirectory]) -> None:
 
 
 def find_identity(disk: Disk, paths: Iterable[str], known: Identity) -> Identity:
-    """What is known, completed by what the log dirs say. Refuses those in use or of others; changes nothing."""
+    """The given identity, completed from the log dirs. Raises if one is in use or foreign. Changes nothing."""
     for path in paths:
         try:
             _check_unused(disk, path)
             properties = _read_properties(disk, path)
         except OSError as error:
-            if is_passing(error):
+            if is_transient(error):
                 raise StorageSetupError(shortage_at_start(path, error)) from error
             continue
         _check_properties(path, properties, known)
@@ -396,7 +396,7 @@ def _read_properties(disk: Disk, directory: str) -> dict[str, str]:
 
 
 def _read_marker(marker: bytes) -> tuple[int, frozenset[str]]:
-    """Broker epoch and directory ids. Kafka before 3.7 left the marker empty; a later one does not tell directories."""
+    """Broker epoch and directory ids. Kafka before 3.7 wrote an empty marker; later versions write no directory ids."""
     try:
         content = json.loads(marker)
         epoch, directory_ids = content["brokerEpoch"], frozenset(content.get("directoryIds", ()))
@@ -406,7 +406,7 @@ def _read_marker(marker: bytes) -> tuple[int, frozenset[str]]:
 
 
 def _log_start_offset(log: CheckpointedLog) -> int | None:
-    """Only where it says more than the name of the first segment."""
+    """Only if it differs from the base offset of the first segment."""
     return log.log_start_offset if log.log_start_offset > log.first_base_offset else None
 
 
@@ -419,7 +419,7 @@ def _high_watermark(log: CheckpointedLog) -> int:
 
 
 def _active_size_bytes(log: CheckpointedLog) -> int | None:
-    """Only of a log that was closed: the next start looks into the others."""
+    """Only of a closed log: the next start reads the other logs."""
     return log.active_size_bytes if log.is_closed else None
 
 

@@ -1,4 +1,4 @@
-"""All logs of a broker: opening and closing them, and the work that goes on behind them."""
+"""Log manager: startup and shutdown of all logs of a broker, and background jobs (retention, flush, checkpoints)."""
 
 import asyncio
 import logging
@@ -15,6 +15,7 @@ from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.workers import Workers
 from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from tidelog.storage.cleaner import Cleaner
+from tidelog.storage.descriptor_reclaiming_disk import DescriptorReclaimingDisk
 from tidelog.storage.directory_loader import LoadedDirectory, check_for_duplicates, load_directory
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
@@ -31,7 +32,6 @@ from tidelog.storage.partition_names import deletion_name, partition_name, stray
 from tidelog.storage.retention import load_timestamps
 from tidelog.storage.segment import LOG_SUFFIX
 from tidelog.storage.segment_cache import SegmentCache
-from tidelog.storage.thrifty_disk import ThriftyDisk
 from tidelog.types import TopicPartition, Uuid, uuid_text
 
 logger = logging.getLogger(__name__)
@@ -43,28 +43,28 @@ OfflineCallback = Callable[[LogDirectory, AbstractSet[TopicPartition]], None]
 DELETION_INTERVAL_MS = 5_000
 
 FLUSH_AGAIN_S = 1.0
-"""After a flush that failed for want of descriptors."""
+"""Delay after a flush that failed for lack of descriptors."""
 
 CLOSED_TOGETHER = 64
-"""So many logs are flushed side by side when the broker stops: syncs that meet at the disk share its work."""
+"""Logs flushed in parallel at shutdown: simultaneous syncs share disk writes."""
 MOST_OPEN_FILES = 20_000
-"""Half of what the system grants is for connections; more than this no broker has in use at a time."""
+"""Upper bound of cached open files. Half of the process limit is left for connections."""
 
 SHORTEST_SLEEP_MS = 10
-"""Where an interval of 0 is allowed, which must not keep the broker from everything else."""
+"""Lower bound for settings that allow an interval of 0, which would occupy the event loop."""
 
 LONGEST_SLEEP_MS = 24 * 60 * 60 * 1000
-"""Some intervals mean "never" by being longer than a timer can count; a job once a day does not hurt."""
+"""Upper bound for intervals that mean "never" and exceed what a timer can hold. A daily run does no harm."""
 
 
-class _DoomedDirectory(NamedTuple):
+class _PendingDirectoryDeletion(NamedTuple):
     due_ms: int
     directory: LogDirectory
     path: str
 
 
 class LogManager:
-    """The logs in all log dirs. One object per broker; every method belongs on the event loop."""
+    """The logs in all log dirs. One object per broker; call every method on the event loop."""
 
     def __init__(self, settings: BrokerSettings, context: StorageContext, directories: list[LogDirectory]) -> None:
         self.settings = settings
@@ -73,22 +73,22 @@ class LogManager:
         self._context = context
         self._logs: dict[TopicPartition, Log] = {}
         self.cleaner = Cleaner(context, directories, self._logs, settings.log_cleaner_dedupe_buffer_size)
-        self._doomed: list[_DoomedDirectory] = []
+        self._pending_deletions: list[_PendingDirectoryDeletion] = []
         self.stray_paths: list[str] = []
-        """Logs that were set aside, now or in an earlier run: nothing here removes them."""
+        """Stray logs of this or an earlier run. Only an operator removes them."""
         self._rolled: dict[Log, None] = {}
         self._has_rolled = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         for directory in directories:
-            directory.on_failure = self._announce_failure
+            directory.on_failure = self._on_directory_failure
 
-    def take_settings(self, settings: BrokerSettings) -> None:
-        """Settings that may change while the broker runs act from here on; intervals of jobs may not."""
+    def update_settings(self, settings: BrokerSettings) -> None:
+        """Apply dynamic settings. Job intervals are not dynamic."""
         self.settings = settings
         self.cleaner.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size
         self.cleaner.backoff_ms = settings.log_cleaner_backoff_ms
 
-    # ---- opening
+    # ---- startup
 
     @classmethod
     async def open(
@@ -104,13 +104,13 @@ class LogManager:
         randomness: Randomness | None = None,
         cache: SegmentCache | None = None,
     ) -> "LogManager":
-        """Lock, check and load all log dirs. StorageSetupError if one belongs to others; nothing has changed then.
+        """Lock, check and load all log dirs. Raises StorageSetupError for a foreign one before anything has changed.
 
-        A log dir that cannot be read is offline from the start; at least one must work. Who is short of descriptors
-        is refused: logs that were not opened would pass for logs that are not there.
+        An unreadable log dir is offline from the start; at least one must work. A shortage of descriptors is an
+        error: logs that were not opened would look like missing logs.
         """
         cache = cache or SegmentCache(open_files=min(disk.open_files_limit() // 2, MOST_OPEN_FILES))
-        thrifty = ThriftyDisk(disk, cache)
+        thrifty = DescriptorReclaimingDisk(disk, cache)
         context = StorageContext(thrifty, clock, workers, randomness or SystemRandomness(), cache)
         directories = [LogDirectory(path, context) for path in settings.log_directories]
         try:
@@ -132,7 +132,7 @@ class LogManager:
                 if directory.is_online
             ]
             manager = cls(settings, context, directories)
-            manager._take_over(loaded)
+            manager._add_loaded(loaded)
             await manager.cleaner.load()
             check_one_is_online(directories)
         except BaseException:
@@ -141,35 +141,37 @@ class LogManager:
             raise
         return manager
 
-    def _take_over(self, loaded: Iterable[LoadedDirectory]) -> None:
+    def _add_loaded(self, loaded: Iterable[LoadedDirectory]) -> None:
         for directory in loaded:
             for log in directory.logs:
-                self._adopt(log)
+                self._add_log(log)
             self.stray_paths += directory.stray_paths
-            for path in directory.doomed_paths:
-                self._doom(directory.directory, path)
+            for path in directory.paths_to_delete:
+                self._schedule_deletion(directory.directory, path)
 
-    def _doom(self, directory: LogDirectory, path: str) -> None:
-        """Remove the directory of a deleted partition, but not at once: until then an operator can move it away."""
+    def _schedule_deletion(self, directory: LogDirectory, path: str) -> None:
+        """Delete the directory of a deleted partition after a delay, in which an operator can still save it."""
         delay_ms = self.settings.log_segment_delete_delay_ms
-        self._doomed.append(_DoomedDirectory(self._context.clock.now_ms() + delay_ms, directory, path))
-        logger.info("the log of a deleted topic will be removed path=%s after_ms=%d", path, delay_ms)
+        self._pending_deletions.append(
+            _PendingDirectoryDeletion(self._context.clock.now_ms() + delay_ms, directory, path)
+        )
+        logger.info("scheduled deletion of log path=%s after_ms=%d", path, delay_ms)
 
-    def _adopt(self, log: Log) -> None:
+    def _add_log(self, log: Log) -> None:
         self._logs[log.topic_partition] = log
         log.directory.logs[log.topic_partition] = log
-        log.on_roll = self._note_roll
+        log.on_roll = self._on_roll
 
     @property
     def cluster_id(self) -> str | None:
-        """As meta.properties says; None if no log dir knows one."""
+        """The cluster id in meta.properties; None if no log dir has one."""
         return next((directory.cluster_id for directory in self.directories if directory.cluster_id), None)
 
     @property
     def previous_broker_epoch(self) -> int:
-        """Which incarnation stopped cleanly before this one. As in Kafka: only if all log dirs are there and agree.
+        """Broker epoch of the last clean shutdown. As in Kafka: only if all log dirs are present and agree.
 
-        All that it had then: what was in one that is no longer in log.dirs is lost here, and nobody may rely on it.
+        It includes log dirs that were removed from log.dirs since: their records are lost on this broker.
         """
         epochs = {each.previous_broker_epoch if each.is_online else NO_BROKER_EPOCH for each in self.directories}
         had = frozenset[str]().union(*(each.directories_before for each in self.directories))
@@ -177,15 +179,15 @@ class LogManager:
 
     @property
     def directory_ids(self) -> tuple[str, ...]:
-        """Of the log dirs that are online."""
+        """Ids of the online log dirs."""
         return tuple(each.directory_id for each in self.directories if each.is_online and each.directory_id)
 
     @property
     def _companion_ids(self) -> list[str]:
-        """Of all log dirs, also of those that are offline. One alone cannot be left out: the marker is in it."""
+        """Ids of all log dirs, also of offline ones. Empty for a single one, which contains the marker itself."""
         return [each.directory_id for each in self.directories if each.directory_id] if self.directories[1:] else []
 
-    # ---- the logs
+    # ---- logs
 
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
@@ -195,9 +197,9 @@ class LogManager:
         return self._logs.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: Uuid | None, settings: TopicSettings) -> Log:
-        """A new log in the log dir with the fewest partitions; the existing one if there is one.
+        """The existing log, or a new one in the log dir with the fewest partitions.
 
-        Where an earlier attempt has failed, the log dir in which it left something: not two for one partition.
+        If an earlier creation failed, uses the log dir where it began, so that no partition is in two log dirs.
         """
         known = self._logs.get(topic_partition)
         if known is not None:
@@ -213,11 +215,11 @@ class LogManager:
             log = create_log(directory, path, topic_partition, topic_id, settings)
         except OSError as error:
             raise directory.fail(error) from error
-        self._adopt(log)
+        self._add_log(log)
         return log
 
     def _place_for(self, name: str, online: list[LogDirectory]) -> LogDirectory:
-        """Where an attempt that lacked descriptors has begun: no broker starts with a partition in two log dirs."""
+        """The log dir where a failed creation began: a broker does not start with a partition in two log dirs."""
         for directory in online:
             try:
                 if self._context.disk.exists(directory.file(name)):
@@ -227,14 +229,14 @@ class LogManager:
         return min(online, key=lambda candidate: len(candidate.logs))
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Its topic was deleted: rename the directory at once; its files go after log.segment.delete.delay.ms."""
+        """Delete the log of a deleted topic: rename its directory now, delete it after log.segment.delete.delay.ms."""
         log = self._logs.get(topic_partition)
         name = deletion_name(topic_partition, self._context.randomness.bytes(16).hex())
         if log is not None and (path := self._rename_away(log, name)) is not None:
-            self._doom(log.directory, path)
+            self._schedule_deletion(log.directory, path)
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
-        """The log is not of the topic that has its name now: keep it under another name, for an operator (R44)."""
+        """Keep a log of an earlier topic with the same name under a stray name, for an operator (R44)."""
         log = self._logs.get(topic_partition)
         if log is None:
             return
@@ -246,7 +248,7 @@ class LogManager:
         if path is not None:
             self.stray_paths.append(path)
             logger.warning(
-                "set aside a log that is not of the present topic of its name; it is kept until you remove it"
+                "set aside log of an earlier topic with this name; it is kept until you remove it"
                 " partition=%s path=%s records_from=%d records_to=%d",
                 topic_partition,
                 path,
@@ -255,7 +257,7 @@ class LogManager:
             )
 
     def _rename_away(self, log: Log, name: str) -> str | None:
-        """No longer a log of this broker; the path that its directory has now, or None if its disk is offline."""
+        """Rename the directory and forget the log. Returns the new path; None if the disk is offline."""
         directory, path = log.directory, log.directory.file(name)
         is_renamed = directory.is_online
         if is_renamed:
@@ -263,7 +265,7 @@ class LogManager:
                 self._context.disk.rename(log.path, path)
             except OSError as error:
                 raise directory.fail(error) from error
-        # Not before: a log that nobody knows of would be in the way of the next one of its name.
+        # Only after the rename: otherwise a forgotten directory would block the next log with this name.
         del self._logs[log.topic_partition]
         directory.logs.pop(log.topic_partition, None)
         self._rolled.pop(log, None)
@@ -271,28 +273,26 @@ class LogManager:
         return path if is_renamed else None
 
     def _keep_what_stands_in(self, path: str, directory: LogDirectory, topic_partition: TopicPartition) -> None:
-        """Somebody put a directory in the place of a new log while this broker runs: its records are kept (R44)."""
+        """Set aside a directory that appeared at the path of a new log while the broker runs (R44)."""
         disk = self._context.disk
         if not disk.exists(path) or not any(map(_holds_records, disk.list_directory(path))):
             return
         kept = directory.file(stray_name(topic_partition, self._context.randomness.bytes(16).hex()))
         disk.rename(path, kept)
         self.stray_paths.append(kept)
-        logger.warning(
-            "set aside a log that stood in the place of a new one; it is kept until you remove it path=%s", kept
-        )
+        logger.warning("set aside log at the path of a new one; it is kept until you remove it path=%s", kept)
 
     def _online_logs(self) -> list[Log]:
         return [log for log in self._logs.values() if log.directory.is_online]
 
     # ---- failures
 
-    def _announce_failure(self, directory: LogDirectory) -> None:
-        """May be called in a worker; the callbacks run on the loop."""
-        self._loop.call_soon_threadsafe(self._tell_offline, directory)
+    def _on_directory_failure(self, directory: LogDirectory) -> None:
+        """May be called in a worker; the callbacks run on the event loop."""
+        self._loop.call_soon_threadsafe(self._notify_offline, directory)
 
-    def _tell_offline(self, directory: LogDirectory) -> None:
-        partitions = dict.fromkeys(directory.logs).keys()  # in one order, whatever strings hash to
+    def _notify_offline(self, directory: LogDirectory) -> None:
+        partitions = dict.fromkeys(directory.logs).keys()  # sorted, so that the order does not depend on string hashes
         for callback in self.on_directory_offline:
             callback(directory, partitions)
 
@@ -300,10 +300,10 @@ class LogManager:
     def are_all_directories_offline(self) -> bool:
         return not any(directory.is_online for directory in self.directories)
 
-    # ---- the work behind
+    # ---- background jobs
 
     async def run(self) -> Never:
-        """Retention, flushing, checkpoints and deletions, each in its interval, until cancelled."""
+        """Run retention, flushes, checkpoints and deletions at their intervals until cancelled."""
         settings = self.settings
         jobs: list[tuple[Callable[[], Awaitable[None]], int]] = [
             (self.checkpoint_high_watermarks, settings.replica_high_watermark_checkpoint_interval_ms),
@@ -312,7 +312,7 @@ class LogManager:
             (self.flush_due_logs, settings.log_flush_scheduler_interval_ms),
             (self.enforce_retention, settings.log_retention_check_interval_ms),
             (self.expire_producers, settings.producer_id_expiration_check_interval_ms),
-            (self.remove_doomed_files, DELETION_INTERVAL_MS),
+            (self.delete_pending_files, DELETION_INTERVAL_MS),
         ]
         async with asyncio.TaskGroup() as group:
             for job, interval_ms in jobs:
@@ -320,9 +320,9 @@ class LogManager:
             group.create_task(self._flush_rolled_logs())
             if settings.log_cleaner_enable:
                 group.create_task(self.cleaner.run(settings.log_cleaner_backoff_ms))
-        raise AssertionError("the background jobs never end by themselves")
+        raise AssertionError("the background jobs end only by cancellation")
 
-    def _note_roll(self, log: Log) -> None:
+    def _on_roll(self, log: Log) -> None:
         self._rolled[log] = None
         self._has_rolled.set()
 
@@ -337,7 +337,7 @@ class LogManager:
                     await asyncio.sleep(FLUSH_AGAIN_S)
 
     async def flush_due_logs(self) -> None:
-        """Those whose topic asks for it by flush.ms or flush.messages."""
+        """Flush logs whose flush.ms or flush.messages is reached."""
         now_ms = self._context.clock.now_ms()
         for log in self._online_logs():
             is_due = now_ms - log.flusher.last_flush_ms >= log.settings.flush_ms
@@ -351,17 +351,17 @@ class LogManager:
                 continue
             try:
                 await self._context.workers.run(load_timestamps, log.segments, log.settings, now_ms)
-                doomed = log.delete_old_segments(now_ms)
+                deletable = log.delete_old_segments(now_ms)
             except (KafkaStorageError, FileNotFoundError):
-                continue  # its directory went offline, which was said; or the log has been deleted meanwhile
+                continue  # its directory went offline, which was logged; or the log was deleted meanwhile
             except OSError as error:
                 log.directory.fail(error)
                 continue
-            if doomed:
+            if deletable:
                 logger.info(
                     "deleted old segments partition=%s segments=%d log_start=%d",
                     log.topic_partition,
-                    len(doomed),
+                    len(deletable),
                     log.log_start_offset,
                 )
 
@@ -370,20 +370,20 @@ class LogManager:
         for log in self._online_logs():
             log.producers.remove_expired(now_ms, self.settings.producer_id_expiration_ms)
 
-    async def remove_doomed_files(self) -> None:
-        """Files of deleted segments and partitions whose delay is over."""
+    async def delete_pending_files(self) -> None:
+        """Delete files of deleted segments and partitions after their delay."""
         now_ms = self._context.clock.now_ms()
         for log in self._online_logs():
-            due = log.local.take_due_deletions(now_ms)
+            due = log.local.pop_due_deletions(now_ms)
             if due:
                 paths = [path for pending in due for path in pending.paths]
                 if not await self._in_directory(log.directory, _remove_files, self._context.disk, paths):
                     log.local.put_back_deletions(due)
-        due_directories = [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]
-        self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
-        for doomed in due_directories:
-            if not await self._in_directory(doomed.directory, self._context.disk.remove_tree, doomed.path):
-                self._doomed.append(doomed)
+        due_directories = [deletable for deletable in self._pending_deletions if deletable.due_ms <= now_ms]
+        self._pending_deletions = [deletable for deletable in self._pending_deletions if deletable.due_ms > now_ms]
+        for deletable in due_directories:
+            if not await self._in_directory(deletable.directory, self._context.disk.remove_tree, deletable.path):
+                self._pending_deletions.append(deletable)
 
     # ---- checkpoints
 
@@ -401,7 +401,7 @@ class LogManager:
             await self._checkpoint_in(directory, name)
 
     async def _checkpoint_in(self, directory: LogDirectory, name: str) -> bool:
-        """Write the checkpoint if it changed since it was last written; whether it is on the disk now."""
+        """Write the checkpoint if it changed. Whether the current one is on disk."""
         checkpoint = directory.collect_checkpoint(name)
         return directory.is_written(checkpoint) or await self._in_directory(
             directory, directory.write_checkpoint, *checkpoint
@@ -410,8 +410,8 @@ class LogManager:
     async def _in_directory(
         self, directory: LogDirectory, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs
     ) -> bool:
-        """Run blocking work in a worker; an I/O error takes the directory offline, unless it passes. Whether it was
-        done."""
+        """Run blocking work in a worker. An I/O error takes the directory offline, unless it is transient. Whether the
+        work succeeded."""
         if not directory.is_online:
             return False
         try:
@@ -421,21 +421,21 @@ class LogManager:
             return False
         return True
 
-    # ---- closing
+    # ---- shutdown
 
     async def close(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        """Flush all logs, write all checkpoints and, where both was done to the end, the clean-shutdown marker (R6).
+        """Flush all logs, write all checkpoints and, if both succeeded, the clean-shutdown marker (R6).
 
-        `broker_epoch` is that of the registration which ends. Where there was none, the logs are as they were before.
+        `broker_epoch` is the epoch of the registration that ends. Without one the logs have not changed.
         """
         epoch = self.previous_broker_epoch if broker_epoch == NO_BROKER_EPOCH else broker_epoch
         logs = self._online_logs()
         if len(logs) > CLOSED_TOGETHER:
-            # One sweep for all files; what then follows finds them clean, and tells of errors.
+            # One sync of all files. The syncs that follow are then cheap, and they report errors.
             await self._context.workers.run(self._context.disk.sync_everything)
         unclosed = await _close_logs(logs)
         if unclosed:
-            # For want of descriptors, maybe: those of the other logs are free now.
+            # Retry: it may have failed for lack of descriptors, and the other logs have released theirs.
             unclosed = await _close_logs(list(unclosed))
         for directory in self.directories:
             reasons = {log: reason for log, reason in unclosed.items() if log.directory is directory}
@@ -447,10 +447,10 @@ class LogManager:
     ) -> None:
         is_written = [await self._checkpoint_in(directory, name) for name in CHECKPOINTED_OFFSETS]
         if not directory.is_online:
-            return  # which was said
+            return  # which was logged
         for log, reason in unclosed.items():
             logger.warning(
-                "log could not be closed, it is checked at the next start partition=%s error=%s",
+                "log not closed cleanly, next start will recover it partition=%s error=%s",
                 log.topic_partition,
                 reason,
             )
@@ -467,7 +467,7 @@ class LogManager:
             logger.info("closed log dir path=%s partitions=%d", directory.path, len(directory.logs))
         else:
             logger.warning(
-                "log dir is not marked as cleanly closed path=%s unclosed_logs=%d checkpoints_written=%s",
+                "log dir not closed cleanly path=%s unclosed_logs=%d checkpoints_written=%s",
                 directory.path,
                 len(unclosed),
                 all(is_written),
@@ -481,7 +481,7 @@ async def _repeat(job: Callable[[], Awaitable[None]], interval_ms: int) -> Never
 
 
 async def _flush_quietly(log: Log) -> bool:
-    """Whether it was done. A failure was said, and may have taken the directory offline; others go on."""
+    """Whether the flush succeeded. A failure is logged and may take the directory offline."""
     if log.is_deleted:
         return True
     try:
@@ -493,7 +493,7 @@ async def _flush_quietly(log: Log) -> bool:
 
 
 async def _close_logs(logs: list[Log]) -> dict[Log, BaseException]:
-    """Those that could not be closed, and why: whatever it is, it must not stop the others, nor pass for success."""
+    """Close the logs. Returns those that failed, with the error: no failure stops the others or counts as success."""
     unclosed: dict[Log, BaseException] = {}
     for start in range(0, len(logs), CLOSED_TOGETHER):
         together = logs[start : start + CLOSED_TOGETHER]
@@ -502,7 +502,7 @@ async def _close_logs(logs: list[Log]) -> dict[Log, BaseException]:
             if error is not None:
                 unclosed[log] = error
                 if not isinstance(error, KafkaStorageError):
-                    logger.error("closing a log failed partition=%s", log.topic_partition, exc_info=error)
+                    logger.error("log close failed partition=%s", log.topic_partition, exc_info=error)
     return unclosed
 
 
@@ -516,7 +516,7 @@ def _remove_files(disk: Disk, paths: list[str]) -> None:
 
 
 def _guarded(directory: LogDirectory, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-    """A directory that fails while it is opened is offline; the others go on (R5)."""
+    """A directory that fails at startup goes offline; the others are used (R5)."""
     if directory.is_online:
         try:
             step(*args, **kwargs)

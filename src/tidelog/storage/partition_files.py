@@ -1,4 +1,4 @@
-"""What stands in a partition's directory when the broker starts, and tidying up what a crash left there."""
+"""Files of a partition's directory at startup, with cleanup of what a crash left there."""
 
 import logging
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class PartitionFiles:
 
 
 def tidy_and_list(directory: LogDirectory, path: str) -> PartitionFiles:
-    """Finish or undo what was interrupted, then list what the log consists of."""
+    """Complete or undo interrupted changes, then list the files of the log."""
     disk = directory.context.disk
     entries = disk.list_directory(path)
     names = {entry.name for entry in entries}
@@ -50,13 +50,13 @@ def tidy_and_list(directory: LogDirectory, path: str) -> PartitionFiles:
 
 
 def _remove_leftovers(disk: Disk, path: str, names: set[str]) -> None:
-    for name in sorted(names):  # in one order: a crash keeps the first few
+    for name in sorted(names):  # sorted: a crash in between keeps a predictable part
         if name.endswith(_LEFTOVERS):
             disk.remove(f"{path}/{name}")
 
 
 def _complete_swaps(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> None:
-    """A compacted segment that was whole when the broker died takes the place of those it was made from."""
+    """Complete the swap of compacted segments that were complete when the broker crashed."""
     disk = directory.context.disk
     sizes = {entry.name: entry.size for entry in entries}
     for name in sorted(sizes):
@@ -83,7 +83,7 @@ def _remove_replaced(directory: LogDirectory, path: str, base_offset: int, sizes
         extra_suffix=SWAP_SUFFIX,
     )
     end_offset = swap.find_end_offset()
-    swap.let_go()
+    swap.release_resources()
     for other in sizes:
         if other.endswith(LOG_SUFFIX) and base_offset <= int(other[:_OFFSET_DIGITS]) < max(end_offset, base_offset + 1):
             for suffix in SEGMENT_SUFFIXES:
@@ -104,7 +104,7 @@ def _list(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> 
         elif name == PARTITION_METADATA:
             files.has_topic_id = True
         elif name.endswith(SEGMENT_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in by_name:
-            logger.warning("index without its log file is removed path=%s/%s", path, entry.name)
+            logger.warning("removed index without log file path=%s/%s", path, entry.name)
             context.disk.remove(f"{path}/{name}")
     files.segments.sort(key=lambda segment: segment.base_offset)
     return files

@@ -1,4 +1,4 @@
-"""partition.metadata: the file in a partition's directory that names the topic's id."""
+"""partition.metadata: the file in a partition's directory with the topic id."""
 
 import logging
 
@@ -19,7 +19,7 @@ def write_topic_id(disk: Disk, directory: str, topic_id: Uuid) -> None:
 
 
 def sync_topic_id(disk: Disk, directory: str) -> None:
-    """A log that has reached the disk without it could be taken for that of a later topic of the same name."""
+    """Sync the file with the log: a log without it could be mistaken for a later topic with the same name."""
     path = f"{directory}/{PARTITION_METADATA}"
     if disk.exists(path):
         file = disk.open(path, "append")
@@ -28,13 +28,13 @@ def sync_topic_id(disk: Disk, directory: str) -> None:
 
 
 def read_topic_id(disk: Disk, directory: str) -> Uuid | None:
-    """None, and a log line, if the file cannot be understood: the id is then given anew from the topic's metadata."""
+    """None, with a warning, if the file is malformed: the id is then assigned again from the topic's metadata."""
     path = f"{directory}/{PARTITION_METADATA}"
     lines = disk.read_file(path).decode("latin-1").splitlines()
     try:
         if len(lines) < 2 or lines[0] != _VERSION_LINE or not lines[1].startswith(_TOPIC_ID):
-            raise ValueError("it does not have the two lines it should have")
+            raise ValueError("expected two lines")
         return uuid_from_text(lines[1].removeprefix(_TOPIC_ID))
     except ValueError as error:
-        logger.warning("damaged file is ignored and will be rewritten path=%s error=%s", path, error)
+        logger.warning("ignored malformed file, it will be rewritten path=%s error=%s", path, error)
         return None

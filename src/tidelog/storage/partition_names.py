@@ -1,4 +1,4 @@
-"""How the directories of partitions are named, and what other names in a log dir mean."""
+"""Directory names in a log dir: partitions, pending deletions and stray logs."""
 
 from tidelog.types import TopicPartition
 
@@ -16,19 +16,19 @@ def partition_name(topic_partition: TopicPartition) -> str:
 
 
 def deletion_name(topic_partition: TopicPartition, unique: str) -> str:
-    """The topic is shortened where the file system would not take the name."""
+    """Shortens the topic name if the file system would reject the whole name."""
     end = f"-{topic_partition.partition}.{unique}{DELETION_SUFFIX}"
     return topic_partition.topic[: LONGEST_NAME - len(end)] + end
 
 
 def stray_name(topic_partition: TopicPartition, unique: str) -> str:
-    """Of a log that was set aside: it is kept until an operator removes it."""
+    """Name of a log that was set aside: it is kept until an operator removes it."""
     end = f"-{topic_partition.partition}.{unique}{STRAY_SUFFIX}"
     return topic_partition.topic[: LONGEST_NAME - len(end)] + end
 
 
 def parse_partition_name(name: str) -> TopicPartition | None:
-    """None if it is not the name of a partition's directory."""
+    """None if it is not the directory name of a partition."""
     topic, dash, partition = name.rpartition("-")
     if not dash or not topic or not partition.isascii() or not partition.isdigit():
         return None

@@ -1,4 +1,4 @@
-"""The snapshot files of a partition's producer state, and rebuilding the state from them and the log."""
+"""Producer snapshots: the files, and the restore of producer states from them and the log."""
 
 import logging
 from bisect import bisect_right
@@ -8,7 +8,7 @@ from operator import attrgetter
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.protocol.records import read_end_marker
 from tidelog.runtime.disk import Disk
-from tidelog.storage.producer_state import DamagedSnapshot, ProducerStates
+from tidelog.storage.producer_state import CorruptSnapshot, ProducerStateManager
 from tidelog.storage.segment import Segment, segment_path
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.types import Buffer
@@ -19,11 +19,11 @@ SNAPSHOT_SUFFIX = ".snapshot"
 REMEMBERED_COPIES = 4
 MOST_COPIED_PRODUCERS = 10_000
 PRODUCERS_PER_CALL = 8
-"""A copy of more producers waits for more calls of `remember`, so that each of them costs about the same."""
+"""The more producers, the fewer copies `remember` makes, so that its average cost stays the same."""
 
 
 class ProducerSnapshots:
-    """A snapshot is named after the offset up to which it tells the story."""
+    """The name of a snapshot is the offset up to which it covers the log."""
 
     __slots__ = ("_calls", "_copies", "_directory", "_disk", "_offsets")
 
@@ -31,7 +31,7 @@ class ProducerSnapshots:
         self._disk = disk
         self._directory = directory
         self._offsets = sorted(offsets or [])
-        self._copies: deque[ProducerStates] = deque(maxlen=REMEMBERED_COPIES)
+        self._copies: deque[ProducerStateManager] = deque(maxlen=REMEMBERED_COPIES)
         self._calls = 0
 
     @property
@@ -41,8 +41,8 @@ class ProducerSnapshots:
     def path(self, offset: int) -> str:
         return segment_path(self._directory, offset, SNAPSHOT_SUFFIX)
 
-    def take(self, producers: ProducerStates, offset: int) -> None:
-        """Not synced: a snapshot that a crash tore is found out by its CRC."""
+    def take_snapshot(self, producers: ProducerStateManager, offset: int) -> None:
+        """Not synced: the CRC detects a snapshot that a crash has torn."""
         if self._offsets and self._offsets[-1] == offset:
             return
         file = self._disk.open(self.path(offset), "create")
@@ -50,13 +50,13 @@ class ProducerSnapshots:
         file.close()
         self._offsets.append(offset)
 
-    def take_at_close(self, producers: ProducerStates, offset: int) -> None:
-        """A partition that never saw a producer id needs no file; a clean start reads none into nothing."""
+    def take_snapshot_at_close(self, producers: ProducerStateManager, offset: int) -> None:
+        """Writes no file for a partition without producer ids: a clean start without a snapshot has none either."""
         if producers.by_id or self._offsets:
-            self.take(producers, offset)
+            self.take_snapshot(producers, offset)
 
-    def remember(self, producers: ProducerStates, offset: int) -> None:
-        """Now and then: a copy in memory, so that cutting a little off the log does not mean to read all of it."""
+    def remember(self, producers: ProducerStateManager, offset: int) -> None:
+        """Keep a copy in memory now and then, so that a small truncation does not need to read the whole log."""
         self._calls += 1
         if not producers.by_id or len(producers.by_id) > min(MOST_COPIED_PRODUCERS, self._calls * PRODUCERS_PER_CALL):
             return
@@ -75,7 +75,7 @@ class ProducerSnapshots:
         self._remove(list(self._offsets))
 
     def remove_strays(self, segments: list[Segment]) -> None:
-        """Keep those that belong to a segment, and the latest."""
+        """Remove snapshots that belong to no segment, except the latest."""
         bases = {segment.base_offset for segment in segments}
         self._remove([offset for offset in self._offsets[:-1] if offset not in bases])
 
@@ -84,47 +84,47 @@ class ProducerSnapshots:
             self._disk.remove(self.path(offset))
             self._offsets.remove(offset)
 
-    def restore(self, producers: ProducerStates, start_offset: int, end_offset: int | None = None) -> None:
-        """Take the latest readable snapshot, of those up to `end_offset`; without one the story begins at
-        `start_offset`. Damaged ones go."""
+    def restore(self, producers: ProducerStateManager, start_offset: int, end_offset: int | None = None) -> None:
+        """Load the latest readable snapshot up to `end_offset`; without one start empty at `start_offset`. Corrupt
+        snapshots are removed."""
         producers.clear(start_offset)
         for offset in reversed(self.offsets):
             if end_offset is not None and offset > end_offset:
                 continue
             try:
                 producers.restore(self._disk.read_file(self.path(offset)), offset)
-            except DamagedSnapshot as error:
-                logger.warning("damaged producer snapshot is removed path=%s error=%s", self.path(offset), error)
+            except CorruptSnapshot as error:
+                logger.warning("removed corrupt producer snapshot path=%s error=%s", self.path(offset), error)
                 self._remove([offset])
             else:
                 return
 
-    def as_of(self, producers: ProducerStates, segments: list[Segment], end_offset: int) -> ProducerStates:
-        """The state as of `end_offset`: the latest copy or snapshot not after it, and the batches since.
+    def as_of(self, producers: ProducerStateManager, segments: list[Segment], end_offset: int) -> ProducerStateManager:
+        """The state at `end_offset`: the latest copy or snapshot before it, and the batches since.
 
-        `producers` is the state of now, and stays as it is.
+        `producers` is the current state and is not modified.
         """
         if not producers.by_id:
-            return ProducerStates(end_offset)
+            return ProducerStateManager(end_offset)
         copies = [copy for copy in self._copies if copy.end_offset <= end_offset]
         latest_snapshot = max((offset for offset in self._offsets if offset <= end_offset), default=0)
         if copies and copies[-1].end_offset >= latest_snapshot:
             found = copies[-1].copy(copies[-1].end_offset)
         else:
-            found = ProducerStates()
+            found = ProducerStateManager()
             self.restore(found, segments[0].base_offset, end_offset)
         replay_segments(found, segments, end_offset)
         return found
 
-    def cut(self, end_offset: int) -> None:
-        """The log ends here now."""
+    def truncate(self, end_offset: int) -> None:
+        """Remove snapshots and copies after the new log end."""
         self.remove_after(end_offset)
         while self._copies and self._copies[-1].end_offset > end_offset:
             self._copies.pop()
 
 
-def replay_segments(producers: ProducerStates, segments: list[Segment], end_offset: int) -> None:
-    """Bring the state from where it stands up to `end_offset`, by the headers of the batches in between."""
+def replay_segments(producers: ProducerStateManager, segments: list[Segment], end_offset: int) -> None:
+    """Advance the state to `end_offset` by the headers of the batches in between."""
     start_offset = producers.end_offset
     first = max(bisect_right(segments, start_offset, key=attrgetter("base_offset")) - 1, 0)
     for segment in segments[first:]:
@@ -138,8 +138,8 @@ def replay_segments(producers: ProducerStates, segments: list[Segment], end_offs
     producers.end_offset = end_offset
 
 
-def replay_batch(producers: ProducerStates, header: BatchHeader, batch: Buffer) -> AbortedTransaction | None:
-    """What an append of the batch did to the state; only of control batches are the bytes needed."""
+def replay_batch(producers: ProducerStateManager, header: BatchHeader, batch: Buffer) -> AbortedTransaction | None:
+    """Apply an appended batch to the state. `batch` is needed only for control batches."""
     if header.producer_id < 0:
         return None
     if not header.is_control:
@@ -147,6 +147,6 @@ def replay_batch(producers: ProducerStates, header: BatchHeader, batch: Buffer) 
         return None
     marker = read_end_marker(batch)
     if marker is None:
-        producers.note_epoch(header)
+        producers.update_epoch(header)
         return None
     return producers.end_transaction(header, marker, header.base_offset)

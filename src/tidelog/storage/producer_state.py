@@ -1,4 +1,4 @@
-"""What a partition remembers of its producers: the last five batches, open transactions, the last stable offset."""
+"""Producer states of a partition (Kafka: ProducerStateManager): duplicates, sequences, transactions."""
 
 # Core: no clock, no I/O, no await.
 
@@ -23,7 +23,7 @@ from tidelog.storage.verification_guards import LAST_PRODUCER_EPOCH, Verificatio
 from tidelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 REMEMBERED_BATCHES = 5
-"""A producer may have five requests in flight, and so repeat any of the last five batches."""
+"""A producer may have five requests in flight, and may repeat any of its last five batches."""
 
 NO_COORDINATOR_EPOCH = -1
 
@@ -34,11 +34,11 @@ _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _new_tuple: Final = tuple.__new__  # half the time of a named tuple's own constructor
 
 
-class DamagedSnapshot(Exception):
+class CorruptSnapshot(Exception):
     """A producer snapshot cannot be read."""
 
 
-class RememberedBatch(NamedTuple):
+class BatchMetadata(NamedTuple):
     first_sequence: int
     last_sequence: int
     first_offset: int
@@ -52,8 +52,8 @@ class CompletedTransaction(NamedTuple):
     last_offset: int
 
 
-class ProducerState:
-    """One producer, as far as its batches are in this log."""
+class ProducerStateEntry:
+    """State of one producer in this log."""
 
     __slots__ = (
         "batches",
@@ -68,7 +68,7 @@ class ProducerState:
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = NO_PRODUCER_EPOCH
-        self.batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.batches: deque[BatchMetadata] = deque(maxlen=REMEMBERED_BATCHES)
         self.next_sequence = 0
         self.last_timestamp = NO_TIMESTAMP
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
@@ -82,7 +82,7 @@ class ProducerState:
     def last_offset(self) -> int:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
-    def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> RememberedBatch | None:
+    def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -90,14 +90,14 @@ class ProducerState:
                 return batch
         return None
 
-    def take_epoch(self, epoch: int) -> None:
+    def maybe_update_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.batches.clear()
             self.next_sequence = 0
             self.epoch = epoch
 
-    def copy(self) -> "ProducerState":
-        twin = ProducerState(self.producer_id)
+    def copy(self) -> "ProducerStateEntry":
+        twin = ProducerStateEntry(self.producer_id)
         twin.epoch = self.epoch
         twin.batches = self.batches.copy()
         twin.next_sequence = self.next_sequence
@@ -106,33 +106,33 @@ class ProducerState:
         twin.transaction_first_offset = self.transaction_first_offset
         return twin
 
-    def remember(self, batch: RememberedBatch) -> None:
+    def remember(self, batch: BatchMetadata) -> None:
         self.batches.append(batch)
         self.next_sequence = (batch.last_sequence + 1) & MAX_SEQUENCE
 
 
-class ProducerStates:
+class ProducerStateManager:
     """All producers of one partition.
 
-    `check` decides on a batch before it is appended and changes nothing; `update` follows once it was.
+    `check` decides on a batch before its append and changes nothing. `update` applies it after the append.
     """
 
     __slots__ = ("_open_transactions", "_unreplicated", "by_id", "end_offset", "verifications")
 
     def __init__(self, end_offset: int = 0) -> None:
-        self.by_id: dict[int, ProducerState] = {}
+        self.by_id: dict[int, ProducerStateEntry] = {}
         self.end_offset = end_offset
-        """Everything before it has been taken into account, as far as transactional and idempotent batches go."""
+        """All idempotent and transactional batches before this offset have been applied."""
         self._open_transactions: dict[int, int] = {}
-        """Where each began, in that order: the first one holds up readers, whichever ends next."""
+        """First offset of each open transaction, in log order: the first one limits the last stable offset."""
         self._unreplicated: deque[CompletedTransaction] = deque()
-        """Those that ended, as far as it matters: each began later than the ones before it."""
+        """Completed transactions whose marker is not committed yet, sorted by first offset."""
         self.verifications = VerificationGuards()
 
     # ---- before an append
 
-    def check(self, header: BatchHeader, origin: AppendOrigin) -> RememberedBatch | None:
-        """Refuse the batch, or give the earlier one that it repeats, or None if it may be appended."""
+    def check(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
+        """Raise if the batch is invalid. Returns the earlier batch that it repeats; None if it may be appended."""
         state = self.by_id.get(header.producer_id)
         if state is None:
             return None
@@ -163,10 +163,10 @@ class ProducerStates:
             )
 
     def check_newer_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """For a marker of a transaction that has an epoch of its own, which the marker raises (KIP-890).
+        """Check a marker of transactions version 2, which raises the producer epoch (KIP-890).
 
-        A marker that is repeated has the epoch that it gave the producer; the next transaction must not be open yet.
-        At the last epoch there is nothing to raise.
+        A repeated marker has the current epoch, which is valid only while no transaction is open. The maximum epoch
+        is not raised.
         """
         state = self.by_id.get(producer_id)
         if state is None or producer_epoch > state.epoch:
@@ -178,7 +178,7 @@ class ProducerStates:
             )
 
     def begin_verification(self, header: BatchHeader, now_ms: int, *, starts_at_zero: bool) -> VerificationGuard | None:
-        """For a batch of a transaction: None if the transaction goes on here, else what guards its beginning."""
+        """For a transactional batch: None if the transaction is open here, else the guard for its first batch."""
         state = self.by_id.get(header.producer_id)
         if state is not None:
             self._check_epoch(state, header)
@@ -187,7 +187,7 @@ class ProducerStates:
         return self.verifications.begin(header, now_ms, starts_at_zero=starts_at_zero)
 
     def check_verified(self, header: BatchHeader, verification: VerificationGuard) -> None:
-        """The coordinator has confirmed the transaction: whether it can still begin here, or go on."""
+        """After the coordinator's confirmation: raises unless the transaction is open here or may still begin."""
         state = self.by_id.get(header.producer_id)
         if state is not None:
             self._check_epoch(state, header)
@@ -196,14 +196,14 @@ class ProducerStates:
         has_batches = state is not None and bool(state.batches)
         self.verifications.check(header, verification, has_batches=has_batches)
 
-    def _check_epoch(self, state: ProducerState, header: BatchHeader) -> None:
+    def _check_epoch(self, state: ProducerStateEntry, header: BatchHeader) -> None:
         if header.producer_epoch < state.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} sent epoch {header.producer_epoch}, epoch {state.epoch} has taken over"
             )
 
-    def _check_sequence(self, state: ProducerState, header: BatchHeader) -> None:
-        """For a batch that is not simply the next one."""
+    def _check_sequence(self, state: ProducerStateEntry, header: BatchHeader) -> None:
+        """Check a batch that does not have the next sequence."""
         if header.producer_epoch != state.epoch:
             if header.base_sequence != 0 and state.epoch != NO_PRODUCER_EPOCH:
                 raise OutOfOrderSequenceNumber(
@@ -219,21 +219,21 @@ class ProducerStates:
     # ---- after an append
 
     def update(self, header: BatchHeader, first_offset: int) -> None:
-        """A batch of records was appended at `first_offset`."""
+        """Apply a data batch that was appended at `first_offset`."""
         attributes, delta, timestamp = header.attributes, header.last_offset_delta, header.max_timestamp
         producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         state = self.by_id.get(producer_id) or self._state(producer_id)
         if epoch != state.epoch:
-            state.take_epoch(epoch)
+            state.maybe_update_epoch(epoch)
         if sequence >= 0:
             last_sequence = (sequence + delta) & MAX_SEQUENCE
             state.batches.append(
-                _new_tuple(RememberedBatch, (sequence, last_sequence, first_offset, first_offset + delta, timestamp))
+                _new_tuple(BatchMetadata, (sequence, last_sequence, first_offset, first_offset + delta, timestamp))
             )
             state.next_sequence = (last_sequence + 1) & MAX_SEQUENCE
         else:
-            # A coordinator's: it has no sequence, and still is the batch by which compaction keeps the producer.
-            state.remember(RememberedBatch(NO_SEQUENCE, NO_SEQUENCE, first_offset, first_offset + delta, timestamp))
+            # A coordinator's batch has no sequence, but compaction keeps the producer's state by it.
+            state.remember(BatchMetadata(NO_SEQUENCE, NO_SEQUENCE, first_offset, first_offset + delta, timestamp))
         state.last_timestamp = timestamp
         if attributes & TRANSACTIONAL_BIT and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = first_offset
@@ -241,9 +241,9 @@ class ProducerStates:
             self.verifications.end(producer_id)
 
     def end_transaction(self, header: BatchHeader, marker: EndMarker, offset: int) -> AbortedTransaction | None:
-        """A marker was appended at `offset`; gives the entry for the transaction index if it aborts anything."""
+        """Apply a marker at `offset`. Returns the entry for the transaction index if it aborts records."""
         state = self._state(header.producer_id)
-        state.take_epoch(header.producer_epoch)
+        state.maybe_update_epoch(header.producer_epoch)
         state.coordinator_epoch = marker.coordinator_epoch
         state.last_timestamp = header.max_timestamp
         self.verifications.on_marker(header.producer_id, header.producer_epoch)
@@ -252,33 +252,33 @@ class ProducerStates:
             return None
         state.transaction_first_offset = NO_OFFSET
         self._open_transactions.pop(header.producer_id, None)
-        self._note_completed(CompletedTransaction(header.producer_id, first_offset, offset))
+        self._record_completed(CompletedTransaction(header.producer_id, first_offset, offset))
         if marker.control_type is ControlType.COMMIT:
             return None
         undecided = next(iter(self._open_transactions.values()), offset + 1)
         return AbortedTransaction(header.producer_id, first_offset, offset, undecided)
 
-    def _note_completed(self, completed: CompletedTransaction) -> None:
-        """Those before it that began later are replicated earlier, and hold up nobody whom it does not."""
+    def _record_completed(self, completed: CompletedTransaction) -> None:
+        """Drop earlier entries that began later: they commit before this one and never limit the stable offset."""
         unreplicated = self._unreplicated
         while unreplicated and unreplicated[-1].first_offset >= completed.first_offset:
             unreplicated.pop()
         unreplicated.append(completed)
 
-    def note_epoch(self, header: BatchHeader) -> None:
-        """All that compaction has left of a marker: who wrote last, in which epoch."""
+    def update_epoch(self, header: BatchHeader) -> None:
+        """Apply the header of a marker whose records compaction removed: only producer and epoch are left."""
         state = self._state(header.producer_id)
         if header.producer_epoch > state.epoch:
-            state.take_epoch(header.producer_epoch)
+            state.maybe_update_epoch(header.producer_epoch)
             state.last_timestamp = header.max_timestamp
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker is below it are decided for good."""
+        """Transactions with a marker below the high watermark no longer limit the last stable offset."""
         while self._unreplicated and self._unreplicated[0].last_offset < high_watermark:
             self._unreplicated.popleft()
 
     def first_unstable_offset(self) -> int | None:
-        """Where the first transaction starts that is open, or whose marker is not yet committed."""
+        """First offset of the earliest transaction that is open or whose marker is not committed."""
         opened = next(iter(self._open_transactions.values()), None)
         if not self._unreplicated:
             return opened
@@ -287,7 +287,7 @@ class ProducerStates:
 
     @property
     def oldest_transaction_timestamp(self) -> int | None:
-        """Of the last batch of the open transaction that has begun first."""
+        """Last timestamp of the earliest open transaction."""
         producer_id = next(iter(self._open_transactions), None)
         return None if producer_id is None else self.by_id[producer_id].last_timestamp
 
@@ -304,24 +304,24 @@ class ProducerStates:
         self.verifications.clear()
         self.end_offset = end_offset
 
-    def _state(self, producer_id: int) -> ProducerState:
+    def _state(self, producer_id: int) -> ProducerStateEntry:
         state = self.by_id.get(producer_id)
         if state is None:
-            state = self.by_id[producer_id] = ProducerState(producer_id)
+            state = self.by_id[producer_id] = ProducerStateEntry(producer_id)
         return state
 
     # ---- snapshots
 
-    def copy(self, end_offset: int) -> "ProducerStates":
-        """As of `end_offset`, which is now; unlike a snapshot it has all that duplicates are told by."""
-        twin = ProducerStates(end_offset)
+    def copy(self, end_offset: int) -> "ProducerStateManager":
+        """Copy of the current state. Unlike a snapshot it has all batches for duplicate detection."""
+        twin = ProducerStateManager(end_offset)
         twin.by_id = {producer_id: state.copy() for producer_id, state in self.by_id.items()}
         twin._open_transactions = self._open_transactions.copy()
         twin._unreplicated = self._unreplicated.copy()
         return twin
 
-    def become(self, copy: "ProducerStates") -> None:
-        """The copy must not be used any more."""
+    def become(self, copy: "ProducerStateManager") -> None:
+        """Take over the contents of a copy, which must not be used afterwards."""
         self.by_id = copy.by_id
         self.end_offset = copy.end_offset
         self._open_transactions = copy._open_transactions
@@ -334,7 +334,7 @@ class ProducerStates:
         return struct.pack(">hI", SNAPSHOT_VERSION, crc32c(body)) + body
 
     def restore(self, snapshot: bytes, end_offset: int) -> None:
-        """Take over what a snapshot holds; DamagedSnapshot, and nothing changed, if it cannot be read."""
+        """Load a snapshot. Raises CorruptSnapshot before anything has changed."""
         states = list(_snapshot_states(snapshot))
         self.clear(end_offset)
         self.by_id.update((state.producer_id, state) for state in states)
@@ -343,7 +343,7 @@ class ProducerStates:
             self._open_transactions[state.producer_id] = state.transaction_first_offset
 
 
-def _snapshot_entry(state: ProducerState) -> bytes:
+def _snapshot_entry(state: ProducerStateEntry) -> bytes:
     last = state.batches[-1] if state.batches else None
     return _SNAPSHOT_ENTRY.pack(
         state.producer_id,
@@ -357,16 +357,16 @@ def _snapshot_entry(state: ProducerState) -> bytes:
     )
 
 
-def _snapshot_states(snapshot: bytes) -> Iterator[ProducerState]:
+def _snapshot_states(snapshot: bytes) -> Iterator[ProducerStateEntry]:
     if len(snapshot) < _SNAPSHOT_HEADER.size:
-        raise DamagedSnapshot(f"{len(snapshot)} bytes are less than a header")
+        raise CorruptSnapshot(f"{len(snapshot)} bytes are less than a header")
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(snapshot)
     if version != SNAPSHOT_VERSION:
-        raise DamagedSnapshot(f"version {version} is unknown")
+        raise CorruptSnapshot(f"version {version} is unknown")
     if crc32c(memoryview(snapshot)[_SNAPSHOT_CRC_START:]) != crc:
-        raise DamagedSnapshot("its CRC does not match")
+        raise CorruptSnapshot("its CRC does not match")
     if len(snapshot) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size:
-        raise DamagedSnapshot(f"{count} entries do not fill {len(snapshot)} bytes")
+        raise CorruptSnapshot(f"{count} entries do not fill {len(snapshot)} bytes")
     for entry in _SNAPSHOT_ENTRY.iter_unpack(snapshot[_SNAPSHOT_HEADER.size :]):
         yield _snapshot_state(*entry)
 
@@ -380,8 +380,8 @@ def _snapshot_state(
     timestamp: int,
     coordinator_epoch: int,
     transaction_first_offset: int,
-) -> ProducerState:
-    state = ProducerState(producer_id)
+) -> ProducerStateEntry:
+    state = ProducerStateEntry(producer_id)
     state.epoch = epoch
     state.last_timestamp = timestamp
     state.coordinator_epoch = coordinator_epoch
@@ -389,5 +389,5 @@ def _snapshot_state(
     if last_offset >= 0:
         first_sequence = NO_SEQUENCE if last_sequence == NO_SEQUENCE else (last_sequence - offset_delta) & MAX_SEQUENCE
         first_offset = last_offset - offset_delta
-        state.remember(RememberedBatch(first_sequence, last_sequence, first_offset, last_offset, timestamp))
+        state.remember(BatchMetadata(first_sequence, last_sequence, first_offset, last_offset, timestamp))
     return state

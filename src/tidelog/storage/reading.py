@@ -1,4 +1,4 @@
-"""Where in the segments the bytes of a read lie, found by the tail, the indexes and headers: never by records."""
+"""Location of a read in the segments, by tail, indexes and batch headers. Records are never decoded."""
 
 from bisect import bisect_right
 from operator import attrgetter
@@ -12,9 +12,9 @@ BASE_OFFSET: Final = attrgetter("base_offset")
 
 
 class Tail(NamedTuple):
-    """The last batches of the active segment: where each starts in the file, and the offset after it.
+    """Position and end offset of the last batches of the active segment.
 
-    Readers at the end of the log, and the high watermark, are found here without index or file.
+    Reads at the log end and at the high watermark need no index or file.
     """
 
     segment: Segment
@@ -23,8 +23,8 @@ class Tail(NamedTuple):
     positions: list[int]
 
 
-class Demand(NamedTuple):
-    """What a reader asks for."""
+class ReadRequest(NamedTuple):
+    """Parameters of a read."""
 
     offset: int
     max_bytes: int
@@ -33,9 +33,9 @@ class Demand(NamedTuple):
     may_block: bool
 
 
-def find_slice(segments: list[Segment], tail: Tail, log_end_offset: int, demand: Demand) -> FileSlice | None:
-    """The bytes from the batch with the offset up to the end offset, within one segment and the limit."""
-    offset, max_bytes, end_offset, _, may_block = demand
+def find_slice(segments: list[Segment], tail: Tail, log_end_offset: int, request: ReadRequest) -> FileSlice | None:
+    """Bytes from the batch with the offset up to the end offset, within one segment and `max_bytes`."""
+    offset, max_bytes, end_offset, _, may_block = request
     if offset >= tail.start_offset:
         segment = tail.segment
         start = tail.positions[bisect_right(tail.ends, offset)]
@@ -54,7 +54,7 @@ def find_slice(segments: list[Segment], tail: Tail, log_end_offset: int, demand:
         end = _position_of(segment, end_offset, may_block)
     length = end - start
     if length > max_bytes:
-        length = _cut(segment, start, length, demand)
+        length = _limit_length(segment, start, length, request)
     return FileSlice(segment.file, start, length) if length > 0 else None
 
 
@@ -68,7 +68,7 @@ def _find(segments: list[Segment], offset: int, may_block: bool) -> tuple[Segmen
 
 
 def _end_in_sealed(segments: list[Segment], segment: Segment, end_offset: int, may_block: bool) -> int:
-    """A sealed segment is read to its end, unless `end_offset` lies inside of it."""
+    """End of the segment, or of `end_offset` if that is inside it."""
     following = bisect_right(segments, segment.base_offset, key=BASE_OFFSET)
     if following < len(segments) and end_offset >= segments[following].base_offset:
         return segment.size_bytes
@@ -80,31 +80,31 @@ def _position_of(segment: Segment, offset: int, may_block: bool) -> int:
     return segment.size_bytes if position is None else position
 
 
-def _cut(segment: Segment, start: int, length: int, demand: Demand) -> int:
-    """How much of `length` bytes to give when less is asked for: whole batches, if the index knows of any."""
-    max_bytes, may_block = demand.max_bytes, demand.may_block
+def _limit_length(segment: Segment, start: int, length: int, request: ReadRequest) -> int:
+    """Length of the read within `max_bytes`: complete batches if the index has a boundary there."""
+    max_bytes, may_block = request.max_bytes, request.may_block
     boundary = segment.last_batch_start_before(start + max_bytes, may_block=may_block)
     if boundary > start:
         return boundary - start
     first = next(segment.batch_places(start, may_block=may_block), None)
-    if first is None or (first.size_bytes > max_bytes and not demand.at_least_one_batch):
+    if first is None or (first.size_bytes > max_bytes and not request.at_least_one_batch):
         return 0
     return min(max(first.size_bytes, max_bytes), length)
 
 
-def find_end_of_slice(segments: list[Segment], found: FileSlice, demand: Demand) -> int:
-    """An offset that the batches of the slice do not reach: not much further than the slice, as the index knows."""
+def find_end_of_slice(segments: list[Segment], found: FileSlice, request: ReadRequest) -> int:
+    """Upper bound of the slice's end offset, from the index: not much larger than the real one."""
     stop = found.position + found.length
-    first = max(bisect_right(segments, demand.offset, key=BASE_OFFSET) - 1, 0)
+    first = max(bisect_right(segments, request.offset, key=BASE_OFFSET) - 1, 0)
     for number in range(first, len(segments)):
         segment = segments[number]
         if segment.is_in(found.file):
             is_cut = stop < segment.size_bytes
-            beyond = segment.end_offset_before(stop, may_block=demand.may_block) if is_cut else None
+            beyond = segment.end_offset_before(stop, may_block=request.may_block) if is_cut else None
             if beyond is None and number + 1 < len(segments):
                 beyond = segments[number + 1].base_offset
-            return demand.end_offset if beyond is None else min(beyond, demand.end_offset)
-    return demand.end_offset
+            return request.end_offset if beyond is None else min(beyond, request.end_offset)
+    return request.end_offset
 
 
 def find_aborted(segments: list[Segment], first_offset: int, end_offset: int) -> list[AbortedTransaction]:

@@ -1,4 +1,4 @@
-"""The check of every record of a produced batch, by the kernel, and what a producer is told of those that fail it."""
+"""Record validation of a produced batch by the kernel, and the record errors of the response."""
 
 from collections.abc import Generator
 from typing import Final
@@ -12,16 +12,16 @@ from tidelog.protocol.records import raw_records, read_varint, write_varint
 from tidelog.types import NO_TIMESTAMP
 
 INLINE_STEPS: Final = 30_000 if is_compiled else 500
-"""Records and headers that may be looked at in one go, about half a millisecond: more is done in slices."""
+"""Records and headers checked in one step, about half a millisecond. Longer batches are checked in slices."""
 
 SLICE_STEPS: Final = 100_000 if is_compiled else 1_000
-"""Of a long batch, so many at a time: about two milliseconds."""
+"""Slice of a long batch, about two milliseconds."""
 
 PIECE_BYTES: Final = 64 * 1024
-"""What is copied for the kernel at a time."""
+"""Bytes copied for the kernel at a time."""
 
 MOST_RECORD_ERRORS: Final = 1_000
-"""Refused records that an answer names. Kafka names all; the first are enough to find the mistake."""
+"""Maximum record errors in a response. Kafka returns all; the first ones are enough to find the mistake."""
 
 _SLICE_RECORDS: Final = 1_000
 _FIRST_INT64, _LAST_INT64 = -(2**63), 2**63 - 1
@@ -30,13 +30,13 @@ _DELETE_ONLY: Final = ("delete",)
 
 
 class UndecodableBatch(UnknownServerError):
-    """A producer's batch cannot be decompressed. Kafka has no code for it, and answers UNKNOWN_SERVER_ERROR."""
+    """A producer's batch cannot be decompressed. As in Kafka, the error code is UNKNOWN_SERVER_ERROR."""
 
 
 def begin_check(payload: bytes, start: int, header: BatchHeader, settings: TopicSettings, now_ms: int) -> RecordCheck:
     """`payload` ends with the records, which begin at `start`."""
     needs_keys = settings.cleanup_policy != _DELETE_ONLY and "compact" in settings.cleanup_policy
-    if settings.message_timestamp_type != "CreateTime":  # those of the producer count for nothing
+    if settings.message_timestamp_type != "CreateTime":  # the producer's timestamps are ignored
         return kernels.RecordCheck(
             payload, start, header.record_count, 0, _FIRST_INT64, _LAST_INT64, needs_keys, MOST_RECORD_ERRORS
         )
@@ -54,9 +54,9 @@ def begin_check(payload: bytes, start: int, header: BatchHeader, settings: Topic
 
 
 def check_in_pieces(check: RecordCheck, batch: memoryview) -> bool:
-    """Check an uncompressed batch of which `check` has the first piece; False if that takes too long.
+    """Check the rest of an uncompressed batch after its first piece. False if that takes too long.
 
-    The kernel needs bytes, not a view: small copies, again and again to the same memory, cost half of a large one.
+    The kernel needs bytes, not a view. Small copies that reuse the same memory cost half of a large one.
     """
     position, room = 0, PIECE_BYTES
     check.is_last_piece = False
@@ -70,7 +70,7 @@ def check_in_pieces(check: RecordCheck, batch: memoryview) -> bool:
 
 
 def raise_problems(check: RecordCheck, header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
-    """Refuse the batch if a record is malformed, or may not be in this topic."""
+    """Raise if a record is malformed or not permitted in this topic."""
     if check.problem:
         raise _malformed(check, header)
     if check.listed:
@@ -85,7 +85,7 @@ def _malformed(check: RecordCheck, header: BatchHeader) -> InvalidRecord | Undec
     kernel = kernels
     what = f"Record {check.index} of {header.record_count} {kernel.PROBLEMS[check.problem]}"
     if check.problem == kernel.ENDLESS_LENGTH and not header.compression:
-        return UndecodableBatch(what)  # as Kafka, by an error that it does not expect there
+        return UndecodableBatch(what)  # as in Kafka, where an unexpected exception has this result
     return InvalidRecord(what)
 
 
@@ -111,7 +111,7 @@ def _record_error(entry: int, settings: TopicSettings, now_ms: int) -> RecordErr
 
 
 def _check_stamp_of_client(check: RecordCheck, header: BatchHeader, settings: TopicSettings) -> None:
-    """A client that claims log append time: Kafka takes that for the time of all records, where it may be theirs."""
+    """Reject LogAppendTime set by a client. Kafka uses it as the timestamp of all records where that is valid."""
     if settings.message_timestamp_type == "CreateTime" and header.max_timestamp != NO_TIMESTAMP:
         if check.earliest <= header.max_timestamp <= check.latest:
             return
@@ -123,9 +123,9 @@ def _check_stamp_of_client(check: RecordCheck, header: BatchHeader, settings: To
 
 
 def renumbering(payload: bytes, header: BatchHeader) -> Generator[None, None, bytes]:
-    """Gives the records of an uncompressed batch the offsets 0, 1, 2 and so on; yields now and then.
+    """Renumber the records of an uncompressed batch to 0, 1, 2 and so on. Yields now and then.
 
-    Kafka takes such batches as they are, and readers then see offsets that its log does not have.
+    Kafka appends such batches unchanged, and readers then see offsets that the log does not have.
     """
     output = bytearray()
     for index, record in enumerate(raw_records(payload, header.record_count)):

@@ -1,4 +1,4 @@
-"""Reading back what may not have reached the disk before a crash, up to the first batch that is damaged (R6)."""
+"""Segment recovery after a crash: checks batches after the recovery point, up to the first corrupt one (R6)."""
 
 import logging
 from collections.abc import Iterator
@@ -16,15 +16,15 @@ from tidelog.protocol.record_batch import (
 )
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_snapshots import replay_batch
-from tidelog.storage.producer_state import ProducerStates
+from tidelog.storage.producer_state import ProducerStateManager
 from tidelog.storage.segment import LOG_SUFFIX, SCAN_BYTES, Segment
 from tidelog.types import NO_LEADER_EPOCH
 
 logger = logging.getLogger(__name__)
 
 
-class DamagedBatch(Exception):
-    """The bytes at a position of a segment are no batch that was written there whole."""
+class CorruptBatch(Exception):
+    """The bytes at a position are not a complete, valid batch."""
 
 
 class Recovered(NamedTuple):
@@ -33,17 +33,17 @@ class Recovered(NamedTuple):
 
 
 class ExpectedEpochs(NamedTuple):
-    """The leader epochs that the checkpoint has for what was not synced. No CRC covers those of the batches."""
+    """Checkpointed leader epochs for unsynced batches, because no CRC covers the epoch of a batch."""
 
     epochs: LeaderEpochs
     synced_end: int
-    """Before this offset nothing can have changed on its way to the disk."""
+    """Recovery point: batches before this offset are on disk unchanged."""
 
     def check(self, header: BatchHeader) -> None:
-        """Before the first epoch nothing is expected: the log start that it belongs to may be lost with the crash."""
+        """Batches before the first epoch are not checked: the log start of that epoch may be lost in the crash."""
         expected = self.epochs.epoch_at(header.base_offset)
         if expected not in (NO_LEADER_EPOCH, header.leader_epoch) and header.base_offset >= self.synced_end:
-            raise DamagedBatch(f"leader epoch {header.leader_epoch} where the checkpoint has {expected}")
+            raise CorruptBatch(f"leader epoch {header.leader_epoch} where the checkpoint has {expected}")
 
 
 def recover_segment(
@@ -52,12 +52,12 @@ def recover_segment(
     gaps_end: float,
     settings: TopicSettings,
     leader_epochs: LeaderEpochs,
-    producers: ProducerStates,
+    producers: ProducerStateManager,
     expected_epochs: ExpectedEpochs | None = None,
 ) -> Recovered:
-    """Check every batch, rebuild all that is derived from them, cut the file at the first damaged one.
+    """Check every batch, rebuild indexes, epochs and producers, and truncate at the first corrupt batch.
 
-    Before `gaps_end` offsets may be missing.
+    Before `gaps_end` compaction may have left gaps.
     """
     file_bytes = segment.size_bytes
     segment.offset_index.reset()
@@ -71,35 +71,35 @@ def recover_segment(
             _check_place(header, end_offset, segment.last_possible_offset, may_skip=end_offset < gaps_end)
             if expected_epochs is not None:
                 expected_epochs.check(header)
-            _take_in(segment, header, batch, settings, leader_epochs, producers)
+            _apply_batch(segment, header, batch, settings, leader_epochs, producers)
             end_offset = header.end_offset
-    except (DamagedBatch, CorruptMessage) as error:
+    except (CorruptBatch, CorruptMessage) as error:
         reason = str(error)
     if segment.size_bytes < file_bytes:
-        _cut(segment, file_bytes, end_offset, reason)
+        _truncate(segment, file_bytes, end_offset, reason)
     segment.seal()
     return Recovered(end_offset, segment.size_bytes < file_bytes)
 
 
-def _take_in(
+def _apply_batch(
     segment: Segment,
     header: BatchHeader,
     batch: memoryview,
     settings: TopicSettings,
     leader_epochs: LeaderEpochs,
-    producers: ProducerStates,
+    producers: ProducerStateManager,
 ) -> None:
     aborted = replay_batch(producers, header, batch) if header.base_offset >= producers.end_offset else None
     if aborted is not None:
         segment.transaction_index.append(aborted)
     leader_epochs.assign(header.leader_epoch, header.base_offset)
-    segment.note_batch(len(batch), header.last_offset, header.max_timestamp, settings.index_interval_bytes)
+    segment.track_batch(len(batch), header.last_offset, header.max_timestamp, settings.index_interval_bytes)
 
 
-def _cut(segment: Segment, file_bytes: int, end_offset: int, reason: str) -> None:
+def _truncate(segment: Segment, file_bytes: int, end_offset: int, reason: str) -> None:
     position = segment.size_bytes
     logger.warning(
-        "cut a damaged segment path=%s position=%d removed_bytes=%d end_offset=%d reason=%s",
+        "truncated corrupt segment path=%s position=%d removed_bytes=%d end_offset=%d reason=%s",
         segment.path(LOG_SUFFIX),
         position,
         file_bytes - position,
@@ -110,7 +110,7 @@ def _cut(segment: Segment, file_bytes: int, end_offset: int, reason: str) -> Non
 
 
 def checked_batches(segment: Segment, file_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of the file in order, each with its CRC checked; DamagedBatch at the first that fails."""
+    """Batches of the file in order, with their CRC checked. Raises CorruptBatch at the first that fails."""
     position, window, window_start = 0, memoryview(b""), 0
     while position < file_bytes:
         start = position - window_start
@@ -121,11 +121,11 @@ def checked_batches(segment: Segment, file_bytes: int) -> Iterator[tuple[BatchHe
             window = memoryview(segment.file.read(position, max(needed_bytes, SCAN_BYTES)))
             window_start = position
             if len(window) < needed_bytes:
-                raise DamagedBatch("the file is shorter than it said")
+                raise CorruptBatch("the file is shorter than it said")
             continue
         batch = window[start : start + needed_bytes]
         if not crc_matches(batch, header):
-            raise DamagedBatch("the CRC does not match")
+            raise CorruptBatch("the CRC does not match")
         yield header, batch
         position += needed_bytes
 
@@ -133,25 +133,25 @@ def checked_batches(segment: Segment, file_bytes: int) -> Iterator[tuple[BatchHe
 def _check_extent(header: BatchHeader | None, needed_bytes: int, available_bytes: int) -> None:
     if header is not None:
         if header.magic != MAGIC:
-            raise DamagedBatch(f"format {header.magic} is unknown")
+            raise CorruptBatch(f"format {header.magic} is unknown")
         if needed_bytes < HEADER_BYTES:
-            raise DamagedBatch(f"a length of {header.length} bytes is less than a header")
+            raise CorruptBatch(f"a length of {header.length} bytes is less than a header")
     if needed_bytes > available_bytes:
-        raise DamagedBatch(f"{available_bytes} bytes are left of a batch of {needed_bytes} or more")
+        raise CorruptBatch(f"{available_bytes} bytes are left of a batch of {needed_bytes} or more")
 
 
 def _check_place(header: BatchHeader, expected_offset: int, last_possible_offset: int, *, may_skip: bool) -> None:
-    """The base offset lies outside of the CRC: it must follow the batch before. Only compaction leaves gaps."""
+    """Check the base offset, which no CRC covers: it must follow the previous batch. Only compaction leaves gaps."""
     if header.last_offset_delta < 0:
-        raise DamagedBatch(f"a last offset delta of {header.last_offset_delta}")
+        raise CorruptBatch(f"a last offset delta of {header.last_offset_delta}")
     if header.base_offset < expected_offset or (header.base_offset > expected_offset and not may_skip):
-        raise DamagedBatch(f"base offset {header.base_offset} where {expected_offset} should follow")
+        raise CorruptBatch(f"base offset {header.base_offset} where {expected_offset} should follow")
     if header.last_offset > last_possible_offset:
-        raise DamagedBatch(f"offset {header.last_offset} is beyond the last one that the segment can hold")
+        raise CorruptBatch(f"offset {header.last_offset} is beyond the last one that the segment can hold")
 
 
 def rebuild_leader_epochs(segments: list[Segment], leader_epochs: LeaderEpochs) -> None:
-    """From the headers of all batches: for a log whose epoch checkpoint is damaged."""
+    """Rebuild a corrupt leader epoch checkpoint from the headers of all batches."""
     for segment in segments:
         for place in segment.batch_places():
             leader_epochs.assign(segment.header_at(place.position).leader_epoch, place.base_offset)

@@ -1,4 +1,4 @@
-"""Which segments a log need not keep: by time, by size, and below its log start."""
+"""Log retention: segments to delete by time, by size and below the log start."""
 
 # Core: no clock, no I/O, no await.
 
@@ -10,7 +10,7 @@ from tidelog.storage.segment import Segment
 
 
 class RetainedLog(NamedTuple):
-    """The part of a log that retention looks at."""
+    """The part of a log that retention reads."""
 
     settings: TopicSettings
     segments: list[Segment]
@@ -20,7 +20,7 @@ class RetainedLog(NamedTuple):
 
 
 def load_timestamps(segments: list[Segment], settings: TopicSettings, now_ms: int) -> None:
-    """Read, in a worker, the timestamps that `expired_segments` will ask for on the event loop."""
+    """Load, in a worker, the timestamps that `expired_segments` needs on the event loop."""
     if settings.retention_ms < 0 or "delete" not in settings.cleanup_policy:
         return
     for segment in segments:
@@ -29,7 +29,7 @@ def load_timestamps(segments: list[Segment], settings: TopicSettings, now_ms: in
 
 
 def expired_segments(log: RetainedLog, now_ms: int) -> list[Segment]:
-    """The oldest segments that may go, in order. None of them reaches past the high watermark (R4)."""
+    """Oldest segments to delete, in order. None of them ends after the high watermark (R4)."""
     is_deleting = "delete" in log.settings.cleanup_policy
     by_time = _count_by_time(log, now_ms) if is_deleting else 0
     by_size = _count_by_size(log) if is_deleting else 0
@@ -37,7 +37,7 @@ def expired_segments(log: RetainedLog, now_ms: int) -> list[Segment]:
 
 
 def _deletable(log: RetainedLog) -> Iterator[tuple[Segment, int]]:
-    """Each segment with the offset after it, as long as that is committed; an empty last segment stays."""
+    """Committed segments, each with its end offset. An empty last segment is kept."""
     segments = log.segments
     for number, segment in enumerate(segments):
         is_last = number + 1 == len(segments)
@@ -72,7 +72,7 @@ def _count_by_size(log: RetainedLog) -> int:
 
 
 def _count_by_log_start(log: RetainedLog) -> int:
-    """Segments that readers cannot reach any more; the last one is kept, as it is being written."""
+    """Segments below the log start. The active one is kept."""
     count = 0
     for segment, end_offset in _deletable(log):
         if end_offset > log.log_start_offset or segment is log.segments[-1]:

@@ -1,4 +1,4 @@
-"""When a segment is full: by size, by age, by its indexes, by the distance of its offsets."""
+"""Segment roll: limits of the active segment by size, age, index entries and offset range."""
 
 from tidelog.config.topic import TopicSettings
 from tidelog.runtime.randomness import Randomness
@@ -11,12 +11,12 @@ def most_offset_entries(settings: TopicSettings) -> int:
 
 
 def most_time_entries(settings: TopicSettings) -> int:
-    """One place is kept for the entry that is added when the segment is sealed."""
+    """Reserves one entry for the seal of the segment."""
     return settings.segment_index_bytes // TIME_ENTRY.size - 1
 
 
 def roll_check_bytes(settings: TopicSettings) -> int:
-    """A segment that would stay within so many bytes is not full by size, nor can its indexes be."""
+    """Segment size up to which neither the segment nor its indexes can be full."""
     fewest_entries = max(min(most_offset_entries(settings), most_time_entries(settings)), 0)
     return min(settings.segment_bytes, fewest_entries * settings.index_interval_bytes)
 
@@ -24,7 +24,7 @@ def roll_check_bytes(settings: TopicSettings) -> int:
 def is_full(
     segment: Segment, settings: TopicSettings, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
 ) -> bool:
-    """Whether a batch of this size, end and timestamp must go to a new segment."""
+    """Whether a batch of this size, last offset and timestamp needs a new segment."""
     if segment.size_bytes == 0:
         return last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
     return (
@@ -38,7 +38,7 @@ def is_full(
 
 
 def set_roll_limits(segment: Segment, settings: TopicSettings, max_timestamp: int, randomness: Randomness) -> None:
-    """A segment's age counts from its first batch's timestamp, or from its making if that has none."""
+    """The age of a segment starts at the timestamp of its first batch, or at its creation without one."""
     segment.load_max_timestamp()
     first_timestamp = segment.first_timestamp() if segment.size_bytes else max_timestamp
     most_ms = _longest_segment_ms(settings) - _jitter_ms(settings, randomness)
@@ -51,7 +51,7 @@ def set_roll_limits(segment: Segment, settings: TopicSettings, max_timestamp: in
 
 
 def _longest_segment_ms(settings: TopicSettings) -> int:
-    """Only sealed segments are compacted: max.compaction.lag.ms must not wait for a segment to fill up."""
+    """Includes max.compaction.lag.ms, because only sealed segments are compacted."""
     if "compact" in settings.cleanup_policy:
         return min(settings.segment_ms, settings.max_compaction_lag_ms)
     return settings.segment_ms

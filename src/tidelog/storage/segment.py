@@ -1,4 +1,4 @@
-"""One segment of a log: its data file and its index files, opened and loaded only when somebody needs them."""
+"""Log segment: data file and indexes, opened and loaded on first use."""
 
 import errno
 import struct
@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from tidelog.protocol.record_batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader
 from tidelog.runtime.disk import Disk, File
 from tidelog.storage.disk_errors import append_whole
-from tidelog.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, Index, IndexCut
+from tidelog.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, Index, IndexTruncation
 from tidelog.storage.segment_cache import SegmentCache
-from tidelog.storage.transaction_index import TransactionIndex, TransactionIndexCut
+from tidelog.storage.transaction_index import TransactionIndex, TransactionIndexTruncation
 from tidelog.types import NO_TIMESTAMP, Buffer
 
 LOG_SUFFIX = ".log"
@@ -26,19 +26,19 @@ SWAP_SUFFIX = ".swap"
 MAX_RELATIVE_OFFSET = 2**31 - 1
 NEVER: Final = 2**63 - 1
 NOT_LOADED: Final = -2
-"""As a limit it lies below every timestamp: the first append then finds out what the file holds."""
+"""Lower than every timestamp: the first append then loads the real value from the file."""
 
 LOOK_AHEAD_BYTES = 8 * 1024
-"""What a search reads at once when it walks from an index entry to a batch; an index entry stands every 4 KiB."""
+"""Read size of a search from an index entry to a batch. There is an index entry every 4 KiB."""
 
 SCAN_BYTES = 1024 * 1024
 
 _BATCH_EXTENT = struct.Struct(">qi11xi")
-"""Base offset, length and last offset delta: enough to walk from batch to batch."""
+"""Base offset, length and last offset delta: enough to iterate over batches."""
 
 
 class NotCached(Exception):
-    """The answer is not in memory: ask again in a worker, where waiting for the disk is allowed."""
+    """The data is not in memory: repeat the call in a worker, which may wait for the disk."""
 
 
 class BatchPlace(NamedTuple):
@@ -48,15 +48,15 @@ class BatchPlace(NamedTuple):
     last_offset: int
 
 
-class SegmentCut(NamedTuple):
-    """What a cut of a segment needs, found and opened before anything is changed."""
+class SegmentTruncation(NamedTuple):
+    """A prepared truncation of a segment. All files are open before anything changes."""
 
     position: int
     file: File | None
-    """None: no batch goes."""
-    offset_index: IndexCut | None
-    time_index: IndexCut | None
-    transaction_index: TransactionIndexCut | None
+    """None if no batch is removed."""
+    offset_index: IndexTruncation | None
+    time_index: IndexTruncation | None
+    transaction_index: TransactionIndexTruncation | None
     max_timestamp: int
     offset_of_max_timestamp: int
 
@@ -66,7 +66,7 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
 
 
 class IndexSizes(NamedTuple):
-    """Bytes of the index files that were found; None: there is no such file."""
+    """Sizes of the index files; None if a file is missing."""
 
     offset: int | None = None
     time: int | None = None
@@ -77,7 +77,7 @@ NO_INDEXES: Final = IndexSizes()
 
 
 class Segment:
-    """A run of batches in one file. The last segment of a log is the one appended to."""
+    """Consecutive batches in one file. Appends go to the last segment of a log."""
 
     __slots__ = (
         "_cache",
@@ -146,7 +146,7 @@ class Segment:
         now_ms: int,
         extra_suffix: str = "",
     ) -> "Segment":
-        """A new, empty segment; files of the same name are emptied."""
+        """A new, empty segment. Existing files with its names are emptied."""
         segment = cls(disk, cache, directory, base_offset, now_ms=now_ms, extra_suffix=extra_suffix)
         for suffix in SEGMENT_SUFFIXES[1:]:
             disk.remove(segment.path(suffix))
@@ -159,7 +159,7 @@ class Segment:
     def path(self, suffix: str) -> str:
         return segment_path(self.directory, self.base_offset, suffix) + self._extra_suffix
 
-    # ---- the data file
+    # ---- data file
 
     @property
     def file(self) -> File:
@@ -175,22 +175,22 @@ class Segment:
         return self._file is file
 
     def release_file(self) -> None:
-        """Readers that hold a slice keep the file open; it closes with the last of them."""
+        """Drop the reference. The file closes when the last reader releases its slice."""
         self._file = None
 
-    # ---- appending
+    # ---- append
 
     def append(
         self, data: Buffer, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
         if self.bytes_since_index_entry > index_interval_bytes:
-            self.time_index.remember_last()  # now: once the batch is written nothing may need a file
+            self.time_index.remember_last()  # loaded before the write: after it nothing may need a file
         append_whole(self._file or self._open_file(), data, self.size_bytes)
         self.is_recently_used = True
-        self.note_batch(size_bytes, last_offset, max_timestamp, index_interval_bytes)
+        self.track_batch(size_bytes, last_offset, max_timestamp, index_interval_bytes)
 
-    def note_batch(self, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
-        """The next batch of the file is known: keep size, timestamps and indexes up with it."""
+    def track_batch(self, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
+        """Update size, timestamps and indexes for the next batch of the file."""
         position = self.size_bytes
         self.size_bytes = position + size_bytes
         if max_timestamp > self.max_timestamp:
@@ -204,7 +204,7 @@ class Segment:
             self.bytes_since_index_entry += size_bytes
 
     def add_time_entry(self) -> None:
-        """Timestamps in the index only grow: a batch that is not later than the last entry adds none."""
+        """Timestamps in the index increase: a batch that is not later than the last entry adds none."""
         if self.max_timestamp < 0 or self.offset_of_max_timestamp < 0:
             return
         last = self.time_index.last()
@@ -212,7 +212,7 @@ class Segment:
             self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
 
     def largest_timestamp(self) -> int:
-        """The largest in the segment, by its time index; when the file was last written, if no record has one."""
+        """Largest timestamp by the time index; the file's modification time if no record has one."""
         self.load_max_timestamp()
         if self.max_timestamp >= 0:
             return self.max_timestamp
@@ -229,12 +229,12 @@ class Segment:
             self.offset_of_max_timestamp = self.base_offset + relative_offset
 
     def first_timestamp(self) -> int:
-        """The timestamp by which the segment's age is told: the largest of its first batch."""
+        """Largest timestamp of the first batch, from which the segment's age is counted."""
         if self.size_bytes < HEADER_BYTES:
             return NO_TIMESTAMP
         return self.header_at(0).max_timestamp
 
-    # ---- reading
+    # ---- reads
 
     def header_at(self, position: int) -> BatchHeader:
         data = self.file.read(position, HEADER_BYTES)
@@ -243,16 +243,16 @@ class Segment:
         return BatchHeader._make(HEADER.unpack(data))
 
     def start_of_search(self, offset: int, *, may_block: bool = True) -> int:
-        """A position at or before the batch with `offset`, by the index."""
+        """Position of an indexed batch at or before the one with `offset`."""
         relative_offset = offset - self.base_offset
         if not may_block and not self.offset_index.is_in_memory(relative_offset):
             raise NotCached
         entry = self.offset_index.find(min(relative_offset, MAX_RELATIVE_OFFSET))
-        # An index that points past the end of its file is not believed.
+        # Ignore an index entry that points past the end of the file.
         return entry[1] if entry is not None and entry[1] < self.size_bytes else 0
 
     def find_batch(self, offset: int, *, may_block: bool = True) -> BatchPlace | None:
-        """The first batch that ends at or after `offset`; None if the segment ends before."""
+        """The first batch with last offset >= `offset`; None if there is none."""
         start = self.start_of_search(offset, may_block=may_block)
         for place in self.batch_places(start, may_block=may_block):
             if place.last_offset >= offset:
@@ -260,7 +260,7 @@ class Segment:
         return None
 
     def find_position(self, offset: int, *, may_block: bool = True) -> int | None:
-        """Where the first batch starts that ends at or after `offset`; None if the segment ends before."""
+        """Position of the first batch with last offset >= `offset`; None if there is none."""
         position, end = self.start_of_search(offset, may_block=may_block), self.size_bytes
         file, unpack_from = self.file, _BATCH_EXTENT.unpack_from
         while position + HEADER_BYTES <= end:
@@ -282,7 +282,7 @@ class Segment:
     def batch_places(
         self, position: int = 0, end: int | None = None, *, may_block: bool = True
     ) -> Iterator[BatchPlace]:
-        """Walk from batch to batch by their headers, up to the end or to the first that cannot be one."""
+        """Iterate over batches by their headers, up to the end or to the first invalid header."""
         end, file = self.size_bytes if end is None else end, self.file
         window, window_start = b"", position
         while position + HEADER_BYTES <= end:
@@ -300,18 +300,18 @@ class Segment:
             position += size_bytes
 
     def last_batch_start_before(self, position: int, *, may_block: bool = True) -> int:
-        """The largest indexed start of a batch that is not after `position`; 0 if there is none."""
+        """Largest indexed batch position <= `position`; 0 if there is none."""
         if not may_block and not self.offset_index.is_in_memory(position, field=1):
             raise NotCached
         entry = self.offset_index.find(position, field=1)
         return entry[1] if entry is not None else 0
 
     def find_end_offset(self) -> int:
-        """The offset after the last whole batch, by walking from the last index entry."""
+        """Offset after the last complete batch, searched from the last index entry."""
         return self.find_end()[0]
 
     def find_end(self) -> tuple[int, int]:
-        """The offset after the last whole batch, and the position after it."""
+        """Offset and position after the last complete batch."""
         last = self.offset_index.last()
         end_offset, position = self.base_offset, 0
         start = last[1] if last is not None and last[1] < self.size_bytes else 0
@@ -324,13 +324,13 @@ class Segment:
     # ---- aborted transactions
 
     def end_offset_before(self, position: int, *, may_block: bool = True) -> int | None:
-        """An offset that batches in front of `position` do not reach, by the index; None if it has none."""
+        """Upper bound of the end offset of batches before `position`, by the index; None without an entry."""
         if not may_block and not self.offset_index.is_in_memory(position, field=1):
             raise NotCached
         entry = self.offset_index.find_from(position, field=1)
         return None if entry is None else self.base_offset + entry[0]
 
-    # ---- ending
+    # ---- seal, flush and truncation
 
     def write_indexes(self) -> None:
         self.offset_index.write()
@@ -338,7 +338,7 @@ class Segment:
         self.transaction_index.write()
 
     def seal(self) -> None:
-        """Nothing more will be appended, or the broker stops: the last timestamp enters the index."""
+        """Add the last timestamp to the index, because the segment is complete or the broker stops."""
         if self.size_bytes:
             self.load_max_timestamp()
             self.add_time_entry()
@@ -352,38 +352,38 @@ class Segment:
         self.time_index.sync()
         self.transaction_index.sync()
 
-    def prepare_cut(self, position: int, end_offset: int) -> SegmentCut:
-        """For `cut`, which cuts the file at a batch boundary, and everything that points behind it.
+    def prepare_truncation(self, position: int, end_offset: int) -> SegmentTruncation:
+        """Prepare to truncate the file at a batch boundary, and its indexes.
 
-        Whatever needs a descriptor or a look into a file is done here: a shortage leaves the segment as it is.
+        Opens and reads all files here, so that a shortage of descriptors leaves the segment unchanged.
         """
-        time_index = self.time_index.prepare_cut(end_offset - self.base_offset, field=1)
+        time_index = self.time_index.prepare_truncation(end_offset - self.base_offset, field=1)
         last = self.time_index.last() if time_index is None else time_index.last
-        return SegmentCut(
+        return SegmentTruncation(
             position,
             self.file if position < self.size_bytes else None,
-            self.offset_index.prepare_cut(position, field=1),
+            self.offset_index.prepare_truncation(position, field=1),
             time_index,
-            self.transaction_index.prepare_cut(end_offset),
+            self.transaction_index.prepare_truncation(end_offset),
             *self._max_timestamp_after(last, position),
         )
 
-    def cut(self, prepared: SegmentCut) -> None:
+    def truncate(self, prepared: SegmentTruncation) -> None:
         if prepared.file is not None:
             prepared.file.truncate(prepared.position)
             self.size_bytes = prepared.position
         if prepared.offset_index is not None:
-            self.offset_index.cut(prepared.offset_index)
+            self.offset_index.truncate(prepared.offset_index)
         if prepared.time_index is not None:
-            self.time_index.cut(prepared.time_index)
+            self.time_index.truncate(prepared.time_index)
         if prepared.transaction_index is not None:
-            self.transaction_index.cut(prepared.transaction_index)
+            self.transaction_index.truncate(prepared.transaction_index)
         self.forget_tail()
         self.max_timestamp = prepared.max_timestamp
         self.offset_of_max_timestamp = prepared.offset_of_max_timestamp
 
     def repair_indexes(self) -> None:
-        """Its batches are safe, but a crash may have cut the ends of its indexes off."""
+        """Rebuild the ends of the indexes, which a crash may have lost. The batches are on disk."""
         self.offset_index.drop_torn_entry()
         self.time_index.drop_torn_entry()
         self.max_timestamp, self.offset_of_max_timestamp = self._max_timestamp_after(
@@ -396,8 +396,8 @@ class Segment:
         return not (self.offset_index.is_synced and self.time_index.is_synced)
 
     def _max_timestamp_after(self, entry: tuple[int, int] | None, end: int) -> tuple[int, int]:
-        """The largest timestamp up to the position `end` and its offset: by an entry of the time index, and by the
-        batches behind it, which have none yet."""
+        """Largest timestamp before position `end`, and its offset: from the time index and from the batches after its
+        last entry."""
         max_timestamp, offset = NO_TIMESTAMP, -1
         if entry is not None:
             max_timestamp, offset = entry[0], self.base_offset + entry[1]
@@ -408,7 +408,7 @@ class Segment:
         return max_timestamp, offset
 
     def forget_tail(self) -> None:
-        """What was derived from the batches holds no longer; the next append finds it out again."""
+        """Discard cached values of the last batches; the next append loads them again."""
         self.bytes_since_index_entry = 0
         self.max_timestamp = NOT_LOADED if self.size_bytes else NO_TIMESTAMP
         self.offset_of_max_timestamp = -1
@@ -416,7 +416,7 @@ class Segment:
         self.roll_after_clock_ms = NEVER
 
     def change_suffix(self, extra_suffix: str) -> list[str]:
-        """Rename all files of the segment; the new paths."""
+        """Rename all files of the segment. Returns the new paths."""
         renamed = []
         for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
@@ -428,14 +428,14 @@ class Segment:
         self.offset_index.path = self.path(OFFSET_INDEX_SUFFIX)
         self.time_index.path = self.path(TIME_INDEX_SUFFIX)
         self.transaction_index.path = self.path(TRANSACTION_INDEX_SUFFIX)
-        self.let_go()
+        self.release_resources()
         return renamed
 
-    def let_go(self) -> None:
-        """Free what the segment holds in the shared cache."""
+    def release_resources(self) -> None:
+        """Release the file and index entries in the shared cache."""
         self.release_file()
         self._cache.forget(self)
         for index in (self.offset_index, self.time_index):
             index.release()
             self._cache.dropped(index)
-        self.transaction_index.let_go()
+        self.transaction_index.release_resources()

@@ -1,4 +1,4 @@
-"""What the segments of all logs share: a bounded number of open files and of index bytes in memory."""
+"""Shared cache of open segment files and loaded index entries, with a limit for each."""
 
 from collections import OrderedDict
 from threading import Lock
@@ -19,9 +19,9 @@ class HoldsEntries(Protocol):
 
 
 class SegmentCache:
-    """Remembers who holds what and tells the longest unused to let go.
+    """Tracks the holders and makes the least recently used one release its file or entries.
 
-    Readers in worker threads open files too, hence the lock; nothing is looked up here on the hot path.
+    The lock is for readers in worker threads, which open files too. The hot path does not use the cache.
     """
 
     def __init__(self, open_files: int = DEFAULT_OPEN_FILES, index_bytes: int = DEFAULT_INDEX_BYTES) -> None:
@@ -44,10 +44,10 @@ class SegmentCache:
             self._files.pop(holder, None)
 
     def release_idle_file(self) -> bool:
-        """The process has run out of descriptors: let go of one that nobody has used lately. Whether there was one.
+        """Release one idle file, because the process has run out of descriptors. Whether there was one.
 
-        Not of more, and not of those in use: connections that wait to be accepted would take them at once, and logs
-        that could be written would lose their files.
+        Only one, and only an idle one: waiting connections would take the descriptors at once, and logs in use would
+        lose their files.
         """
         with self._lock:
             return self._release_idle_file()
@@ -66,7 +66,7 @@ class SegmentCache:
             self._index_bytes -= self._indexes.pop(holder, 0)
 
     def _release_idle_file(self) -> bool:
-        """Second chance: who was used since the last look moves to the end of the queue."""
+        """Second-chance eviction: a file used since the last pass moves to the end of the queue."""
         for _ in range(len(self._files)):
             holder, _nothing = self._files.popitem(last=False)
             if not holder.is_recently_used:

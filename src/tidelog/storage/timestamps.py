@@ -1,4 +1,4 @@
-"""Finding records by their timestamp, through the time indexes of the segments."""
+"""Timestamp search: records by timestamp, through the time indexes."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ def find_by_timestamp(segments: list[Segment], timestamp: int, start_offset: int
 
 
 def _find_in_segment(segment: Segment, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-    # Everything up to an entry is not later than the entry: earlier batches need no look.
+    # Batches before an index entry have no later timestamps than the entry, so they are skipped.
     entry = segment.time_index.find(timestamp - 1)
     offset = segment.base_offset + entry[1] if entry is not None else segment.base_offset
     for place in segment.batch_places(segment.start_of_search(max(offset, start_offset))):
@@ -63,5 +63,5 @@ def _first_record(segment: Segment, place: BatchPlace, timestamp: int, start_off
             if record.timestamp >= timestamp and record.offset >= start_offset:
                 return TimestampAndOffset(record.timestamp, record.offset, header.leader_epoch)
     except CorruptMessage:
-        return None  # readers pass over such a batch as well
+        return None  # readers skip such a batch as well
     return None

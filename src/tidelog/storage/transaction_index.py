@@ -1,7 +1,7 @@
-"""The transaction index of a segment: which transactions that ended in it were aborted.
+"""Transaction index of a segment: aborted transactions whose marker is in the segment.
 
-Entries are born in memory and reach the file when the segment is sealed, flushed or closed, as those of the other
-indexes: an append must not fail for want of a descriptor after its batch was written.
+As in the other indexes, new entries stay in memory until the segment is sealed, flushed or closed: an append must not
+fail for lack of a descriptor after its batch was written.
 """
 
 import struct
@@ -21,13 +21,13 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the abort marker."""
+    """Offset of the abort marker."""
     last_stable_offset: int
-    """What the last stable offset became with the marker: no later entry matters to a reader that ends below it."""
+    """Last stable offset after the marker. A read that ends below it needs no later entry."""
 
 
-class TransactionIndexCut(NamedTuple):
-    """What a cut needs: the file, if it has to be cut, and what stays."""
+class TransactionIndexTruncation(NamedTuple):
+    """A prepared truncation: the file, if it must be truncated, and the kept entries."""
 
     file: File | None
     stored_bytes: int
@@ -35,22 +35,22 @@ class TransactionIndexCut(NamedTuple):
 
 
 class TransactionIndex:
-    """The entries of one segment, in the order of their markers; there is a file only if there are entries."""
+    """Entries of one segment, sorted by marker offset. Without entries there is no file."""
 
     __slots__ = ("_cache", "_contents", "_disk", "_parts", "has_file", "path")
 
     def __init__(self, disk: Disk, cache: SegmentCache, path: str, *, stored_bytes: int | None) -> None:
-        """`stored_bytes` is the size of the file, None if there is no file; a torn entry at its end does not count."""
+        """`stored_bytes` is the file size, None without a file. A partial entry at the end is ignored."""
         self._disk = disk
         self._cache = cache
         self.path = path
         self.has_file = stored_bytes is not None
-        # One tuple, so that a reading thread never sees an entry twice while the fresh ones go to the file.
+        # One tuple, so that a reader in another thread never sees an entry twice during a write.
         self._parts: tuple[int, bytes] = ((stored_bytes or 0) // ENTRY.size * ENTRY.size, b"")
         self._contents: bytes | None = None
 
     def entries(self, first_offset: int = 0) -> Iterator[AbortedTransaction]:
-        """Those that end at `first_offset` or later."""
+        """Entries with a marker at `first_offset` or later."""
         contents = self._all()
         for place in range(_place_of(contents, first_offset), len(contents), ENTRY.size):
             yield AbortedTransaction(*ENTRY.unpack_from(contents, place)[1:])
@@ -60,7 +60,7 @@ class TransactionIndex:
         self._parts = (stored_bytes, fresh + ENTRY.pack(VERSION, *transaction))
 
     def write(self) -> None:
-        """Bring the fresh entries into the file; it is not synced yet."""
+        """Write new entries to the file, without a sync."""
         stored_bytes, fresh = self._parts
         if not fresh:
             return
@@ -84,17 +84,19 @@ class TransactionIndex:
         self._parts = (0, b"".join(ENTRY.pack(VERSION, *transaction) for transaction in transactions))
         self.write()
 
-    def prepare_cut(self, end_offset: int) -> TransactionIndexCut | None:
-        """For `cut`, which forgets the entries that end at `end_offset` or later; None if there are none."""
+    def prepare_truncation(self, end_offset: int) -> TransactionIndexTruncation | None:
+        """Prepare to remove the entries with a marker at `end_offset` or later; None if there are none."""
         stored_bytes, fresh = self._parts
         contents = self._all()
         kept_bytes = _place_of(contents, end_offset)
         if kept_bytes == len(contents):
             return None
         file = self._disk.open(self.path, "append") if kept_bytes < stored_bytes else None
-        return TransactionIndexCut(file, min(kept_bytes, stored_bytes), fresh[: max(kept_bytes - stored_bytes, 0)])
+        return TransactionIndexTruncation(
+            file, min(kept_bytes, stored_bytes), fresh[: max(kept_bytes - stored_bytes, 0)]
+        )
 
-    def cut(self, prepared: TransactionIndexCut) -> None:
+    def truncate(self, prepared: TransactionIndexTruncation) -> None:
         if prepared.file is not None:
             prepared.file.truncate(prepared.stored_bytes)
             prepared.file.close()
@@ -107,7 +109,7 @@ class TransactionIndex:
     def release(self) -> None:
         self._contents = None
 
-    def let_go(self) -> None:
+    def release_resources(self) -> None:
         self.release()
         self._cache.dropped(self)
 
@@ -124,7 +126,7 @@ class TransactionIndex:
 
 
 def _place_of(contents: bytes, first_offset: int) -> int:
-    """Where the first entry stands that ends at `first_offset` or later."""
+    """Index of the first entry with a marker at `first_offset` or later."""
     count = len(contents) // ENTRY.size
     return ENTRY.size * bisect_left(range(count), first_offset, key=lambda number: _last_offset(contents, number))
 

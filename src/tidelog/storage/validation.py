@@ -1,7 +1,7 @@
-"""The checks a batch must pass before a leader appends it, in Kafka's order and with Kafka's error codes.
+"""Batch validation on the leader (Kafka: LogValidator), in Kafka's order and with Kafka's error codes.
 
-Header and CRC first, then every record, by the kernel (`record_checks`). A batch that is too long for one turn of the
-event loop is not checked here: `prepare` raises NeedsSlices, and `long_preparation` does the same in slices.
+Header and CRC first, then every record, by the kernel (`record_checks`). For a batch that is too long for one turn of
+the event loop `prepare` raises NeedsSlices, and `long_preparation` validates it in slices.
 """
 
 # Core: no clock, no I/O, no await.
@@ -45,15 +45,15 @@ from tidelog.storage.record_checks import (
 from tidelog.types import NO_TIMESTAMP
 
 INLINE_BYTES: Final = 1024 * 1024
-"""So much may be decompressed on the event loop; what holds more goes to a worker."""
+"""Bytes that may be decompressed on the event loop. Larger batches go to a worker."""
 
 INLINE_COMPRESSED_BYTES: Final = 128 * 1024
-"""So much may be compressed there, which takes longer."""
+"""Bytes that may be compressed on the event loop, which takes longer."""
 
 _LAST_CODEC: Final = int(max(Codec))
 _UNUSUAL_ATTRIBUTES: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT | COMPRESSION_MASK
 _SMALLEST_LENGTH: Final = 14
-"""That of a message of format 0: shorter ones are damage, says Kafka."""
+"""Header size of message format 0. As in Kafka, anything shorter is corrupt."""
 _MAGIC_POSITION: Final = 16
 
 _DELETE_ONLY: Final = ("delete",)
@@ -65,28 +65,28 @@ _new_prepared_batch: Final = tuple.__new__  # half the time of the named tuple's
 
 
 class NeedsSlices(Exception):
-    """The batch is too long to be checked in one turn of the event loop: `long_preparation` is for it."""
+    """The batch is too long for one turn of the event loop: use `long_preparation`."""
 
 
 class AppendOrigin(Enum):
-    """Who wrote the batch. Only clients are held to the rules for clients."""
+    """Writer of the batch. The rules for clients apply to clients only."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
-    """A group or transaction coordinator of this broker: may write control batches."""
+    """A group or transaction coordinator of this broker, which may write control batches."""
     REPLICATION = "replication"
-    """The partition's leader, which has checked it: only damage on the way counts."""
+    """The partition's leader, which has validated the batch: only corruption in transit is checked."""
 
 
 class PreparedBatch(NamedTuple):
     header: BatchHeader
     data: memoryview | bytearray
-    """The batch to append: the one that came, or one that was written anew."""
+    """The batch to append: the original or a rewritten one."""
     log_append_time_ms: int
 
 
 def only_batch(records: memoryview) -> memoryview:
-    """The one batch that a produce request has for a partition. What follows it and is no whole batch is left out."""
+    """The only batch of a produce request for a partition. An incomplete batch after it is ignored."""
     size = _size_at(records, 0)
     if size is None:
         raise InvalidRecord("A produce request carries exactly one record batch for a partition, and this one has none")
@@ -100,7 +100,7 @@ def only_batch(records: memoryview) -> memoryview:
 
 
 def _size_at(records: memoryview, position: int) -> int | None:
-    """How long the batch there is; None if there is none, or not all of it."""
+    """Size of the batch at `position`; None if there is no complete one."""
     rest = len(records) - position
     if rest < LENGTH_OVERHEAD_BYTES:
         return None
@@ -116,7 +116,7 @@ def _size_at(records: memoryview, position: int) -> int | None:
 
 
 def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: AppendOrigin) -> PreparedBatch:
-    """Check `batch` and give it the form in which the topic keeps it; log append time is stamped in place.
+    """Validate `batch` and convert it to the topic's format. LogAppendTime is set in place.
 
     Raises NeedsSlices for a client's batch that would take too long.
     """
@@ -138,7 +138,7 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
         and crc32c(batch[CRC_START:]) == crc
     ):
         if len(batch) <= PIECE_BYTES:
-            # In one call of the kernel, where all is as it nearly always is; otherwise by a closer look.
+            # One kernel call handles the usual case; anything else is validated step by step.
             policy = settings.cleanup_policy
             if (
                 0 <= latest - first <= _MAX_DELTA
@@ -160,18 +160,18 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
         if check.confirms(latest):
             return _new_prepared_batch(PreparedBatch, (header, batch, NO_TIMESTAMP))
         return _concluded(batch, header, check, settings, now_ms)
-    return _prepare_with_care(batch, header, settings, now_ms, origin)
+    return _prepare_step_by_step(batch, header, settings, now_ms, origin)
 
 
-def _prepare_with_care(
+def _prepare_step_by_step(
     batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int, origin: AppendOrigin
 ) -> PreparedBatch:
-    """Every check by itself, for batches and topics out of the ordinary: `prepare` is the short cut for the others."""
+    """Each check by itself, for unusual batches and topics. `prepare` is the shortcut for the others."""
     _check_frame(batch, header, settings, origin)
     if origin is AppendOrigin.REPLICATION:
         return PreparedBatch(header, batch, NO_TIMESTAMP)
     if origin is AppendOrigin.COORDINATOR:
-        return stamped(_form_of_coordinators(batch, header, settings), settings, now_ms)
+        return stamped(_coordinator_batch(batch, header, settings), settings, now_ms)
     _check_client_header(header)
     limit_bytes = settings.max_decompressed_message_bytes
     try:
@@ -193,7 +193,7 @@ def _concluded(
     payload = None
     if not check.is_consecutive:
         payload = _run_through(renumbering(_records_alone(batch, header, check), header))
-    return stamped(_in_the_form_of_the_topic(batch, header, check, payload, settings), settings, now_ms)
+    return stamped(_in_topic_format(batch, header, check, payload, settings), settings, now_ms)
 
 
 def _run_through(steps: Generator[None, None, bytes]) -> bytes:
@@ -207,11 +207,11 @@ def _run_through(steps: Generator[None, None, bytes]) -> bytes:
 
 Work: TypeAlias = Callable[[], object]
 LongPreparation: TypeAlias = Generator[Work | None, object, PreparedBatch]
-"""Yields work for a worker and is sent its result, or None to let others have their turn; ends with the batch."""
+"""Generator that yields work for a worker and receives its result, or yields None to let others run."""
 
 
 def long_preparation(batch: memoryview, settings: TopicSettings, now_ms: int) -> LongPreparation:
-    """What `prepare` does for a client's batch, in slices. Log append time is left to `stamped`, at the append."""
+    """Like `prepare` for a client's batch, but in slices. `stamped` sets LogAppendTime later, at the append."""
     header = read_header(batch)
     _check_frame(batch, header, settings, AppendOrigin.CLIENT)
     _check_client_header(header)
@@ -220,13 +220,13 @@ def long_preparation(batch: memoryview, settings: TopicSettings, now_ms: int) ->
     check = begin_check(payload, 0 if header.compression else HEADER_BYTES, header, settings, now_ms)
     while not check.advance(SLICE_STEPS):
         if header.compression and not check.is_consecutive:
-            break  # refused anyway; and what is compressed the most, the same record again and again, ends here
+            break  # rejected anyway; this also stops highly compressed batches of one repeated record
         yield None
     raise_problems(check, header, settings, now_ms)
     rewritten = None
     if not check.is_consecutive:
         rewritten = yield from renumbering(_records_alone(batch, header, check), header)
-    formed = yield lambda: _in_the_form_of_the_topic(batch, header, check, rewritten, settings)
+    formed = yield lambda: _in_topic_format(batch, header, check, rewritten, settings)
     assert isinstance(formed, PreparedBatch)
     return formed
 
@@ -236,7 +236,7 @@ def _records_alone(batch: memoryview, header: BatchHeader, check: RecordCheck) -
 
 
 def _payload(batch: memoryview, header: BatchHeader, limit_bytes: int) -> bytes:
-    """What the check is given: the records, or the whole batch where that spares a copy."""
+    """Input of the check: the records, or the whole batch if that saves a copy."""
     if not header.compression:
         return bytes(batch)
     try:
@@ -244,7 +244,7 @@ def _payload(batch: memoryview, header: BatchHeader, limit_bytes: int) -> bytes:
     except DecompressedTooLarge:
         raise
     except CorruptMessage as error:
-        # The CRC was right: the producer wrote it so, and would only send the same again.
+        # The CRC is valid: the producer wrote the batch like this, and a retry would send the same bytes.
         raise UndecodableBatch(f"The records of the batch cannot be decompressed: {error}") from error
 
 
@@ -253,7 +253,7 @@ def _bounded_payload(batch: memoryview, header: BatchHeader, settings: TopicSett
     try:
         return _payload(batch, header, limit_bytes)
     except DecompressedTooLarge:
-        # Producers of Java divide a batch that is too large, and send its halves.
+        # Java producers split a batch that is too large and send the halves.
         raise MessageTooLarge(
             f"The batch of {len(batch)} bytes holds more than {limit_bytes} bytes of records, which"
             " max.decompressed.message.bytes of the topic allows"
@@ -261,7 +261,7 @@ def _bounded_payload(batch: memoryview, header: BatchHeader, settings: TopicSett
 
 
 def _check_frame(batch: memoryview, header: BatchHeader, settings: TopicSettings, origin: AppendOrigin) -> None:
-    """What holds for every batch, whoever wrote it."""
+    """Checks for batches of every origin."""
     if header.magic != MAGIC:
         raise InvalidRecord(
             f"Only record batches of format version {MAGIC} are accepted, and this one has {header.magic}"
@@ -306,10 +306,10 @@ def _target_codec(header: BatchHeader, settings: TopicSettings) -> int:
     return CODECS_BY_SETTING.get(settings.compression_type, header.compression)
 
 
-def _in_the_form_of_the_topic(
+def _in_topic_format(
     batch: memoryview, header: BatchHeader, check: RecordCheck, rewritten: bytes | None, settings: TopicSettings
 ) -> PreparedBatch:
-    """Time indexes and retention believe the header: its latest timestamp is that of the records, as in Kafka."""
+    """As in Kafka, max_timestamp is taken from the records: time indexes and retention rely on the header."""
     has_create_time = settings.message_timestamp_type == "CreateTime"
     latest = check.max_timestamp if has_create_time else header.max_timestamp
     codec = Codec(_target_codec(header, settings))
@@ -325,8 +325,8 @@ def _in_the_form_of_the_topic(
     return PreparedBatch(read_header(data), data, NO_TIMESTAMP)
 
 
-def _form_of_coordinators(batch: memoryview, header: BatchHeader, settings: TopicSettings) -> PreparedBatch:
-    """Its records were written by this broker a moment ago, and are not looked at."""
+def _coordinator_batch(batch: memoryview, header: BatchHeader, settings: TopicSettings) -> PreparedBatch:
+    """This broker has just written the records, so they are not checked."""
     codec = Codec(_target_codec(header, settings))
     if codec == header.compression or header.is_control:
         return PreparedBatch(header, batch, NO_TIMESTAMP)
@@ -355,7 +355,7 @@ def _level(codec: Codec, settings: TopicSettings) -> int | None:
 
 
 def stamped(prepared: PreparedBatch, settings: TopicSettings, now_ms: int) -> PreparedBatch:
-    """With log append time, where the topic wants that; in place if it can be."""
+    """Set LogAppendTime if the topic uses it; in place if possible."""
     if settings.message_timestamp_type != "LogAppendTime":
         return prepared
     data = restamp(prepared.data, prepared.header.attributes | TIMESTAMP_TYPE_BIT, now_ms)

@@ -1,7 +1,7 @@
-"""Transactions that a partition is about to become part of: the guards between asking the coordinator and appending.
+"""Verification guards of a partition, between the verification of a transaction and its first append (KIP-890).
 
-A coordinator that says "it goes on" may end the transaction before the leader has appended. The end marker takes the
-guard away, and whoever still holds it must not append: nobody would ever end what it begins (KIP-890).
+The coordinator may end the transaction after its confirmation and before the append. The end marker then removes the
+guard, and a batch whose guard was removed must not be appended: no marker would ever end that transaction.
 """
 
 # Core: no clock, no I/O, no await.
@@ -13,7 +13,7 @@ LAST_PRODUCER_EPOCH = 2**15 - 1
 
 
 class VerificationGuard:
-    """One guard. It counts as long as it is the very one that the partition has for its producer."""
+    """One guard. It is valid while it is the partition's current guard of its producer."""
 
     __slots__ = ("epoch", "lowest_sequence", "since_ms", "starts_at_zero")
 
@@ -22,10 +22,10 @@ class VerificationGuard:
         self.lowest_sequence = header.base_sequence
         self.since_ms = now_ms
         self.starts_at_zero = starts_at_zero
-        """Every transaction has an epoch of its own, so that its first batch in a partition has sequence 0."""
+        """Transactions version 2: each transaction has its own epoch, and its first batch has sequence 0."""
 
     def is_needed_by(self, header: BatchHeader) -> None:
-        """A batch waits for it too. Later ones must not overtake the first, which may have to be sent again."""
+        """Another batch waits for it. Later batches must not overtake the first, which may be sent again."""
         if header.producer_epoch > self.epoch:
             self.epoch, self.lowest_sequence = header.producer_epoch, header.base_sequence
         elif header.producer_epoch == self.epoch:
@@ -53,7 +53,7 @@ class VerificationGuards:
         self._by_id: dict[int, VerificationGuard] = {}
 
     def begin(self, header: BatchHeader, now_ms: int, *, starts_at_zero: bool) -> VerificationGuard:
-        """The producer's guard, which other batches may be waiting for already."""
+        """The producer's guard, for which other batches may wait already."""
         found = self._by_id.get(header.producer_id)
         if found is None:
             found = self._by_id[header.producer_id] = VerificationGuard(header, now_ms, starts_at_zero=starts_at_zero)
@@ -67,15 +67,15 @@ class VerificationGuards:
         verification.check_sequence(header, has_batches=has_batches)
 
     def end(self, producer_id: int) -> None:
-        """The transaction has begun here, or is over."""
+        """The transaction has begun here, or ended."""
         if self._by_id:
             self._by_id.pop(producer_id, None)
 
     def on_marker(self, producer_id: int, producer_epoch: int) -> None:
-        """A transaction of the producer is over: the one that is guarded, or the one before it.
+        """A transaction of the producer ended: the guarded one, or the one before it.
 
-        Producers begin the next transaction while markers of the last are on their way. Where every transaction has
-        an epoch of its own they can be told apart: a marker has a later epoch than the transaction that it ends.
+        Producers begin the next transaction before all markers of the last one have arrived. With transactions
+        version 2 the epoch distinguishes them: a marker has a later epoch than the transaction that it ends.
         """
         found = self._by_id.get(producer_id)
         if found is not None and not found.is_later_than_marker(producer_epoch):

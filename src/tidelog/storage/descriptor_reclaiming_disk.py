@@ -1,4 +1,4 @@
-"""The disk as logs use it: short of descriptors, it gives back one that a log keeps open, and tries once more."""
+"""Disk wrapper for logs: when descriptors run out, releases an idle segment file and retries once."""
 
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -11,8 +11,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class ThriftyDisk:
-    """Data files stay open for the next reader, up to half of what the process may open: connections may need more."""
+class DescriptorReclaimingDisk:
+    """Segment files stay open for the next reader. Connections may need their descriptors."""
 
     def __init__(self, disk: Disk, cache: SegmentCache) -> None:
         self.disk = disk
@@ -26,7 +26,7 @@ class ThriftyDisk:
                 raise
             return call(*args, **kwargs)
 
-    # ---- what takes a descriptor
+    # ---- operations that need a descriptor
 
     def open(self, path: str, mode: OpenMode) -> File:
         return self._again(self.disk.open, path, mode)
@@ -49,7 +49,7 @@ class ThriftyDisk:
     def lock(self, path: str) -> Lock:
         return self._again(self.disk.lock, path)
 
-    # ---- what takes none
+    # ---- operations that need none
 
     def exists(self, path: str) -> bool:
         return self.disk.exists(path)
