@@ -16,23 +16,23 @@ State = TypeVar("State", bound=Enum)
 Subject = TypeVar("Subject", bound=Hashable)
 
 HISTORY_LIMIT: Final = 8
-"""Transitions of one subject that are remembered, or named in an error."""
+"""Transitions kept for one subject and shown in an error."""
 SHARED_HISTORY_LIMIT: Final = 4096
-"""Transitions of many subjects together: however many there are, their history takes no more memory than this."""
+"""Transitions kept for all subjects of a map together, which bounds the memory."""
 
 
 class Transition(NamedTuple):
     before: Enum
     after: Enum
     reason: object
-    """Becomes text only when somebody reads it."""
+    """Converted to text only when it is read."""
 
     def __str__(self) -> str:
         return f"{self.before.name} -> {self.after.name} ({self.reason})"
 
 
 class IllegalTransition(AssertionError):
-    """The subject is not in the state that the step took for granted. The text tells how it got there, newest first."""
+    """The table does not permit the transition. The message lists the subject's last transitions, newest first."""
 
     def __init__(self, subject: object, refused: Transition, earlier: Iterable[Transition]) -> None:
         self.subject = subject
@@ -41,7 +41,7 @@ class IllegalTransition(AssertionError):
 
 
 class TransitionTable(dict[State, frozenset[State]]):
-    """The states that may follow each state. Every state has a row, if only an empty one."""
+    """The states that may follow each state. Every state has a row, even if it is empty."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ class TransitionTable(dict[State, frozenset[State]]):
 
 
 class History:
-    """The last transitions of one subject. It does not refer to the subject, which would keep itself alive by it."""
+    """The last transitions of one subject. It has no reference to the subject, which would be a cycle."""
 
     __slots__ = ("_transitions",)
 
@@ -84,7 +84,7 @@ class SharedHistory(Generic[Subject]):
         self._transitions: deque[tuple[Subject, Transition]] = deque(maxlen=SHARED_HISTORY_LIMIT)
 
     def of(self, subject: Subject) -> list[Transition]:
-        """Those of one subject, newest first. Searches all of them: for errors."""
+        """Transitions of one subject, newest first. Slow: searches all subjects. Only for errors."""
         return [transition for each, transition in reversed(self._transitions) if each == subject][:HISTORY_LIMIT]
 
     def check(
@@ -112,7 +112,7 @@ class StateMap(dict[Subject, State]):
     def move(
         self, subjects: Iterable[Subject], target: State, reason: object
     ) -> tuple[dict[Subject, State], list[IllegalTransition]]:
-        """Move every subject that may: the states that these had before, and what was refused."""
+        """Move all subjects whose transition is legal. Returns their earlier states, and the illegal transitions."""
         moved: dict[Subject, State] = {}
         refused: list[IllegalTransition] = []
         for subject in subjects:

@@ -54,7 +54,7 @@ class AuditOptions:
 
 @dataclass(frozen=True)
 class Audit:
-    """All that was found."""
+    """All findings."""
 
     log_dirs: Sequence[LogDir]
     replicas: Sequence[Replica]

@@ -115,7 +115,7 @@ class RunningFacts:
         return sound
 
     def skip_damaged(self) -> None:
-        """The bytes that follow are lost: what comes behind them may begin with any offset."""
+        """Skip damaged bytes: the batch after them may have any base offset."""
         self.expected_offset = None
 
     def _expected(self, table: Int64Array) -> Int64Array:
@@ -144,7 +144,7 @@ class RunningFacts:
         return is_misplaced
 
     def _corrected(self, table: Int64Array, misplaced: BoolArray) -> Int64Array:
-        """The table as the neighbours of the misplaced batches want it."""
+        """The table with offsets and epochs of misplaced batches corrected from their neighbours."""
         corrected = table.copy()
         for row in np.flatnonzero(misplaced):
             following = table[row + 1]

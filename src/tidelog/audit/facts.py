@@ -77,7 +77,7 @@ def no_blocks() -> Blocks:
 @dataclass(frozen=True)
 class SegmentFacts:
     base_offset: int
-    """As the file is named."""
+    """Base offset in the file name."""
     size_bytes: int
     end_offset: int
     """After the last batch; the base offset if there is none."""
@@ -114,7 +114,7 @@ class LogDir:
     broker: BrokerId | None
     is_running: bool = False
     is_clean: bool = True
-    """Stopped in good order, by its marker."""
+    """The clean-shutdown marker is present."""
 
     def __str__(self) -> str:
         return self.path if self.broker is None else f"broker {self.broker}"
@@ -134,10 +134,10 @@ class Replica:
     high_watermark: int | None = None
     """None if there is no checkpoint."""
     recovery_point: int = 0
-    """Everything up to here, including leader epochs, was on disk when the audit started."""
+    """Recovery point: all records and leader epochs before it were on disk when the audit started."""
     checkpointed_start: int = 0
     cleaned_end: int = 0
-    """How far the log was compacted."""
+    """End offset of the compacted section."""
     epochs: tuple[EpochEntry, ...] = ()
     segments: tuple[SegmentFacts, ...] = ()
 
@@ -152,12 +152,12 @@ class Replica:
 
     @property
     def judged_end(self) -> int:
-        """Up to here its records are committed and must be those of the other replicas."""
+        """End of the committed records, which must be equal on all replicas."""
         return self.log_end if self.high_watermark is None else self.high_watermark
 
     @property
     def epochs_end(self) -> int:
-        """Up to here the checkpoint must know the leader epochs: a broker may write them as late as it flushes."""
+        """The checkpoint must have the leader epochs before this offset: a broker writes them at the next flush."""
         is_stopped = self.log_dir.is_clean and not self.log_dir.is_running
         return self.judged_end if is_stopped else min(self.judged_end, self.recovery_point)
 

@@ -22,7 +22,7 @@ class Kind(Enum):
     CHECKPOINT = "damaged checkpoint"
     UNREADABLE = "unreadable file"
     NOTE = "note"
-    """Worth knowing, and no fault."""
+    """Information, not a fault."""
 
 
 class Finding(NamedTuple):
@@ -58,7 +58,7 @@ def finding_of(
 
 
 def offsets_text(offsets: OffsetRange) -> str:
-    """As people count: the last one included."""
+    """Offsets as text, with an inclusive end."""
     if offsets.end - offsets.start <= 1:
         return f"offset {offsets.start}"
     return f"offsets {offsets.start} to {offsets.end - 1}"

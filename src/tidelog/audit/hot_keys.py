@@ -37,7 +37,7 @@ class KeyCounts:
         return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))[:number]
 
     def _shrink(self) -> None:
-        """Take from every counter what the first one too many holds: that many different keys cancel out."""
+        """Subtract the largest count that does not fit from every counter: that many different keys cancel out."""
         if len(self.counts) <= self.capacity:
             return
         cut = sorted(self.counts.values(), reverse=True)[self.capacity]

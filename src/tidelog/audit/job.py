@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 TASK_BYTES = 256 * 1024 * 1024
-"""A task takes as many segments as make this together; a larger one is a task of its own."""
+"""Bytes of segments per task. A larger segment is a task of its own."""
 
 TASKS_PER_CORE = 4
 SHOW_EVERY_S = 0.5

@@ -231,7 +231,7 @@ class _SegmentScan:
                 self._facts.note(DamageKind.MALFORMED, table[0], offsets, str(error))
 
     def _step_over_damage(self) -> None:
-        """Note the damaged bytes here, and go on with the next sound batch behind them."""
+        """Record the damaged bytes and continue with the next valid batch."""
         position = self._position
         head = self._file.read(position, HEADER_BYTES)
         if self._is_old_format(head):

@@ -16,8 +16,8 @@ COMPILED_PART = "crc32c._crc32c"
 
 
 def _load() -> ModuleType:
-    """The compiled part alone: the package reads the metadata of what is installed, to know its own version, and a
-    tenth of the time that a broker takes to start would go into that."""
+    """Import only the compiled part: the package itself reads the metadata of installed packages for its version,
+    which would take a tenth of a broker's startup time."""
     package = PathFinder.find_spec(PACKAGE)
     compiled = package and PathFinder.find_spec(COMPILED_PART, package.submodule_search_locations)
     if not compiled or not compiled.loader:

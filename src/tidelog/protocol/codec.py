@@ -24,14 +24,14 @@ _encoders: dict[tuple[type[Message], int], Encoder[Any]] = {}
 def decoder(message: type[M], version: int) -> Decoder[M]:
     """Reads a message at a position of a frame; returns it and the position behind it; raises MalformedMessage.
 
-    Records come out as views into the frame. What follows the message is not looked at.
+    Records are views into the frame. Bytes after the message are ignored.
     """
     found = _decoders.get((message, version))
     return found if found is not None else _compile_decoder(message, version)
 
 
 def encoder(message: type[M], version: int) -> Encoder[M]:
-    """Hands the parts of a message in order to `write`, records as they are; raises UnencodableMessage."""
+    """Passes the parts of a message to `write` in order, records unchanged; raises UnencodableMessage."""
     found = _encoders.get((message, version))
     return found if found is not None else _compile_encoder(message, version)
 

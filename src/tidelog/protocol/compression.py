@@ -46,7 +46,7 @@ _OUTPUT_TOO_SMALL: Final = "failed to write whole buffer"
 
 
 class DecompressedTooLarge(CorruptMessage):
-    """The data may be sound, and holds more than the limit: decompression stopped there."""
+    """Decompression stopped at the limit. The data may be valid."""
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
@@ -57,7 +57,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
     """Raises CorruptMessage if `data` is malformed, DecompressedTooLarge if it holds more than `limit_bytes`.
 
-    Long data may be decompressed in a worker: all codecs let go of the interpreter meanwhile.
+    Long data may be decompressed in a worker: all codecs release the interpreter lock.
     """
     return _DECOMPRESSORS[codec](data, limit_bytes)
 
@@ -80,7 +80,7 @@ def decompress_start(codec: Codec, data: Buffer, most_bytes: int) -> tuple[bytes
 def decompress_into(codec: Codec, data: Buffer, output: memoryview, limit_bytes: int) -> int | None:
     """Bytes written to `output`, or None if it is too small; raises CorruptMessage as `decompress`.
 
-    Spares the memory that `decompress` takes where the codec can write to a buffer that is there.
+    Saves the memory of `decompress` if the codec can write to an existing buffer.
     """
     if codec in _FRAME_CODECS:
         return _decompress_frame_into(codec, data, output)

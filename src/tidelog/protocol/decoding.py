@@ -24,11 +24,11 @@ CODE_SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "i": 4, "q": 8, "16s": 16}
 MAX_ELEMENTS = 2**24
 MAX_REQUEST_ELEMENTS = 2**16
 """Array elements and tagged fields of one message. Bounds by size alone would let a frame of empty elements cost many
-times its size, and much time. Responses come from a broker that we chose; requests from anybody. Who decodes a request
-may allow it more, or less."""
+times its size, and much time. Responses come from a trusted broker, requests from any client. The decoder of a request
+may set another limit."""
 
 FREE_NUMBERS = 64
-"""Arrays of so many numbers, such as the replicas of a partition, count as nothing."""
+"""Arrays of up to so many numbers, such as the replicas of a partition, do not count against the limit."""
 
 READ_ERRORS = (struct.error, IndexError, UnicodeDecodeError)
 

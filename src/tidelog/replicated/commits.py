@@ -1,4 +1,4 @@
-"""What waits until everything that a shard has written is committed: answers, in the order of the log."""
+"""Uncommitted steps of a shard, in log order: their replies wait for the high watermark."""
 
 import logging
 from collections import deque
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class Uncommitted:
-    """One step's share of the log, up to `end_offset`, and what follows once it is committed."""
+    """Records of one step, up to `end_offset`, with the replies and callbacks that follow their commit."""
 
     __slots__ = ("after_commit", "answers", "due_s", "end_offset")
 
@@ -30,23 +30,23 @@ class Uncommitted:
             try:
                 begin()
             except Exception:
-                logger.exception("could not do what follows a commit")
+                logger.exception("callback after commit failed")
 
     def fail(self, error: KafkaError) -> None:
-        """Nobody waits longer; what follows the commit still does."""
+        """Fail the replies. The callbacks still run after the commit."""
         answers, self.answers = self.answers, ()
         fail(answers, error)
 
 
 class Commits:
-    """First in, first out, by the high watermark."""
+    """Queue of uncommitted steps, completed in order as the high watermark advances."""
 
     __slots__ = ("_awaited", "_is_finishing", "_queue")
 
     def __init__(self) -> None:
         self._queue: deque[Uncommitted] = deque()
         self._awaited: deque[Uncommitted] = deque()
-        """Those of the queue that somebody waits for, in the same order, which is that of their deadlines, too."""
+        """Steps of the queue with replies, in the same order, which is also the order of their deadlines."""
         self._is_finishing = False
 
     def __bool__(self) -> bool:
@@ -62,21 +62,21 @@ class Commits:
 
     @property
     def next_due_s(self) -> float | None:
-        """When the first answer runs out of time."""
+        """Deadline of the first reply."""
         return self._awaited[0].due_s if self._awaited else None
 
     def finish(self, high_watermark: Callable[[], int]) -> None:
-        """Whoever is told may come back with more to write: that waits for its turn."""
+        """Complete steps up to the high watermark. A listener may write more: the outer call completes that, too."""
         if self._is_finishing:
             return
         self._is_finishing = True
         try:
             while self.is_due(high_watermark()):
-                self._take().finish()
+                self._pop_first().finish()
         finally:
             self._is_finishing = False
 
-    def _take(self) -> Uncommitted:
+    def _pop_first(self) -> Uncommitted:
         first = self._queue.popleft()
         if self._awaited and self._awaited[0] is first:
             self._awaited.popleft()
@@ -87,7 +87,7 @@ class Commits:
             self._awaited.popleft().fail(error)
 
     def fail_all(self, error: KafkaError) -> None:
-        """They will never be known to be committed here."""
+        """Fail all: this broker will not learn whether they were committed."""
         queue, self._queue, self._awaited = self._queue, deque(), deque()
         for uncommitted in queue:
             uncommitted.fail(error)
@@ -104,8 +104,8 @@ def fail(answers: Sequence[Answer], error: KafkaError) -> None:
 
 
 def _complete(reply: Reply, outcome: Response | KafkaError) -> None:
-    """A mistake of one listener must not cost the others their answers."""
+    """An error of one listener must not affect the replies of others."""
     try:
         reply.complete(outcome)
     except Exception:
-        logger.exception("could not give an answer of a coordinator")
+        logger.exception("coordinator reply failed")

@@ -1,4 +1,4 @@
-"""The batches of an internal topic: made of what a step writes, and read back when a machine is loaded."""
+"""Record batches of internal topics: encoded from the records of a step, decoded when a shard is loaded."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -14,12 +14,12 @@ FASTEST = 1
 _NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-SQUEEZED_FROM_BYTES = 256 * 1024
-"""Batches of this size are compressed: names that come again and again, such as those of a group that is deleted with
-thousands of offsets, would not fit into a message otherwise."""
+COMPRESSED_FROM_BYTES = 256 * 1024
+"""Batches of at least this size are compressed. Otherwise repeated names, as in the deletion of a group with thousands
+of offsets, would exceed max.message.bytes."""
 
 RECORD_OVERHEAD_BYTES = 20
-"""No less than what a record of an ordinary size takes besides its key and its value."""
+"""At least the size of an ordinary record without its key and value."""
 
 
 def size_bytes_of(records: Sequence[StateRecord]) -> int:
@@ -27,7 +27,7 @@ def size_bytes_of(records: Sequence[StateRecord]) -> int:
 
 
 def batch_of(effects: Effects) -> memoryview:
-    """One batch for one step: it is read as a whole or not at all."""
+    """One batch for one step, so that the step is replayed completely or not at all."""
     producer = effects.producer or _NOBODY
     size_bytes = sum(len(key) + len(value or b"") for key, value in effects.records)
     records = [
@@ -36,11 +36,13 @@ def batch_of(effects: Effects) -> memoryview:
     return memoryview(
         build_batch(
             records,
-            compression=Codec.GZIP if size_bytes >= SQUEEZED_FROM_BYTES else Codec.NONE,
-            level=FASTEST if size_bytes >= SQUEEZED_FROM_BYTES else None,
+            compression=Codec.GZIP if size_bytes >= COMPRESSED_FROM_BYTES else Codec.NONE,
+            level=FASTEST if size_bytes >= COMPRESSED_FROM_BYTES else None,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            base_sequence=NO_SEQUENCE if effects.producer is None else 0,  # which nobody counts (Kafka has it so)
+            base_sequence=NO_SEQUENCE
+            if effects.producer is None
+            else 0,  # as in Kafka, coordinators use no sequence numbers
             is_transactional=effects.producer is not None,
         )
     )
@@ -68,7 +70,7 @@ class Written(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A transaction that had records here."""
+    """End marker of a transaction with records in this partition."""
 
     offset: int
     producer: Producer
@@ -79,7 +81,7 @@ class Ended(NamedTuple):
 
 
 def entries_of(header: BatchHeader, batch: Buffer) -> Iterator[Written | Ended]:
-    """What a machine is to take over of one batch. Raises CorruptMessage."""
+    """Entries of one batch for replay. Raises CorruptMessage."""
     if not crc_matches(batch, header):
         raise CorruptMessage("its CRC-32C is not what it says")
     producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None

@@ -1,4 +1,4 @@
-"""Reading the records of partitions that this broker has begun to lead, a little at a time, one after the other."""
+"""Coordinator loader: replays partitions of an internal topic that this broker has begun to lead, in short turns."""
 
 import asyncio
 import logging
@@ -18,26 +18,26 @@ logger = logging.getLogger(__name__)
 
 READ_BYTES = 256 * 1024
 TURN_S = 0.005
-"""So long at a time, so that requests are not held up."""
+"""Longest turn on the event loop, so that requests are not delayed."""
 RECORDS_BETWEEN_LOOKS = 50
-"""How many records are replayed before the clock is asked again."""
+"""Records replayed between two reads of the clock."""
 RECORDS_PER_TURN = 1000
 PROGRESS_EVERY_S = 5.0
 READ_AGAIN_S = 1.0
 
 
 class LoadProgress(NamedTuple):
-    """How far the partition has come that is being loaded."""
+    """Progress of the partition that is being loaded."""
 
     partition: int
     records: int
     fraction: float
     waiting: int
-    """How many more partitions are to be loaded after it."""
+    """Number of partitions queued after it."""
 
 
 class Loader:
-    """Has a task while there is something to load, and none otherwise."""
+    """Loads queued partitions one at a time. Its task exists only while there are any."""
 
     def __init__(self, topic: str, clock: Clock, workers: Workers) -> None:
         self._topic = topic
@@ -51,7 +51,7 @@ class Loader:
         self._told_s = 0.0
         self._records_in_turn = 0
         self.records = 0
-        """All that were ever loaded."""
+        """Total of loaded records."""
         self.skipped_batches = 0
         self.loads = 0
         self.last_load_s = 0.0
@@ -99,21 +99,21 @@ class Loader:
     async def _load_guarded(self, shard: Shard[Any]) -> None:
         try:
             await self._load(shard)
-        except KafkaError as error:  # most likely the log directory is offline, and with it the partition
+        except KafkaError as error:  # most likely the log directory, and with it the partition, is offline
             logger.error("cannot load partition=%s reason=%s", shard.partition.topic_partition, error)
-            _give_up(shard)
+            _mark_failed(shard)
         except Exception:
             logger.exception("cannot load partition=%s", shard.partition.topic_partition)
-            _give_up(shard)
+            _mark_failed(shard)
 
     async def _load(self, shard: Shard[Any]) -> None:
-        """From the start of the log to its end; only its coordinator writes to it, so that the end stays."""
+        """Replay the whole log. Its end does not move meanwhile: only the coordinator writes to it."""
         log = shard.partition.log
         offset = start = log.log_start_offset
         self._begin_turn()
         while shard.state is ShardState.LOADING and offset < log.log_end_offset:
             self._fraction = (offset - start) / (log.log_end_offset - start)
-            self._tell_progress(shard)
+            self._log_progress(shard)
             data = await self._read(log, offset)
             self._begin_turn()
             offset = await self._replay(shard, data) if data else log.log_end_offset
@@ -123,18 +123,18 @@ class Loader:
             shard.activate(log.log_end_offset)
 
     async def _read(self, log: Log, offset: int) -> bytes:
-        """Where the disk is well and only files are too many, there is hope."""
+        """Read in a worker. Retries on a shortage of descriptors or memory."""
         while True:
             try:
                 return await self._workers.run(_read, log, offset)
             except KafkaStorageError as error:
                 if not log.directory.is_online or log.is_deleted:
                     raise
-                logger.warning("cannot read yet partition=%s reason=%s", log.topic_partition, error)
+                logger.warning("cannot read partition, retrying partition=%s reason=%s", log.topic_partition, error)
                 await asyncio.sleep(READ_AGAIN_S)
 
     async def _replay(self, shard: Shard[Any], data: bytes) -> int:
-        """The offset after the last whole batch."""
+        """Replay the complete batches. Returns the offset after the last one."""
         view, position, offset = memoryview(data), 0, NO_OFFSET
         while position + HEADER_BYTES <= len(view) and shard.state is ShardState.LOADING:
             header = read_header(view, position)
@@ -161,7 +161,7 @@ class Loader:
         except CorruptMessage as error:
             self.skipped_batches += 1
             logger.error(
-                "skipped a batch that cannot be read partition=%s offset=%d reason=%s",
+                "skipped unreadable batch partition=%s offset=%d reason=%s",
                 shard.partition.topic_partition,
                 header.base_offset,
                 error,
@@ -177,7 +177,7 @@ class Loader:
             return False
         return count >= RECORDS_PER_TURN or self._clock.monotonic() > self._turn_end_s
 
-    def _tell_progress(self, shard: Shard[Any]) -> None:
+    def _log_progress(self, shard: Shard[Any]) -> None:
         now_s = self._clock.monotonic()
         if now_s - self._told_s < PROGRESS_EVERY_S:
             return
@@ -191,9 +191,9 @@ class Loader:
         )
 
 
-def _give_up(shard: Shard[Any]) -> None:
+def _mark_failed(shard: Shard[Any]) -> None:
     if shard.state is ShardState.LOADING:
-        shard.give_up()
+        shard.mark_failed()
 
 
 def _replay_entry(shard: Shard[Any], entry: Written | Ended) -> None:
@@ -202,14 +202,14 @@ def _replay_entry(shard: Shard[Any], entry: Written | Ended) -> None:
         entry.replay(shard.machine)
     except Exception:
         logger.exception(
-            "skipped a record that cannot be replayed partition=%s offset=%d",
+            "skipped record that failed to replay partition=%s offset=%d",
             shard.partition.topic_partition,
             entry.offset,
         )
 
 
 def _read(log: Log, offset: int) -> bytes:
-    """Whole batches, and maybe a part of one more; nothing if there is nothing up to the end. For a worker."""
+    """Complete batches, and maybe a part of the next one; empty at the log end. For a worker."""
     try:
         found = log.read(max(offset, log.log_start_offset), READ_BYTES, log.log_end_offset).slice
         with log.guard:

@@ -1,8 +1,8 @@
-"""A state machine kept in a topic: what it is asked, and what it gives back.
+"""Interface of coordinator state machines (Kafka: CoordinatorShard) and the effects of their steps.
 
-A step looks at the state and says what is to be done: records to write, answers to give, timers to set. The runtime
-appends the records as one batch, then lets the machine take them over by `replay`, the only way in which durable state
-changes: loading the topic therefore leads to the same state. Answers leave when the records are committed.
+A step reads the state and returns effects: records to write, replies, timers. The shard appends the records as one
+batch, then passes them to `replay`, the only place where durable state changes: loading the topic therefore restores
+the same state. Replies are sent when the records are committed.
 """
 
 # Core: no clock, no I/O, no await.
@@ -18,22 +18,22 @@ from tidelog.runtime.deferred import Deferred
 class StateRecord(NamedTuple):
     key: bytes
     value: bytes | None
-    """None takes the key back."""
+    """None is a tombstone."""
 
 
 class Producer(NamedTuple):
-    """Whose transaction records are part of: they count once it is committed."""
+    """Producer whose transaction the records belong to. They take effect when it commits."""
 
     producer_id: int
     producer_epoch: int
 
 
 Reply: TypeAlias = Deferred[Any]
-"""Where the response to one request goes. Machines keep it, and name it in `Effects`; the runtime completes it."""
+"""Handle for the response to one request. Machines name it in `Effects`; the shard completes it."""
 
 
 class Answer(NamedTuple):
-    """An effect: complete `reply` with this outcome, once the records of the step are committed."""
+    """Effect: complete `reply` with this outcome when the records of the step are committed."""
 
     reply: Reply
     outcome: Response | KafkaError
@@ -49,7 +49,7 @@ class CancelTimer(NamedTuple):
 
 
 class Effects:
-    """What one step wants done, collected while it decides."""
+    """Effects of one step, collected while it decides."""
 
     __slots__ = (
         "after_commit",
@@ -66,22 +66,22 @@ class Effects:
 
     def __init__(self, now_ms: int, monotonic_ms: int | None = None) -> None:
         self.now_ms = now_ms
-        """The time of the step, of the wall clock."""
+        """Wall-clock time of the step."""
         self.monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
-        """The same of a clock that nobody sets: for how long something may take, which no other broker will know."""
+        """Monotonic time of the step, for durations that stay on this broker."""
         self.records: list[StateRecord] = []
         self.producer: Producer | None = None
-        """Set if the records are part of a transaction."""
+        """Set if the records belong to a transaction."""
         self.answers: list[Answer] = []
         self.after_commit: list[Callable[[], None]] = []
-        """What begins once the records are committed, after the answers. Forgotten if they never are."""
+        """Callbacks that run after the replies when the records are committed; dropped if they never are."""
         self.timers: list[SetTimer | CancelTimer] = []
         self.is_read_of_state = False
-        """The answers tell durable state, so they wait until all that was written before is committed."""
+        """The replies contain durable state, so they wait until all earlier records are committed."""
         self.may_be_gathered = False
-        """The records need not be replayed before the next step of this kind: one batch may hold those of many."""
+        """The next step of this kind may run before these records are replayed: steps can share one batch."""
         self.on_refused: OnRefused | None = None
-        """What to do instead if the records cannot be appended. Without it all answers fail with the error."""
+        """Alternative effects if the append fails. Without it all replies fail with the error."""
 
     def write(self, key: bytes, value: bytes | None) -> None:
         self.records.append(StateRecord(key, value))
@@ -90,12 +90,12 @@ class Effects:
         self.answers.append(Answer(reply, response))
 
     def fail(self, reply: Reply, error: KafkaError) -> None:
-        # The way by which an error came leads back here: a cycle that only the garbage collector would find.
+        # Drop the traceback: it refers to this frame, a cycle that only the garbage collector would free.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self.answers.append(Answer(reply, error))
 
     def set_timer(self, key: Hashable, delay_ms: int) -> None:
-        """In place of a timer with the same key; `on_timer` is called with it."""
+        """Replaces a timer with the same key. `on_timer` is called with the key."""
         self.timers.append(SetTimer(key, delay_ms))
 
     def cancel_timer(self, key: Hashable) -> None:
@@ -103,26 +103,26 @@ class Effects:
 
 
 OnRefused: TypeAlias = Callable[[KafkaError, Effects], None]
-"""Gets the error, and what to fill in place of the effects that did not come about."""
+"""Gets the error and empty effects to fill in instead of the failed ones."""
 
 
 class StateMachine(Protocol):
-    """One partition of the topic. No clock, no I/O, no await."""
+    """State of one partition of the topic. No clock, no I/O, no await."""
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
-        """A record was appended, just now or long ago. Records that it cannot read are reported and skipped."""
+        """Apply a record that was appended or loaded. Unreadable records are logged and skipped."""
 
     def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
-        """The transaction of a producer has ended here."""
+        """Apply the end marker of a producer's transaction."""
 
     def on_loaded(self, effects: Effects) -> None:
-        """All there is was replayed; this broker answers from now on. Timers are set here."""
+        """All records were replayed, and requests follow. Sets timers."""
 
     def on_timer(self, key: Any, effects: Effects) -> None: ...
 
     def on_unloaded(self, effects: Effects) -> None:
-        """This broker does not answer any more: fail the replies that wait inside. Nothing can be written."""
+        """This broker is no longer the coordinator: fail all pending replies. Nothing can be written."""
 
 
 Step: TypeAlias = Callable[[Any, Effects], None]
-"""A request on its way into a machine: `lambda machine, effects: machine.join(request, reply, effects)`."""
+"""A call of a machine: `lambda machine, effects: machine.join(request, reply, effects)`."""

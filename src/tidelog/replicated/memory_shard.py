@@ -1,4 +1,4 @@
-"""A state machine with its records in memory: for tests of machines, with time in the hands of the test."""
+"""In-memory shard for tests of state machines, with a clock that the test advances."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -22,7 +22,7 @@ class Ended(NamedTuple):
 
 
 class MemoryReply(Deferred[Any]):
-    """Keeps what it is completed with, also a second time, which would be a mistake."""
+    """Records every completion, so that a test notices a second one."""
 
     __slots__ = ("outcomes",)
 
@@ -50,17 +50,17 @@ class MemoryReply(Deferred[Any]):
 
 
 class MemoryShard(Generic[M]):
-    """Everything that is written is committed at once, unless `refusal` says that it cannot be written."""
+    """Commits all records at once, unless `refusal` is set, which fails every append."""
 
     def __init__(self, make: Callable[[], M], now_ms: int = 1_700_000_000_000) -> None:
         self._make = make
         self.machine = make()
         self.now_ms = now_ms
-        """Of the wall clock, which a test may set as it likes: that is not the passing of time."""
+        """Wall clock, which a test may set without advancing time."""
         self.monotonic_ms = now_ms
         self.log: list[Written | Ended] = []
         self.timers: dict[Hashable, int] = {}
-        """When each of them is due, by the monotonic clock."""
+        """Deadline of each timer, by the monotonic clock."""
         self.refusal: KafkaError | None = None
         self.perform(lambda machine, effects: machine.on_loaded(effects))
 
@@ -105,7 +105,7 @@ class MemoryShard(Generic[M]):
         self.machine.replay_end_marker(producer, is_committed=is_committed)
 
     def advance(self, ms: int) -> None:
-        """Let time pass; timers are told in their order."""
+        """Advance time and fire due timers in order."""
         end_ms = self.monotonic_ms + ms
         while due := [(at_ms, key) for key, at_ms in self.timers.items() if at_ms <= end_ms]:
             at_ms, key = min(due, key=lambda timer: timer[0])
@@ -120,7 +120,7 @@ class MemoryShard(Generic[M]):
         self.monotonic_ms += passed_ms
 
     def reloaded(self) -> "MemoryShard[M]":
-        """Another broker that takes over: the same records, replayed by a new machine."""
+        """A shard with the same records, replayed by a new machine, as after a failover."""
         other = MemoryShard[M].__new__(MemoryShard)
         other._make, other.machine = self._make, self._make()
         other.now_ms, other.monotonic_ms = self.now_ms, self.monotonic_ms

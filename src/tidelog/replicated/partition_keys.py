@@ -1,4 +1,4 @@
-"""Which partition of an internal topic keeps a key, as Kafka counts it: by the hash that Java gives to texts."""
+"""Partition of an internal topic for a key (Kafka: partitionFor), by Java's String.hashCode."""
 
 import struct
 from functools import lru_cache
@@ -6,7 +6,7 @@ from typing import Final
 
 _REMEMBERED_KEYS: Final = 65_536
 _MAX_REMEMBERED_LENGTH: Final = 256
-"""Whoever asks for keys of thirty thousand letters must not fill the memory with them."""
+"""Longest key that is cached, so that clients with very long keys cannot fill the memory."""
 _SIGN_BIT: Final = 1 << 31
 
 
@@ -24,7 +24,7 @@ _remembered_partition_for = lru_cache(maxsize=_REMEMBERED_KEYS)(_partition_for)
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode, which counts UTF-16 units, in signed 32 bits."""
+    """Java's String.hashCode over UTF-16 code units, as a signed 32-bit number."""
     units = text.encode("utf-16-be", "surrogatepass")
     hashed = 0
     for unit in struct.unpack(f">{len(units) // 2}H", units):
@@ -33,5 +33,5 @@ def java_hash(text: str) -> int:
 
 
 def _absolute(number: int) -> int:
-    """As Kafka's: the one number without a positive twin counts as 0."""
+    """As Kafka's Utils.abs: the smallest integer, which has no positive counterpart, becomes 0."""
     return 0 if number == -_SIGN_BIT else abs(number)

@@ -1,9 +1,9 @@
-"""One partition of an internal topic that this broker leads, with the machine that is kept in it (R10).
+"""Coordinator shard: one partition of an internal topic that this broker leads, with its state machine (R10).
 
-A step is one synchronous change: decide, append, replay, and note who is answered once the records are committed.
-Steps that may be gathered decide at once; one batch for all of them is appended and replayed at the end of the turn.
-Leadership that is lost ends the shard in the same step in which the partition loses it: no answer leaves later, however
-far the high watermark moves under the next leader.
+A step is one synchronous change: decide, append, replay, and register the replies that wait for the commit.
+Gathered steps decide at once and share one batch, which is appended and replayed at the end of the event loop turn.
+The shard ends in the same step in which the partition loses its leadership: no reply is sent later, even if the high
+watermark advances under the next leader.
 """
 
 import logging
@@ -42,7 +42,7 @@ _NOT_NOW = (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut, Un
 
 
 def as_coordinator_error(error: KafkaError) -> KafkaError:
-    """Errors of other kinds, such as a batch that is too large, stay what they are."""
+    """Other errors, such as a batch that is too large, are returned unchanged."""
     if is_transient(error):
         return CoordinatorNotAvailable(error.message)
     if isinstance(error, _MOVED):
@@ -55,21 +55,21 @@ def as_coordinator_error(error: KafkaError) -> KafkaError:
 M = TypeVar("M", bound=StateMachine)
 
 GRACE_AFTER_FENCING_S = 5.0
-"""Timers that were due while this broker could not act wait so much longer: it has refused the signs of life."""
+"""Extra time for timers that were due while this broker was suspended: it rejected heartbeats meanwhile."""
 
 GATHERED_LIMIT_BYTES = 64 * 1024
-"""So much is written in one batch; what comes later in the same turn begins another one."""
+"""Maximum size of a shared batch. Further steps of the same turn start another one."""
 
 
 class ShardState(Enum):
     LOADING = auto()
     ACTIVE = auto()
-    FAILED = auto()  # its records cannot be read
-    LEFT = auto()  # this broker does not lead it any more
+    FAILED = auto()  # loading failed
+    LEFT = auto()  # this broker is no longer its leader
 
 
 class ShardHost(NamedTuple):
-    """What all shards of one topic share."""
+    """Services that all shards of one topic share."""
 
     clock: Clock
     purgatory: Purgatory
@@ -104,10 +104,10 @@ class Shard(Generic[M]):
         self.host = host
         self._commits = Commits()
         self._gathered: Effects | None = None
-        """What steps of this turn of the loop write together at its end."""
+        """Gathered steps of this event loop turn, appended together at its end."""
         self._gathering_room_bytes = 0
         self._written_end = 0
-        """All that the machine knows of lies before it."""
+        """The machine has replayed all records before this offset."""
         self._timers: dict[Hashable, _Timer] = {}
         self._postponed: dict[Hashable, None] = {}
         """Timers that were due while this broker could not act as leader."""
@@ -115,23 +115,23 @@ class Shard(Generic[M]):
 
     @property
     def is_acting(self) -> bool:
-        """Not while the broker has fenced itself: it may have been succeeded without knowing."""
+        """False while the broker has fenced itself: there may be another leader already."""
         return self.state is ShardState.ACTIVE and self.partition.is_acting_leader
 
-    # ---- loading and leaving
+    # ---- load and unload
 
     def activate(self, loaded_end: int) -> None:
-        """All records before this offset were replayed; they count as committed once the high watermark is there."""
+        """All records before this offset were replayed. They are committed when the high watermark reaches it."""
         assert self.state is ShardState.LOADING, "a shard is loaded once in a leadership (R10)"
         self.state = ShardState.ACTIVE
         self._written_end = loaded_end
         self.perform(lambda machine, effects: machine.on_loaded(effects))
 
-    def give_up(self) -> None:
+    def mark_failed(self) -> None:
         self.state = ShardState.FAILED
 
     def leave(self) -> None:
-        """Another broker answers from now on."""
+        """Another broker is the coordinator now."""
         was_active, self.state = self.state is ShardState.ACTIVE, ShardState.LEFT
         self._stop_waiting()
         for timer in self._timers.values():
@@ -151,7 +151,7 @@ class Shard(Generic[M]):
         try:
             self.machine.on_unloaded(effects)
         except Exception:
-            logger.exception("could not unload a coordinator partition=%s", self.partition.topic_partition)
+            logger.exception("coordinator unload failed partition=%s", self.partition.topic_partition)
         give(effects.answers)
 
     # ---- steps
@@ -161,14 +161,14 @@ class Shard(Generic[M]):
         return Effects(clock.now_ms(), int(clock.monotonic() * 1000))
 
     def perform(self, step: Callable[[M, Effects], None], reply: Reply | None = None) -> None:
-        """`reply` is told if the step itself fails."""
+        """Run a step. `reply` fails if the step raises."""
         self._write_gathered()
         effects = self._decide(step, reply)
         if effects is not None:
             self._carry_out(effects)
 
     def gather(self, step: Callable[[M, Effects], None], reply: Reply) -> None:
-        """As `perform`, except that what was gathered before is not replayed yet, and that this may join it."""
+        """Like `perform`, but the step may share a batch with earlier gathered steps, which are not replayed yet."""
         effects = self._decide(step, reply)
         if effects is None:
             return
@@ -187,7 +187,7 @@ class Shard(Generic[M]):
         except KafkaError as error:
             _abandon(effects, reply, error)
         except Exception as error:
-            logger.exception("a step of a coordinator failed partition=%s", self.partition.topic_partition)
+            logger.exception("coordinator step failed partition=%s", self.partition.topic_partition)
             _abandon(effects, reply, UnknownServerError(f"{type(error).__name__} in the coordinator"))
         else:
             return effects
@@ -223,7 +223,7 @@ class Shard(Generic[M]):
 
     def _carry_out(self, effects: Effects) -> None:
         answers = effects.answers
-        on_refused, effects.on_refused = effects.on_refused, None  # it may well refer to the effects
+        on_refused, effects.on_refused = effects.on_refused, None  # its traceback may refer to the effects
         if effects.records:
             try:
                 self._append(batch_of(effects))
@@ -250,12 +250,12 @@ class Shard(Generic[M]):
             try:
                 self.machine.replay(record, effects.producer)
             except Exception:
-                logger.exception("could not replay what was written partition=%s", self.partition.topic_partition)
+                logger.exception("replay of written records failed partition=%s", self.partition.topic_partition)
                 is_whole = False
         return is_whole
 
     def _refuse(self, effects: Effects, on_refused: OnRefused | None, error: KafkaError) -> None:
-        logger.debug("refused a coordinator's records partition=%s reason=%s", self.partition.topic_partition, error)
+        logger.debug("cannot append coordinator records partition=%s reason=%s", self.partition.topic_partition, error)
         if on_refused is None:
             self._set_timers(effects)
             fail(effects.answers, error)
@@ -265,7 +265,7 @@ class Shard(Generic[M]):
     def append_end_marker(
         self, producer: Producer, *, is_committed: bool, coordinator_epoch: int, reply: Reply
     ) -> None:
-        """In its place among the machine's own records; the answer leaves when the marker is committed."""
+        """Append the marker in order with the machine's records. The reply is sent when it is committed."""
         self._write_gathered()
         now_ms = self.host.clock.now_ms()
         marker = end_marker_of(producer, is_committed=is_committed, coordinator_epoch=coordinator_epoch, now_ms=now_ms)
@@ -278,11 +278,11 @@ class Shard(Generic[M]):
         try:
             self.machine.replay_end_marker(producer, is_committed=is_committed)
         except Exception:
-            logger.exception("could not replay an end marker partition=%s", self.partition.topic_partition)
+            logger.exception("replay of end marker failed partition=%s", self.partition.topic_partition)
             outcome = UnknownServerError("the coordinator failed")
         self._await_commit([Answer(reply, outcome)], ())
 
-    # ---- waiting for commits
+    # ---- commits
 
     def _await_commit(self, answers: list[Answer], after_commit: "list[Callable[[], None]] | tuple[()]") -> None:
         due_s = self.host.clock.monotonic() + self.host.commit_timeout_ms() / 1000
@@ -294,7 +294,7 @@ class Shard(Generic[M]):
         return self.partition.log.high_watermark
 
     def _wait(self) -> None:
-        """One operation for all that waits, and none while nothing does."""
+        """Register one purgatory operation for all uncommitted steps; none if there are none."""
         if self._waiting is not None or self.state is not ShardState.ACTIVE or not (self._commits or self._postponed):
             return
         timeout_s = self.host.commit_timeout_ms() / 1000
@@ -335,7 +335,7 @@ class Shard(Generic[M]):
                 self._timers[key] = _Timer(self, key, wanted.delay_ms / 1000)
 
     def on_timer(self, timer: "_Timer") -> None:
-        """A timer that was replaced in the moment in which it was due says nothing."""
+        """Ignores a timer that was replaced at the moment it was due."""
         key = timer.key
         if self._timers.get(key) is not timer:
             return
@@ -364,7 +364,7 @@ class _Timer:
 
 
 class _Wait(DelayedOperation):
-    """Until the high watermark moves far enough, or the first answer is overdue."""
+    """Waits until the high watermark commits a step, or the first reply is overdue."""
 
     __slots__ = ("_shard",)
 
@@ -382,7 +382,7 @@ class _Wait(DelayedOperation):
 
 
 def _abandon(effects: Effects, reply: Reply | None, error: KafkaError) -> None:
-    """A step that fails changes nothing; nobody whom it would have answered waits for ever."""
+    """Fail the replies of a failed step, so that none waits forever. The step has changed nothing."""
     replies = {id(answer.reply): answer.reply for answer in effects.answers}
     if reply is not None:
         replies[id(reply)] = reply

@@ -1,4 +1,4 @@
-"""State machines kept in an internal topic: one for each of its partitions that this broker leads (R10)."""
+"""Replicated topic (Kafka: CoordinatorRuntime): a shard for each partition of an internal topic led here (R10)."""
 
 import asyncio
 import logging
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=StateMachine)
 
 TIMER_RESOLUTION_S = 0.001
-"""Clients take a session that has run out for over: a group without other members can be deleted then."""
+"""Fine, because clients expect that a member is gone right after its session timeout, and delete its group."""
 
 
 class ReplicatedTopic(Generic[M]):
-    """Costs nothing while idle: no task and no timer but those that machines ask for."""
+    """Routes requests to shards. While idle it has no task, and only the timers of its machines."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class ReplicatedTopic(Generic[M]):
         self._loader = Loader(name, clock, workers)
         replicas.on_leadership_change.append(self._on_leadership_change)
 
-    # ---- what machines are asked
+    # ---- requests
 
     def partition_of(self, key: str) -> int:
         return partition_for(key, self._partition_count())
 
     def perform(self, key: str, reply: Reply, step: Callable[[M, Effects], None]) -> None:
-        """Let the machine that keeps `key` take the step. The reply is answered, here or by the step, once."""
+        """Run a step on the machine of `key`. The reply is completed once, here or by the step."""
         shard = self._shards.get(self.partition_of(key))
         if shard is not None and shard.is_acting:
             shard.perform(step, reply)
@@ -66,7 +66,7 @@ class ReplicatedTopic(Generic[M]):
             reply.fail(self._absence(shard))
 
     def gather(self, key: str, reply: Reply, step: Callable[[M, Effects], None]) -> None:
-        """The same for a step of which many may come at once, and which asks for nothing that others of them change."""
+        """Like `perform`, for steps that are independent of each other and can share a batch."""
         shard = self._shards.get(self.partition_of(key))
         if shard is not None and shard.is_acting:
             shard.gather(step, reply)
@@ -74,7 +74,7 @@ class ReplicatedTopic(Generic[M]):
             reply.fail(self._absence(shard))
 
     def perform_in(self, partition: int, step: Callable[[M, Effects], None]) -> bool:
-        """The same for work that nobody waits for; False, and nothing happens, if the machine is not here."""
+        """Like `perform`, without a reply. False if the machine is not on this broker."""
         shard = self._shards.get(partition)
         if shard is None or not shard.is_acting:
             return False
@@ -90,7 +90,7 @@ class ReplicatedTopic(Generic[M]):
         coordinator_epoch: int,
         reply: Reply,
     ) -> None:
-        """A transaction that has records in this partition ends; the answer, which is empty, follows its commit."""
+        """Append the end marker of a transaction. The reply is empty and is sent when the marker is committed."""
         shard = self._shards.get(partition)
         if shard is None or not shard.is_acting:
             reply.fail(self._absence(shard))
@@ -107,10 +107,10 @@ class ReplicatedTopic(Generic[M]):
             return CoordinatorLoadInProgress("the coordinator is still reading its records")
         return NotCoordinator("this broker is not the coordinator")
 
-    # ---- what is here
+    # ---- queries
 
     def loaded(self) -> Iterator[tuple[int, M]]:
-        """The machines that answer now."""
+        """The machines of active shards."""
         for partition, shard in list(self._shards.items()):
             if shard.is_acting:
                 yield partition, shard.machine
@@ -124,31 +124,31 @@ class ReplicatedTopic(Generic[M]):
 
     @property
     def last_load_s(self) -> float:
-        """How long it took when records were last loaded, all partitions together."""
+        """Duration of the last load, all partitions together."""
         return self._loader.last_load_s
 
     @property
     def skipped_batches(self) -> int:
-        """Batches that could not be read when records were loaded."""
+        """Number of unreadable batches that loading skipped."""
         return self._loader.skipped_batches
 
     @property
     def progress(self) -> LoadProgress | None:
-        """None while nothing is being loaded."""
+        """Progress of the current load; None if there is none."""
         return self._loader.progress
 
     def coordinator_epoch(self, partition: int) -> int:
-        """Fences what an earlier coordinator of the partition still sends."""
+        """Fences requests of an earlier coordinator of the partition."""
         return self._shards[partition].partition.leader_epoch
 
-    # ---- who leads
+    # ---- leadership
 
     def _on_leadership_change(self, leading: list[Partition], left: list[Partition]) -> None:
         gone = [self._leave(each.topic_partition.partition) for each in left if self._is_ours(each)]
         gained = [self._lead(each) for each in leading if self._is_ours(each)]
         if any(gained) or any(gone):
             logger.info(
-                "coordinating topic=%s gained=%d left=%d in_all=%d",
+                "coordinator partitions changed topic=%s gained=%d left=%d total=%d",
                 self.name,
                 sum(gained),
                 sum(gone),
@@ -159,11 +159,11 @@ class ReplicatedTopic(Generic[M]):
         return partition.topic_partition.topic == self.name
 
     def _lead(self, partition: Partition) -> bool:
-        """A leader that merely got a new epoch, since a follower died, has all it needs."""
+        """Keeps a loaded shard if this broker led the partition in the previous epoch too."""
         index = partition.topic_partition.partition
         since_epoch = partition.require_leader_for_reading().leading_since_epoch
-        known = self._shards.get(index)
-        if known is not None and known.partition is partition and known.leading_since_epoch == since_epoch:
+        shard = self._shards.get(index)
+        if shard is not None and shard.partition is partition and shard.leading_since_epoch == since_epoch:
             return False
         self._leave(index)
         shard = self._shards[index] = Shard(partition, self._make(index), self._host, since_epoch)
@@ -177,7 +177,7 @@ class ReplicatedTopic(Generic[M]):
         return shard is not None
 
     async def close(self) -> None:
-        """The broker stops: whoever still waits must look for another one."""
+        """The broker stops: pending requests fail, so that their clients look for the new coordinator."""
         self._replicas.on_leadership_change.remove(self._on_leadership_change)
         for index in list(self._shards):
             self._leave(index)
