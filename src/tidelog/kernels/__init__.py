@@ -1,8 +1,8 @@
 """Record kernels: compiled where that was possible, the same source interpreted otherwise.
 
 The build hook (`hatch_build.py`) compiles `records.py` into `_compiled/` under a name with the hash of that source. A
-library of another source is never loaded: after a change, until the next build, the source itself runs. Both do the
-same; TIDELOG_KERNELS=interpreted asks for the slow one, for tests.
+library of another source is never loaded: after a change the source itself runs until the next build. Both give the
+same results; TIDELOG_KERNELS=interpreted selects the slow one, for tests.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _HASH_DIGITS: Final = 16
 
 
 def load_compiled() -> ModuleType | None:
-    """The library that was made from the source as it is; None if there is none, or it cannot be loaded."""
+    """The library compiled from the current source; None if there is none or it cannot be loaded."""
     try:
         with open(join(_HERE, "records.py"), "rb") as source:
             digest = hashlib.sha256(source.read()).hexdigest()[:_HASH_DIGITS]

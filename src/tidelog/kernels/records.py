@@ -1,10 +1,10 @@
-"""Walks over the records of a batch, in Python that mypyc compiles to C.
+"""Record kernels: validation and decoding of the records of a batch, in Python that mypyc compiles to C.
 
-Few, small functions over bytes and integers: every local number is an `i64`, and a check allocates nothing for a sound
-record. Compiled a check takes about 15 ns a record, interpreted about 2 us; both do the same. All are resumable: they
-stop after so many steps and can be asked to go on, so that whoever runs them on an event loop lets others in between.
+A few small functions over bytes and integers: every local number is an `i64`, and a check allocates nothing for a
+valid record. A check takes about 15 ns a record compiled, about 2 us interpreted. All are resumable: they stop after a
+given number of steps, so that the event loop can do other work in between.
 
-Numbers are zigzag varints. One that has more bits than its type is refused, though Kafka drops the excess bits.
+Numbers are zigzag varints. A number with more bits than its type is rejected; Kafka drops the excess bits.
 """
 
 from typing import Final
@@ -44,7 +44,7 @@ _FIRST_INT64: Final = -9223372036854775807 - 1
 
 
 def read_int32(data: bytes, position: i64) -> i64:
-    """16 times the number at `position`, plus how many bytes it takes; 0 if it has more than 32 bits."""
+    """16 times the number at `position`, plus its size in bytes; 0 if it has more than 32 bits."""
     byte: i64 = data[position]
     if byte < 0x80:
         return (((byte >> 1) ^ -(byte & 1)) << 4) + 1
@@ -72,7 +72,7 @@ def read_int32(data: bytes, position: i64) -> i64:
 
 
 def int64_size(data: bytes, position: i64) -> i64:
-    """How many bytes the number takes; 0 if it has more than 64 bits."""
+    """Size of the number in bytes; 0 if it has more than 64 bits."""
     size: i64 = 1
     while data[position + size - 1] >= 0x80:
         size += 1
@@ -84,7 +84,7 @@ def int64_size(data: bytes, position: i64) -> i64:
 
 
 def read_int64(data: bytes, position: i64, size: i64) -> i64:
-    """The number of `size` bytes; no step of it leaves 64 bits, which compiled arithmetic must not."""
+    """The number of `size` bytes. No step exceeds 64 bits, because compiled arithmetic wraps there."""
     low: i64 = 0
     shift: i64 = 0
     byte: i64 = 0
@@ -100,7 +100,7 @@ def read_int64(data: bytes, position: i64, size: i64) -> i64:
 
 
 def add(number: i64, other: i64) -> i64:
-    """The sum, or the end of 64 bits that it would pass."""
+    """The sum, limited to 64 bits."""
     if other > 0 and number > _LAST_INT64 - other:
         return _LAST_INT64
     if other < 0 and number < _FIRST_INT64 - other:
@@ -109,7 +109,7 @@ def add(number: i64, other: i64) -> i64:
 
 
 def subtract(number: i64, other: i64) -> i64:
-    """The difference, or the end of 64 bits that it would pass."""
+    """The difference, limited to 64 bits."""
     if other < 0 and number > _LAST_INT64 + other:
         return _LAST_INT64
     if other > 0 and number < _FIRST_INT64 + other:
@@ -118,18 +118,18 @@ def subtract(number: i64, other: i64) -> i64:
 
 
 PLAIN_MAX_DELTA: Final = 8191
-"""The largest number that takes two bytes."""
+"""The largest number of two bytes."""
 
 
 def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
     data: bytes, position: i64, index: i64, stop: i64, needs_keys: bool
 ) -> tuple[i64, i64, i64]:
-    """Walk over records that are like nearly all, from the one with this index to the one before `stop`.
+    """Skip plain records, from the one with this index to the one before `stop`.
 
-    Returns the position and the index of the first that is not plain, and the largest timestamp delta before it, -1 if
-    there is none. Plain is: the offset of its place, a timestamp delta and lengths that take at most two bytes, a key
-    where needed, no headers. Positions only grow, so that a record that ends where its length says is sound. What is
-    wrong with others, if anything, is for `RecordCheck` to find out.
+    Returns the position and the index of the first record that is not plain, and the largest timestamp delta before it,
+    -1 if there is none. A plain record has the offset of its place, a timestamp delta and lengths of at most two bytes,
+    a key if needed, and no headers. Positions only increase, so a record that ends where its length says is valid.
+    `RecordCheck` decides on all other records.
     """
     end: i64 = len(data)
     start: i64 = position
@@ -214,17 +214,17 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
 
 
 def is_plain(data: bytes, start: i64, count: i64, max_delta: i64, needs_keys: bool) -> bool:
-    """Whether `data` ends with so many plain records and nothing else, the latest of which has this delta."""
+    """Whether `data` ends with exactly `count` plain records whose largest timestamp delta is the given one."""
     position, index, found = plain_records(data, start, 0, count, needs_keys)
     return index == count and found == max_delta and position == len(data)
 
 
 class RecordCheck:
-    """The check of all records of one batch: their structure, keys and timestamps, and that there are so many.
+    """Check of all records of one batch: structure, keys, timestamps and number.
 
-    `data` ends with the last record, or is the first piece of what does: then `needs_more` tells that a record is not
-    whole, and `feed` gives the next piece, from that record on. Records that are well-formed but refused are counted by
-    kind, and the first of them listed.
+    `data` contains all records or a first piece of them. In a piece, `needs_more` is set at an incomplete record, and
+    `feed` passes the next piece, from that record on. Records that are well-formed but rejected are counted by kind,
+    and the first of them are listed.
     """
 
     def __init__(
@@ -245,21 +245,21 @@ class RecordCheck:
         self.count = count
         self.base_timestamp = base_timestamp
         self.earliest = earliest
-        """Timestamps from here to `latest` are allowed, and NO_TIMESTAMP."""
+        """Timestamps from here to `latest`, and NO_TIMESTAMP, are valid."""
         self.latest = latest
         self.needs_keys = needs_keys
         self.most_listed = most_listed
         self.index: i64 = 0
         self.is_consecutive = True
-        """Whether every record has the offset that its place in the batch gives it."""
+        """Whether the offset delta of every record is its index."""
         self.problem: i64 = SOUND
         self.keyless: i64 = 0
         self.mistimed: i64 = 0
         self.listed: list[int] = []
-        """Twice the index of a refused record, plus why: NO_KEY or BAD_TIMESTAMP."""
+        """Twice the index of a rejected record, plus the reason: NO_KEY or BAD_TIMESTAMP."""
         self._record_end: i64 = 0
         self._headers_left: i64 = 0
-        # What is asked of a timestamp, asked of its distance from the base: that takes two comparisons, and cannot
+        # Limits of the timestamp delta instead of the timestamp: two comparisons for each record that cannot
         # overflow.
         self._max_delta: i64 = _FIRST_INT64
         self._unset_delta: i64 = subtract(NO_TIMESTAMP, base_timestamp)
@@ -272,18 +272,18 @@ class RecordCheck:
 
     @property
     def max_timestamp(self) -> i64:
-        """Of records that are not refused; NO_TIMESTAMP if all are earlier than that."""
+        """Largest timestamp of the accepted records; NO_TIMESTAMP if all are earlier."""
         return max(add(self.base_timestamp, self._max_delta), NO_TIMESTAMP)
 
     def feed(self, data: bytes, is_last_piece: bool) -> None:
-        """Go on with the piece that begins at `position` of the one before."""
+        """Continue with the piece that starts at `position` of the previous one."""
         self.data = data
         self.position = 0
         self.is_last_piece = is_last_piece
         self.needs_more = False
 
     def confirms(self, max_timestamp: i64) -> bool:
-        """Of a check that is done: there is nothing to refuse or to mend, and this is the latest timestamp."""
+        """For a complete check: nothing to reject or rewrite, and this is the largest timestamp."""
         return (
             self.problem == SOUND
             and self.is_consecutive
@@ -293,7 +293,7 @@ class RecordCheck:
         )
 
     def advance(self, budget: i64) -> bool:  # noqa: C901 - one loop without calls is what makes it fast
-        """Look at so many records and headers; whether that was all, or as much as can be read."""
+        """Check up to `budget` records and headers. Whether all were checked, or as many as can be read."""
         data = self.data
         is_last_piece = self.is_last_piece
         start: i64 = 0
@@ -492,7 +492,7 @@ class RecordCheck:
         return self._advance_headers(budget)
 
     def _advance_headers(self, budget: i64) -> i64:
-        """Go on with the headers of a record: its last part. Returns what is left of the budget."""
+        """Continue with the headers of a record, its last part. Returns the rest of the budget."""
         data = self.data
         position: i64 = self.position
         left: i64 = self._headers_left
@@ -523,7 +523,7 @@ class RecordCheck:
                     break
                 left -= 1
         except IndexError:
-            self.problem = BAD_FIELD  # the record is all there
+            self.problem = BAD_FIELD  # the record is complete
         self.position = position
         self._headers_left = left
         if left == 0 and self.problem == SOUND:
@@ -637,7 +637,7 @@ def decoded_slice(
 def _read_headers(
     data: bytes, position: i64, count: i64, record_end: i64, headers: list[tuple[bytes, bytes | None]]
 ) -> i64:
-    """Appends the headers; the position after them."""
+    """Append the headers. Returns the position after them."""
     number: i64 = 0
     name = b""
     while count > 0:
