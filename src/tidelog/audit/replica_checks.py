@@ -231,14 +231,14 @@ def _end(replica: Replica) -> Iterator[Finding]:
 
 def _orphans(replica: Replica, found: list[Finding]) -> list[Finding]:
     """Index files without a segment that nothing else has explained."""
-    told = [each.offsets for each in found if each.kind is Kind.MISSING_SEGMENT and each.offsets is not None]
+    reported = [each.offsets for each in found if each.kind is Kind.MISSING_SEGMENT and each.offsets is not None]
     if not replica.log_dir.is_clean and not replica.log_dir.is_running:
         return []
     bases = [file.base_offset for file in replica.files]
     return [
         _missing_segment(replica, OffsetRange(base, _following(bases, base)))
         for base in replica.orphaned_offsets
-        if not any(offsets.holds(base) for offsets in told)
+        if not any(offsets.holds(base) for offsets in reported)
     ]
 
 

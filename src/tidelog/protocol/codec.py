@@ -14,7 +14,7 @@ M = TypeVar("M", bound=Message)
 
 Part: TypeAlias = Buffer | FileSlice
 Decoder: TypeAlias = Callable[..., tuple[M, int]]
-"""Takes the frame, the position and, where the usual bound on array elements is not right, another one."""
+"""Arguments: the frame, the position and, optionally, another limit of array elements."""
 Encoder: TypeAlias = Callable[[M, Callable[[Part], object]], None]
 
 _decoders: dict[tuple[type[Message], int], Decoder[Any]] = {}

@@ -2,15 +2,15 @@
 
 
 class MalformedMessage(Exception):
-    """The peer sent bytes that are no message; its connection is closed."""
+    """The peer sent malformed bytes. Its connection is closed."""
 
 
 class TooManyElements(MalformedMessage):
-    """More array elements than the reader allowed the message to have."""
+    """The message has more array elements than its limit."""
 
 
 class UnknownApi(Exception):
-    """The peer asked for an API that this broker does not have."""
+    """The peer requested an API that this broker does not have."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"unknown API api_key={api_key} api_version={api_version}")

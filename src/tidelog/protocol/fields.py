@@ -39,14 +39,14 @@ NO_VERSIONS = Versions(0, -1)
 
 
 class Fixed(NamedTuple):
-    """A value of always the same size; `code` is its letter in `struct`."""
+    """A value of fixed size; `code` is its letter in `struct`."""
 
     code: str
     size_bytes: int
 
 
 class Text(NamedTuple):
-    """UTF-8 behind its length."""
+    """UTF-8 text after its length."""
 
 
 class Records(NamedTuple):
@@ -54,7 +54,7 @@ class Records(NamedTuple):
 
 
 class Binary(NamedTuple):
-    """Bytes behind their length, copied out of the frame: they outlive it."""
+    """Bytes after their length, copied out of the frame, because they outlive it."""
 
 
 class Array(NamedTuple):
@@ -81,7 +81,7 @@ EMPTY_ARRAY: list[Any] = []
 """Default of an array field, recognised by identity: every message gets a new list."""
 
 _NOT_GIVEN: Any = object()
-"""The default is then null where the field may be null in all its versions, else the zero of its type."""
+"""The default is null if the field is nullable in all its versions, else the zero value of its type."""
 
 
 def _field(

@@ -32,12 +32,12 @@ _new_tuple = tuple.__new__
 
 _FLEXIBLE_FROM = {key: api.flexible_from for key, api in API_KEYS.items()}
 
-# A client that does not know the broker's versions yet must be able to read the answer: always header version 0.
+# Always header version 0: a client that does not know the broker's versions yet must be able to read the response.
 _RESPONSE_FLEXIBLE_FROM = _FLEXIBLE_FROM | {API_VERSIONS_KEY: LAST_VERSION + 1}
 
 
 def read_request_header(view: Buffer) -> tuple[RequestHeader, int]:
-    """The header and the position behind it; raises MalformedMessage, or UnknownApi where nothing after it is known."""
+    """The header and the position after it. Raises MalformedMessage, or UnknownApi for an unknown API key."""
     try:
         api_key, api_version, correlation_id, length = _unpack_fixed_part(view, 0)
         flexible_from = _FLEXIBLE_FROM.get(api_key)
@@ -83,7 +83,7 @@ def response_header(api_key: int, api_version: int, correlation_id: int) -> byte
 
 
 def read_response_header(view: Buffer, api_key: int, api_version: int) -> tuple[int, int]:
-    """The correlation id and the position behind the header."""
+    """The correlation id and the position after the header."""
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view, 0)
         if api_version < _RESPONSE_FLEXIBLE_FROM[api_key]:

@@ -18,16 +18,16 @@ SMALL_ARRAY_END = 8
 TEXT_READERS: list[Callable[[Buffer, int], tuple[bytes]]] = [
     struct.Struct(f"{length}s").unpack_from for length in range(SHORT_LENGTH_END)
 ]
-"""By length. Unpacking makes bytes of a view in one step, and raises where slicing would come out short."""
+"""Structs by length. Unpacking copies bytes in one step, and raises where a slice would be too short."""
 
 COMPACT_TEXT_READERS = [TEXT_READERS[0], *TEXT_READERS[:-1]]
-"""By length plus one, as a compact text has it."""
+"""Structs by length plus one, as in a compact string."""
 
 SHORT_VARINTS = [bytes([value]) for value in range(SHORT_LENGTH_END)]
 
 
 def finish_varint(view: Buffer, position: int, first_byte: int) -> tuple[int, int]:
-    """The rest of an unsigned variable-length integer whose first byte, above 127, was read already."""
+    """The rest of an unsigned varint whose first byte, above 127, was read already."""
     value = first_byte & 0x7F
     shift = 7
     while shift < 35:
@@ -65,7 +65,7 @@ def varint(value: int) -> bytes:
 
 
 def read_long_text(view: Buffer, position: int, length: int) -> tuple[str, int]:
-    """A text of any length; short ones are read in line."""
+    """A string of any length. Short ones are decoded inline."""
     if length < 0:
         raise MalformedMessage("null for a text that must not be null")
     if length > MAX_TEXT_BYTES:
@@ -84,7 +84,7 @@ def read_long_compact_text(view: Buffer, position: int, first_byte: int) -> tupl
 
 
 def text_length(length_plus_one: int) -> bytes:
-    """The length in front of a compact text."""
+    """The length before a compact string."""
     if length_plus_one > MAX_TEXT_BYTES + 1:
         raise UnencodableMessage(f"a text has {length_plus_one - 1} bytes, {MAX_TEXT_BYTES} are allowed")
     return varint(length_plus_one)
@@ -115,7 +115,7 @@ def array_writer(code: str) -> Callable[[Sequence[Any]], bytes]:
 
 
 def skip_tags(view: Buffer, position: int, count: int) -> int:
-    """Passes over tagged fields that this version does not know: newer peers may send them."""
+    """Skips unknown tagged fields, which newer peers may send."""
     for _ in range(count):
         _, position = read_varint(view, position)
         size_bytes, position = read_varint(view, position)

@@ -14,10 +14,10 @@ from tidelog.types import Buffer
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
 LENGTH_OVERHEAD_BYTES = 12
-"""Base offset and length: what the length field does not count."""
+"""Base offset and length, which the length field does not include."""
 
 CRC_START = 21
-"""The CRC covers all from here, the attributes, on; base offset and leader epoch lie before and may be patched."""
+"""The CRC covers everything from the attributes on. Base offset and leader epoch are before it and may be changed."""
 
 ATTRIBUTES = struct.Struct(">h")
 MAX_TIMESTAMP = struct.Struct(">q")
@@ -91,17 +91,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on the tombstones and end markers of a cleaned batch may go (KIP-534)."""
+        """Time after which the tombstones and markers of a cleaned batch may be removed (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
 def add_sequence(sequence: int, increment: int) -> int:
-    """Sequences count to the largest int32 and go on from 0."""
+    """Sequences wrap from the largest int32 to 0."""
     return (sequence + increment) & MAX_SEQUENCE
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the caller has made sure that 61 bytes are there."""
+    """The header at `position`. The caller has checked that 61 bytes are there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
@@ -119,18 +119,18 @@ def assemble(header: BatchHeader, payload: Buffer) -> bytearray:
 
 
 def seal(batch: bytearray | memoryview) -> None:
-    """Make the CRC right again after a change of what it covers."""
+    """Recompute the CRC after a change."""
     _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
 
 
 def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its offset and epoch, in place: both lie outside the CRC (R1)."""
+    """Set base offset and leader epoch in place. The CRC does not cover them (R1)."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _LEADER_EPOCH.pack_into(batch, LENGTH_OVERHEAD_BYTES, leader_epoch)
 
 
 def restamp(batch: bytearray | memoryview, attributes: int, max_timestamp: int) -> bytearray | memoryview:
-    """Give the batch these attributes and this latest timestamp, in place if it can be written to."""
+    """Set attributes and largest timestamp, in place if the buffer is writable."""
     if isinstance(batch, memoryview) and batch.readonly:
         batch = bytearray(batch)
     ATTRIBUTES.pack_into(batch, CRC_START, attributes)
@@ -153,7 +153,7 @@ def identify(
     *,
     is_transactional: bool = False,
 ) -> None:
-    """Give the batch its producer and number, in place; the CRC covers them and is made right."""
+    """Set producer and sequence in place, and recompute the CRC."""
     (attributes,) = ATTRIBUTES.unpack_from(batch, CRC_START)
     ATTRIBUTES.pack_into(
         batch, CRC_START, (attributes & ~TRANSACTIONAL_BIT) | (TRANSACTIONAL_BIT if is_transactional else 0)
@@ -163,7 +163,7 @@ def identify(
 
 
 def split_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The whole batches in `buffer`, in order; a cut one at the end is left out, as a fetch may end with it."""
+    """Complete batches in `buffer`, in order. A fetch may end with an incomplete one, which is omitted."""
     view = memoryview(buffer)
     position, end = 0, len(view)
     while end - position >= HEADER_BYTES:

@@ -29,7 +29,7 @@ class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
     validate_only: bool = boolean()
-    # Tidelog's own. A broker that makes a topic of coordinators shows who it is by the epoch that no client is told.
+    # Specific to Tidelog: a broker that creates an internal topic identifies itself by its epoch, unknown to clients.
     broker_id: int = int32(versions="5+", default=-1, tag=10000)
     broker_epoch: int = int64(versions="5+", default=-1, tag=10001)
 

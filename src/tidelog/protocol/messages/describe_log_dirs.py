@@ -34,8 +34,8 @@ class DescribeLogDirsPartition(Struct):
     out_of_sync: list[OutOfSyncReplica] = array(OutOfSyncReplica, versions="2+", tag=10000)
     """Specific to Tidelog: set by the leader of the partition. Other clients skip it."""
     fetch_failure: str = string(versions="2+", tag=10001)
-    """Tidelog's own: why this broker, a follower, does not get on with the partition; empty if it does."""
-    # Tidelog's own, too: what a controller must know before it elects a replica that restarted uncleanly (R42).
+    """Specific to Tidelog: why this follower's fetches fail; empty if they do not."""
+    # Specific to Tidelog, too: what a controller must know before it elects a replica that restarted uncleanly (R42).
     log_end_offset: int = int64(versions="2+", default=-1, tag=10002)
     last_epoch: int = int32(versions="2+", default=-1, tag=10003)  # the leader epoch of the last record
 
@@ -43,7 +43,7 @@ class DescribeLogDirsPartition(Struct):
 class DescribeLogDirsTopic(Struct):
     name: str = string()
     partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
-    topic_id: Uuid = uuid(versions="2+", tag=10000)  # Tidelog's own: whose log of this name it is
+    topic_id: Uuid = uuid(versions="2+", tag=10000)  # specific to Tidelog: topic id of the log
 
 
 class DescribeLogDirsResult(Struct):
@@ -53,7 +53,9 @@ class DescribeLogDirsResult(Struct):
     total_bytes: int = int64(versions="4+", default=-1)
     usable_bytes: int = int64(versions="4+", default=-1)
     is_cordoned: bool = boolean(versions="5+")
-    directory_id: str = string(versions="2+", tag=10000)  # Tidelog's own: directory.id in meta.properties (KIP-858)
+    directory_id: str = string(
+        versions="2+", tag=10000
+    )  # Specific to Tidelog: directory.id in meta.properties (KIP-858)
 
 
 class DescribeLogDirsResponse(Response, key=35, versions="1-5", flexible="2+"):
@@ -61,6 +63,6 @@ class DescribeLogDirsResponse(Response, key=35, versions="1-5", flexible="2+"):
     error_code: int = int16(versions="3+")
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
     suspension: str = string(versions="2+", default="", tag=10000)
-    """Tidelog's own: why the broker leads nothing now; empty if it acts as a member. Other clients skip it."""
+    """Specific to Tidelog: why the broker is suspended; empty if it is not. Other clients skip it."""
     stray_logs: list[str] = array(string, versions="2+", tag=10001)
-    """Tidelog's own: directories of logs that were set aside (R44)."""
+    """Specific to Tidelog: directories of logs that were set aside (R44)."""

@@ -16,5 +16,5 @@ class InitProducerIdResponse(Response, key=22, versions="0-5", flexible="2+"):
     error_code: int = int16()
     producer_id: int = int64(default=-1)
     producer_epoch: int = int16()
-    # Our own: the last batch that a transaction group has committed.
+    # Specific to Tidelog: the last batch that a transaction group has committed.
     group_batch_id: int = int64(versions="2+", default=-1, tag=10000)

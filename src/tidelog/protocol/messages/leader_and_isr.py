@@ -19,7 +19,7 @@ class LeaderAndIsrPartitionState(Struct):
     removing_replicas: Sequence[int] = array(int32)
     is_new: bool = boolean()
     leader_recovery_state: int = int8(versions="6+")
-    # Tidelog's own, skipped by others: incarnations of the in-sync replicas, and the eligible ones (R41, R42).
+    # Specific to Tidelog, skipped by others: incarnations of the in-sync replicas, and the eligible ones (R41, R42).
     isr_epochs: Sequence[int] = array(int64, tag=10000)
     elr: Sequence[int] = array(int32, tag=10001)
     elr_epochs: Sequence[int] = array(int64, tag=10002)

@@ -15,7 +15,7 @@ class StopReplicaTopicState(Struct):
     topic_name: str = string()
     partition_states: list[StopReplicaPartitionState] = array(StopReplicaPartitionState)
     topic_id: Uuid = uuid(versions="3+", tag=10000)
-    """Tidelog's own: only a log of this topic may be deleted (R44). Others skip it."""
+    """Specific to Tidelog: only a log of this topic may be deleted (R44). Others skip it."""
 
 
 class StopReplicaRequest(Request, key=5, versions="3-4", flexible="2+"):
