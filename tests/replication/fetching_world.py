@@ -9,7 +9,7 @@ from tests.storage.logs import new_log
 from tidelog.config.broker import BrokerSettings
 from tidelog.replication.assignment import LeaderAddress, PartitionAssignment
 from tidelog.replication.fetcher_manager import FetcherManager
-from tidelog.replication.partition import Host, Partition
+from tidelog.replication.partition import Partition, PartitionContext
 from tidelog.runtime.deadlines import Deadlines
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.purgatory import Purgatory
@@ -31,10 +31,10 @@ class FetchingWorld:
         self.leader = ScriptedLeader(self.network)
         self.fetchers = FetcherManager(FOLLOWER, lambda: 7, self.network, self.clock, lambda: self.settings)
         purgatory, store = Purgatory(loop, Deadlines(loop)), MemoryStore(MemoryStoreState())
-        self._host = Host(FOLLOWER, purgatory, self.clock.now_ms, 30_000, lambda *_: None, lambda: store)
+        self._context = PartitionContext(FOLLOWER, purgatory, self.clock.now_ms, 30_000, lambda *_: None, lambda: store)
 
     def replica(self, topic: str, partition: int = 0, *, log: Log | None = None) -> Partition:
-        return Partition(TopicPartition(topic, partition), topic_id_of(topic), log or new_log(), self._host)
+        return Partition(TopicPartition(topic, partition), topic_id_of(topic), log or new_log(), self._context)
 
     def follow(self, replica: Partition, leader_epoch: int = 1, leader: ScriptedLeader | None = None) -> None:
         """As a LeaderAndIsr request makes it happen."""

@@ -275,6 +275,6 @@ def test_followers_that_do_not_exist_are_not_remembered() -> None:
             await client.create_topic("orders")
             for replica_id in range(100):
                 await fetch(client, wanted(), replica_id=replica_id)
-            assert broker.replicas._host.peers.last_fetch_ms.keys() == {broker.broker_id}
+            assert broker.replicas._context.peers.last_fetch_ms.keys() == {broker.broker_id}
 
     run_virtually(main())

@@ -68,7 +68,7 @@ class ShardState(Enum):
     LEFT = auto()  # this broker is no longer its leader
 
 
-class ShardHost(NamedTuple):
+class ShardContext(NamedTuple):
     """Services that all shards of one topic share."""
 
     clock: Clock
@@ -87,7 +87,7 @@ class Shard(Generic[M]):
         "_timers",
         "_waiting",
         "_written_end",
-        "host",
+        "context",
         "leading_since_epoch",
         "machine",
         "partition",
@@ -95,13 +95,13 @@ class Shard(Generic[M]):
         "state",
     )
 
-    def __init__(self, partition: Partition, machine: M, host: ShardHost, leading_since_epoch: int) -> None:
+    def __init__(self, partition: Partition, machine: M, context: ShardContext, leading_since_epoch: int) -> None:
         self.partition = partition
         self.machine = machine
         self.leading_since_epoch = leading_since_epoch
         self.state = ShardState.LOADING
         self.records_loaded = 0
-        self.host = host
+        self.context = context
         self._commits = Commits()
         self._gathered: Effects | None = None
         """Gathered steps of this event loop turn, appended together at its end."""
@@ -157,7 +157,7 @@ class Shard(Generic[M]):
     # ---- steps
 
     def _new_effects(self) -> Effects:
-        clock = self.host.clock
+        clock = self.context.clock
         return Effects(clock.now_ms(), int(clock.monotonic() * 1000))
 
     def perform(self, step: Callable[[M, Effects], None], reply: Reply | None = None) -> None:
@@ -204,7 +204,7 @@ class Shard(Generic[M]):
             self._gathered = effects
             max_message_bytes = self.partition.log.settings.max_message_bytes
             self._gathering_room_bytes = min(GATHERED_LIMIT_BYTES, max_message_bytes // 2)
-            self.host.at_end_of_turn(self._write_gathered)
+            self.context.at_end_of_turn(self._write_gathered)
         else:
             gathered.records += effects.records
             gathered.answers += effects.answers
@@ -267,7 +267,7 @@ class Shard(Generic[M]):
     ) -> None:
         """Append the marker in order with the machine's records. The reply is sent when it is committed."""
         self._write_gathered()
-        now_ms = self.host.clock.now_ms()
+        now_ms = self.context.clock.now_ms()
         marker = end_marker_of(producer, is_committed=is_committed, coordinator_epoch=coordinator_epoch, now_ms=now_ms)
         try:
             self._append(marker)
@@ -285,7 +285,7 @@ class Shard(Generic[M]):
     # ---- commits
 
     def _await_commit(self, answers: list[Answer], after_commit: "list[Callable[[], None]] | tuple[()]") -> None:
-        due_s = self.host.clock.monotonic() + self.host.commit_timeout_ms() / 1000
+        due_s = self.context.clock.monotonic() + self.context.commit_timeout_ms() / 1000
         self._commits.add(Uncommitted(self._written_end, answers, after_commit, due_s))
         self._commits.finish(self._high_watermark)
         self._wait()
@@ -297,12 +297,12 @@ class Shard(Generic[M]):
         """Register one purgatory operation for all uncommitted steps; none if there are none."""
         if self._waiting is not None or self.state is not ShardState.ACTIVE or not (self._commits or self._postponed):
             return
-        timeout_s = self.host.commit_timeout_ms() / 1000
+        timeout_s = self.context.commit_timeout_ms() / 1000
         due_s = self._commits.next_due_s
         if due_s is not None:
-            timeout_s = max(due_s - self.host.clock.monotonic(), 0.0)
+            timeout_s = max(due_s - self.context.clock.monotonic(), 0.0)
         self._waiting = _Wait(self)
-        self.host.purgatory.wait(self._waiting, [self.partition.watchers], timeout_s)
+        self.context.purgatory.wait(self._waiting, [self.partition.watchers], timeout_s)
 
     def _stop_waiting(self) -> None:
         waiting, self._waiting = self._waiting, None
@@ -316,7 +316,7 @@ class Shard(Generic[M]):
         self._waiting = None
         self._commits.finish(self._high_watermark)
         overdue = CoordinatorNotAvailable("the replicas have not confirmed what the coordinator wrote in time")
-        self._commits.fail_overdue(self.host.clock.monotonic(), overdue)
+        self._commits.fail_overdue(self.context.clock.monotonic(), overdue)
         if self._postponed and self.is_acting:
             postponed, self._postponed = self._postponed, {}
             self._timers |= {key: _Timer(self, key, GRACE_AFTER_FENCING_S) for key in postponed}
@@ -353,7 +353,7 @@ class _Timer:
     def __init__(self, shard: Shard[M], key: Hashable, delay_s: float) -> None:
         self.key = key
         self._shard = shard
-        self._deadlines = shard.host.deadlines
+        self._deadlines = shard.context.deadlines
         self._deadline = self._deadlines.add(delay_s, self._on_due)
 
     def cancel(self) -> None:

@@ -10,7 +10,7 @@ from tidelog.errors import CoordinatorLoadInProgress, KafkaError, NotCoordinator
 from tidelog.replicated.loading import Loader, LoadProgress
 from tidelog.replicated.machine import Effects, Producer, Reply, StateMachine
 from tidelog.replicated.partition_keys import partition_for
-from tidelog.replicated.shard import Shard, ShardHost, ShardState
+from tidelog.replicated.shard import Shard, ShardContext, ShardState
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
@@ -48,7 +48,7 @@ class ReplicatedTopic(Generic[M]):
         self._shards: dict[int, Shard[M]] = {}
         loop = asyncio.get_running_loop()
         timers = Deadlines(loop, TIMER_RESOLUTION_S)
-        self._host = ShardHost(clock, purgatory, timers, commit_timeout_ms, loop.call_soon)
+        self._context = ShardContext(clock, purgatory, timers, commit_timeout_ms, loop.call_soon)
         self._loader = Loader(name, clock, workers)
         replicas.on_leadership_change.append(self._on_leadership_change)
 
@@ -166,7 +166,7 @@ class ReplicatedTopic(Generic[M]):
         if shard is not None and shard.partition is partition and shard.leading_since_epoch == since_epoch:
             return False
         self._leave(index)
-        shard = self._shards[index] = Shard(partition, self._make(index), self._host, since_epoch)
+        shard = self._shards[index] = Shard(partition, self._make(index), self._context, since_epoch)
         self._loader.add(shard)
         return True
 

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 ACKS_ALL = -1
 
 
-class Host:
+class PartitionContext:
     """State and services that all partitions of one broker share."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Partition:
     """Every state change is one synchronous step; nothing in this class awaits."""
 
     __slots__ = (
-        "_host",
+        "_context",
         "_purgatory",
         "controller_epoch",
         "end_watchers",
@@ -89,7 +89,7 @@ class Partition:
         "watchers",
     )
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid, log: Log, host: Host) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid, log: Log, context: PartitionContext) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -107,9 +107,9 @@ class Partition:
         """Woken when log end or log start moved, or the role changed: follower fetches wait here."""
         self.low_watermark_watchers = Watchers()
         """Woken when a replica's log start moved, or the role changed: DeleteRecords waits here."""
-        self._host = host
-        self._purgatory = host.purgatory
-        self.traffic = host.traffic.of(topic_partition.topic)
+        self._context = context
+        self._purgatory = context.purgatory
+        self.traffic = context.traffic.of(topic_partition.topic)
         log.on_start_moved = self._wake_all_watchers
 
     def __repr__(self) -> str:
@@ -120,9 +120,9 @@ class Partition:
 
     def become_leader(self, assignment: PartitionAssignment) -> None:
         """R8. The epoch's start offset is recorded before the first append (R3)."""
-        host, log, earlier = self._host, self.log, self.role
-        assert assignment.leader == host.broker_id, "only the assigned leader leads (R8)"
-        now_ms, leader_before = host.now_ms(), self.leader_id
+        context, log, earlier = self._context, self.log, self.role
+        assert assignment.leader == context.broker_id, "only the assigned leader leads (R8)"
+        now_ms, leader_before = context.now_ms(), self.leader_id
         self._assume_role(assignment)
         log.leader_epochs.assign(assignment.leader_epoch, log.log_end_offset)
         leader = PartitionLeader(
@@ -131,8 +131,8 @@ class Partition:
             log_end_offset=log.log_end_offset,
             high_watermark=log.high_watermark,
             min_in_sync_replicas=log.settings.min_insync_replicas,
-            lag_time_max_ms=host.lag_time_max_ms,
-            peers=host.peers,
+            lag_time_max_ms=context.lag_time_max_ms,
+            peers=context.peers,
             now_ms=now_ms,
         )
         if isinstance(earlier, PartitionLeader):
@@ -141,9 +141,9 @@ class Partition:
         else:
             record_previous_leader(leader, leader_before)
         self.role = leader
-        self.leader = None if host.is_suspended else leader
+        self.leader = None if context.is_suspended else leader
         self._wake_all_watchers()
-        if not host.is_suspended:
+        if not context.is_suspended:
             self.perform(leader, leader.on_elected(now_ms))
 
     def become_follower(self, assignment: PartitionAssignment) -> None:
@@ -185,7 +185,7 @@ class Partition:
         leader = self.role
         if isinstance(leader, PartitionLeader) and self.leader is None:
             self.leader = leader
-            self.perform(leader, leader.on_resume(self._host.now_ms()))
+            self.perform(leader, leader.on_resume(self._context.now_ms()))
             self._wake_all_watchers()
 
     def _wake_all_watchers(self) -> None:
@@ -202,14 +202,14 @@ class Partition:
         if (
             leader is None
             or (current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch)
-            or not self._host.store().is_session_alive
+            or not self._context.store().is_session_alive
         ):
             raise self._refusal(current_leader_epoch)
         return leader
 
     @property
     def is_acting_leader(self) -> bool:
-        return self.leader is not None and self._host.store().is_session_alive
+        return self.leader is not None and self._context.store().is_session_alive
 
     def require_leader_for_reading(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLeader:
         """Also while suspended: committed records stay committed under any later leader."""
@@ -240,7 +240,7 @@ class Partition:
             leader.require_enough_in_sync()
         log = self.log
         result = log.append_as_leader(batch, leader.leader_epoch, origin, prepared)
-        effects = leader.on_append(log.log_end_offset, self._host.now_ms())
+        effects = leader.on_append(log.log_end_offset, self._context.now_ms())
         if self.end_watchers:
             self._purgatory.changed(self.end_watchers)
         if effects is not None:
@@ -299,7 +299,7 @@ class Partition:
             # As in Kafka: the follower may have an assignment that has not arrived here yet, and retries.
             raise UnknownLeaderEpoch(f"broker {replica_id} is not a replica of {self.topic_partition}")
         if replica_epoch != follower.broker_epoch and replica_epoch != UNKNOWN_BROKER_EPOCH:
-            newest = max(follower.broker_epoch, self._host.peers.epochs.get(replica_id, UNKNOWN_BROKER_EPOCH))
+            newest = max(follower.broker_epoch, self._context.peers.epochs.get(replica_id, UNKNOWN_BROKER_EPOCH))
             if replica_epoch < newest:
                 raise NotLeaderOrFollower(f"broker {replica_id} has come back since, as epoch {newest}")
             if is_noted:
@@ -329,7 +329,7 @@ class Partition:
             if has_moved and self.watchers:
                 self._purgatory.changed(self.watchers)
         if effects.proposal is not None:
-            self._host.propose(self, leader, effects.proposal)
+            self._context.propose(self, leader, effects.proposal)
         if effects.have_in_sync_replicas_changed:
             self._wake_all_watchers()
         elif effects.has_low_watermark_moved and self.low_watermark_watchers:
@@ -340,7 +340,7 @@ class Partition:
         self.log.settings = settings
         leader = self.role
         if isinstance(leader, PartitionLeader) and leader.min_in_sync_replicas != settings.min_insync_replicas:
-            self.perform(leader, leader.on_settings(settings.min_insync_replicas, self._host.now_ms()))
+            self.perform(leader, leader.on_settings(settings.min_insync_replicas, self._context.now_ms()))
 
     # ---- as follower
 
@@ -352,7 +352,7 @@ class Partition:
         log = self.log
         if len(records):
             appended = log.append_as_follower(records, leader_epoch)
-            self._host.traffic.replication_bytes_in += len(records)
+            self._context.traffic.replication_bytes_in += len(records)
             if appended is not None and self.end_watchers:
                 self._purgatory.changed(self.end_watchers)
         if log.raise_high_watermark(leader_high_watermark) and self.watchers:

@@ -27,7 +27,7 @@ from tidelog.replication.assignment import (
 )
 from tidelog.replication.isr_change_propagation import IsrChangePropagation
 from tidelog.replication.leader import PartitionLeader
-from tidelog.replication.partition import Host, Partition
+from tidelog.replication.partition import Partition, PartitionContext
 from tidelog.replication.replica_logs import ReplicaLogs
 from tidelog.replication.role_log_lines import log_roles, log_stopped
 from tidelog.replication.traffic import Traffic
@@ -80,7 +80,7 @@ class ReplicaManager:
         self._clock = clock
         self._isr_change_propagation = IsrChangePropagation(store, clock)
         self.alter_partition_manager = AlterPartitionManager(store, clock.now_ms, self._isr_change_propagation.add)
-        self._host = Host(
+        self._context = PartitionContext(
             broker_id,
             purgatory,
             clock.now_ms,
@@ -201,7 +201,7 @@ class ReplicaManager:
             partition = None  # without a role since this broker registered again, and its topic was recreated meanwhile
         if partition is None:
             log = self._logs.find_or_create(assignment)
-            partition = Partition(topic_partition, topic_id, log, self._host)
+            partition = Partition(topic_partition, topic_id, log, self._context)
             self._online[topic_partition] = partition
         return partition
 
@@ -280,13 +280,13 @@ class ReplicaManager:
 
     def on_follower_request(self, replica_id: BrokerId, now_ms: int) -> None:
         """A follower's Fetch arrived, for any partitions. Ignored unless the replica id is a registered broker."""
-        peers = self._host.peers
+        peers = self._context.peers
         if replica_id in peers.epochs:
             peers.last_fetch_ms[replica_id] = now_ms
 
     def on_brokers_changed(self, epochs: Mapping[BrokerId, int]) -> None:
         """`epochs`: broker epochs of all registered brokers; -1 if unknown."""
-        peers = self._host.peers
+        peers = self._context.peers
         if peers.epochs == epochs:
             return
         peers.epochs = dict(epochs)
@@ -317,14 +317,14 @@ class ReplicaManager:
 
     def suspend(self) -> None:
         """The session with the store may have ended: stop acting as leader."""
-        self._host.is_suspended = True
+        self._context.is_suspended = True
         for partition in self._online.values():
             partition.suspend()
         logger.warning("suspended leadership partitions=%d", self.leader_count)
 
     def resume(self) -> None:
         """The session is alive: lead again in the same epochs."""
-        self._host.is_suspended = False
+        self._context.is_suspended = False
         for partition in self._online.values():
             partition.resume()
         logger.info("resumed leadership partitions=%d", self.leader_count)
@@ -332,7 +332,7 @@ class ReplicaManager:
     def resign_all(self) -> None:
         """The session has ended: no roles until the controller assigns them again."""
         logger.warning("resigned from all roles leading=%d hosted=%d", self.leader_count, len(self._online))
-        self._host.is_suspended = False
+        self._context.is_suspended = False
         self._fetchers.forget(list(self._online))
         for partition in self._online.values():
             partition.forget_epoch()
@@ -351,7 +351,7 @@ class ReplicaManager:
     async def _check_in_sync(self) -> None:
         """R19: runs every half of replica.lag.time.max.ms, so that a replica leaves after 1.5 times that at most."""
         while True:
-            await asyncio.sleep(self._host.lag_time_max_ms / 2000)
+            await asyncio.sleep(self._context.lag_time_max_ms / 2000)
             now_ms = self._clock.now_ms()
             for partition in self._online.values():
                 leader = partition.leader
@@ -362,7 +362,7 @@ class ReplicaManager:
 
     @property
     def traffic(self) -> Traffic:
-        return self._host.traffic
+        return self._context.traffic
 
     @property
     def offline_partitions(self) -> frozenset[TopicPartition]:
