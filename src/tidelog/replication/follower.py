@@ -178,19 +178,21 @@ class PartitionFollower:
         if self.state is not FollowerState.FETCHING:
             return None
         if error_code == NO_ERROR and diverging is None:
+            # The log may have moved since the request: then the records would not continue it.
             return FetchedData.RECORDS if self.asked == self.log.log_end_offset else FetchedData.WATERMARKS
         if self.asked is None:
             return None
         return self._on_error(error_code) if diverging is None else self._on_divergence(diverging)
 
     def on_appended(self) -> None:
-        """The log was written. Only this resets the backoff: a good response that cannot be written does not."""
+        """The log was written. This resets the backoff; a good response that cannot be written does not."""
         self.failures = 0
 
     def _on_divergence(self, leader: EpochEnd) -> Effect:
         """KIP-595: the leader compared the last fetched epoch: the logs diverge before the fetch offset."""
         truncation = offset_truncation_state(leader, self.log)
         starts = self.log.leader_epochs.starts
+        # A truncation that removes neither records nor epochs would repeat the same fetch forever.
         if truncation.offset >= self.log.log_end_offset and (not starts or starts[-1].start_offset < truncation.offset):
             return self._delay(f"the leader reports a divergence at {leader}, but the logs agree there")
         if not truncation.is_final:

@@ -133,6 +133,7 @@ class PartitionLeader:
             self._mark_followers_behind()
         self.log_end_offset = log_end_offset
         if self._has_followers_in_sync:
+            # The high watermark waits for their fetches. This is the usual case of an append.
             return None
         self.maybe_increment_high_watermark(now_ms)
         if self.high_watermark == self._given_high_watermark:
@@ -146,6 +147,7 @@ class PartitionLeader:
         """R17: records the follower's progress. It may join the ISR, and the high watermark may advance."""
         follower = self.followers[replica]
         if fetch_offset > self.log_end_offset:
+            # The logs have diverged: this offset says nothing about records of this log.
             return None
         has_log_start_moved = follower.log_start_offset != log_start_offset
         follower.on_fetch(fetch_offset, log_start_offset, self.log_end_offset, now_ms)
@@ -158,6 +160,7 @@ class PartitionLeader:
         if replica not in self.in_sync_replicas:
             proposal = self._propose_joining([follower])
         elif fetch_offset < self.high_watermark and follower.has_restarted:
+            # It is in the ISR with an earlier broker epoch, and has lost committed records since.
             proposal = self._propose((), (replica,), "restarted without records that it had")
         self.maybe_increment_high_watermark(now_ms)
         return self._decided(proposal, has_low_watermark_moved=has_log_start_moved)
@@ -373,6 +376,7 @@ class PartitionLeader:
 
     def maybe_increment_high_watermark(self, now_ms: int) -> None:
         if not self._may_commit:
+            # Below min ISR, and while others are eligible leaders, nothing new may count as committed (R42).
             return
         committed = self.log_end_offset
         for follower in self.followers.values():

@@ -232,8 +232,7 @@ class Log:
     ) -> AppendResult:
         """Append one batch and assign its offsets in place. On any KafkaError nothing has changed.
 
-        The partition's leader advances the high watermark, not the log. Raises NeedsSlices for a batch that is too
-        long to check in one step; the caller prepares it in slices and passes it as `prepared`.
+        The high watermark is for the partition to advance. NeedsSlices: prepare it in slices, pass it as `prepared`.
         """
         if not self.directory.is_online:
             raise self.directory.offline_error()
