@@ -13,12 +13,12 @@ from tidelog.controller.elections import (
     Decision,
     Health,
     LogEnd,
-    after_leaving,
-    any_leader,
+    controlled_shutdown_leader_election,
     missing_members,
-    preferred_leader,
-    repaired,
-    to_be_asked,
+    preferred_replica_leader_election,
+    replicas_to_query,
+    unclean_leader_election,
+    updated_leader_and_isr,
 )
 
 RECORDED = {1: 10, 2: 20, 3: 30}
@@ -48,7 +48,7 @@ def health(
     clean: tuple[int, ...] = (),
     lost: tuple[int, ...] = (),
     doubtful: tuple[int, ...] = (),
-    leaving: tuple[int, ...] = (),
+    shutting_down: tuple[int, ...] = (),
     answers: Mapping[int, tuple[int, int]] | None = None,
     min_in_sync: int = 2,
 ) -> Health:
@@ -56,7 +56,7 @@ def health(
     return Health(
         frozenset(online),
         frozenset(back),
-        frozenset(leaving),
+        frozenset(shutting_down),
         frozenset(clean),
         frozenset(lost),
         frozenset(doubtful),
@@ -80,23 +80,31 @@ def told(decision: Decision | None) -> tuple[int, dict[int, int], dict[int, int]
 
 
 def test_the_first_state_names_the_incarnations_of_all_who_are_in_sync() -> None:
-    unled = Partition(0, (1, 2, 3), -1, 0, (), version=NO_STATE_VERSION)
-    assert told(repaired(unled, health(1, 3))) == (1, {1: 10, 3: 30}, {})
+    partition_without_leader = Partition(0, (1, 2, 3), -1, 0, (), version=NO_STATE_VERSION)
+    assert told(updated_leader_and_isr(partition_without_leader, health(1, 3))) == (1, {1: 10, 3: 30}, {})
 
 
 def test_an_election_names_the_incarnations_of_all_who_are_in_sync_also_of_the_leader() -> None:
-    assert told(repaired(partition(1, (1, 2, 3)), health(2, 3))) == (2, {2: 20, 3: 30}, {})
-    assert told(preferred_leader(partition(2, (1, 2, 3)), health(1, 2, 3))) == (1, {1: 10, 2: 20, 3: 30}, {})
-    assert told(after_leaving(partition(1, (1, 2, 3)), health(1, 2, 3, leaving=(1,)))) == (2, {2: 20, 3: 30}, {})
-    unclean = any_leader(partition(-1, (1,)), health(3))
+    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), health(2, 3))) == (2, {2: 20, 3: 30}, {})
+    assert told(preferred_replica_leader_election(partition(2, (1, 2, 3)), health(1, 2, 3))) == (
+        1,
+        {1: 10, 2: 20, 3: 30},
+        {},
+    )
+    assert told(controlled_shutdown_leader_election(partition(1, (1, 2, 3)), health(1, 2, 3, shutting_down=(1,)))) == (
+        2,
+        {2: 20, 3: 30},
+        {},
+    )
+    unclean = unclean_leader_election(partition(-1, (1,)), health(3))
     assert told(unclean) == (3, {3: 30}, {})
     assert unclean is not None
     assert unclean.is_unclean
 
 
 def test_who_is_kept_though_it_is_away_or_came_back_keeps_the_incarnation_that_was_in_sync() -> None:
-    assert told(repaired(partition(1, (1, 2)), health(3))) == (-1, {1: 10, 2: 20}, {})
-    assert told(preferred_leader(partition(2, (1, 2, 3)), health(1, 2, restarted=(3,)))) == (
+    assert told(updated_leader_and_isr(partition(1, (1, 2)), health(3))) == (-1, {1: 10, 2: 20}, {})
+    assert told(preferred_replica_leader_election(partition(2, (1, 2, 3)), health(1, 2, restarted=(3,)))) == (
         1,
         {1: 10, 2: 20, 3: 30},
         {},
@@ -106,8 +114,8 @@ def test_who_is_kept_though_it_is_away_or_came_back_keeps_the_incarnation_that_w
 def test_a_state_without_incarnations_gets_those_of_now() -> None:
     """It was written by Kafka, or by an earlier version."""
     before = replace(partition(1, (1, 2, 3)), in_sync_epochs={})
-    assert told(repaired(before, health(1, 2))) == (1, {1: 10, 2: 20}, {})
-    decision = repaired(before, health(2))
+    assert told(updated_leader_and_isr(before, health(1, 2))) == (1, {1: 10, 2: 20}, {})
+    decision = updated_leader_and_isr(before, health(2))
     assert decision is not None
     assert (decision.partition.eligible_replicas, decision.partition.eligible_epochs) == ((1, 3), {})
 
@@ -117,44 +125,56 @@ def test_a_state_without_incarnations_gets_those_of_now() -> None:
 
 def test_whoever_restarted_cleanly_is_as_good_as_before() -> None:
     back = health(1, 2, 3, clean=(1, 2, 3))
-    assert told(repaired(partition(1, (1, 2, 3)), back)) == (1, PRESENT, {})
-    assert told(repaired(partition(-1, (2,), (1,)), health(1, clean=(1,)))) == (1, {1: 11}, {2: 20})
+    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), back)) == (1, PRESENT, {})
+    assert told(updated_leader_and_isr(partition(-1, (2,), (1,)), health(1, clean=(1,)))) == (1, {1: 11}, {2: 20})
 
 
 def test_a_follower_that_restarted_cleanly_leaves_a_leader_that_did_not_and_stays_eligible() -> None:
-    assert told(repaired(partition(1, (1, 2)), health(1, 2, clean=(2,)))) == (1, {1: 10}, {2: 20})
+    assert told(updated_leader_and_isr(partition(1, (1, 2)), health(1, 2, clean=(2,)))) == (1, {1: 10}, {2: 20})
 
 
 # ---- eligible leader replicas (R42)
 
 
 def test_who_leaves_below_min_isr_becomes_eligible() -> None:
-    assert told(repaired(partition(1, (1, 2, 3)), health(1, 2))) == (1, {1: 10, 2: 20}, {})
-    assert told(repaired(partition(1, (1, 2)), health(1))) == (1, {1: 10}, {2: 20})
-    assert told(repaired(partition(1, (1, 2, 3)), health(3))) == (3, {3: 30}, {1: 10, 2: 20})
-    assert told(after_leaving(partition(1, (1, 2)), health(1, 2, leaving=(1,)))) == (2, {2: 20}, {1: 10})
+    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), health(1, 2))) == (1, {1: 10, 2: 20}, {})
+    assert told(updated_leader_and_isr(partition(1, (1, 2)), health(1))) == (1, {1: 10}, {2: 20})
+    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), health(3))) == (3, {3: 30}, {1: 10, 2: 20})
+    assert told(controlled_shutdown_leader_election(partition(1, (1, 2)), health(1, 2, shutting_down=(1,)))) == (
+        2,
+        {2: 20},
+        {1: 10},
+    )
 
 
 def test_who_is_eligible_stays_so_until_enough_are_in_sync() -> None:
-    assert told(repaired(partition(1, (1,), (2, 3)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
+    assert told(updated_leader_and_isr(partition(1, (1,), (2, 3)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
     before = partition(2, (1, 2, 3), eligible=())
-    assert told(preferred_leader(replace(before, eligible_replicas=(3,)), health(1, 2, 3))) == (1, RECORDED, {})
+    assert told(preferred_replica_leader_election(replace(before, eligible_replicas=(3,)), health(1, 2, 3))) == (
+        1,
+        RECORDED,
+        {},
+    )
 
 
 def test_min_isr_is_never_more_than_there_are_replicas() -> None:
-    assert told(repaired(partition(1, (1, 2, 3)), health(1, 2, min_in_sync=9))) == (1, {1: 10, 2: 20}, {3: 30})
+    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), health(1, 2, min_in_sync=9))) == (
+        1,
+        {1: 10, 2: 20},
+        {3: 30},
+    )
     alone = Partition(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
-    assert told(repaired(alone, health(1, restarted=(1,), min_in_sync=9))) == (1, {1: 11}, {})
+    assert told(updated_leader_and_isr(alone, health(1, restarted=(1,), min_in_sync=9))) == (1, {1: 11}, {})
 
 
 def test_an_eligible_replica_leads_where_nobody_in_sync_can() -> None:
-    assert told(repaired(partition(1, (1,), (3,)), health(2, 3))) == (3, {3: 30}, {1: 10})
-    assert told(repaired(partition(1, (1,), (3,)), health(1, 3, restarted=(1,)))) == (3, {3: 30}, {1: 10})
-    assert told(repaired(partition(1, (1, 2), (3,)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
+    assert told(updated_leader_and_isr(partition(1, (1,), (3,)), health(2, 3))) == (3, {3: 30}, {1: 10})
+    assert told(updated_leader_and_isr(partition(1, (1,), (3,)), health(1, 3, restarted=(1,)))) == (3, {3: 30}, {1: 10})
+    assert told(updated_leader_and_isr(partition(1, (1, 2), (3,)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
 
 
 def test_after_an_unclean_election_nobody_else_is_eligible() -> None:
-    decision = repaired(partition(1, (1,), (2,)), health(3), unclean_allowed=True)
+    decision = updated_leader_and_isr(partition(1, (1,), (2,)), health(3), unclean_allowed=True)
     assert told(decision) == (3, {3: 30}, {})
 
 
@@ -163,92 +183,108 @@ def test_after_an_unclean_election_nobody_else_is_eligible() -> None:
 
 def test_those_who_restarted_uncleanly_are_asked_before_one_leads() -> None:
     back = health(1, 2, restarted=(1, 2))
-    assert told(repaired(partition(1, (1, 2), (3,)), back)) == (-1, {1: 10, 2: 20}, {3: 30})
+    assert told(updated_leader_and_isr(partition(1, (1, 2), (3,)), back)) == (-1, {1: 10, 2: 20}, {3: 30})
     waiting = partition(-1, (1, 2), (3,))
-    assert to_be_asked(waiting, back) == {1, 2}
-    assert repaired(waiting, back) is None
+    assert replicas_to_query(waiting, back) == {1, 2}
+    assert updated_leader_and_isr(waiting, back) is None
     one = health(1, 2, restarted=(1, 2), answers={2: (6, 90)})
-    assert to_be_asked(waiting, one) == {1}
-    assert repaired(waiting, one) is None
+    assert replicas_to_query(waiting, one) == {1}
+    assert updated_leader_and_isr(waiting, one) is None
     both = health(1, 2, restarted=(1, 2), answers={2: (6, 90), 1: (6, 80)})
-    assert to_be_asked(waiting, both) == set()
-    assert told(repaired(waiting, both)) == (2, {2: 21}, {1: 10, 3: 30})
+    assert replicas_to_query(waiting, both) == set()
+    assert told(updated_leader_and_isr(waiting, both)) == (2, {2: 21}, {1: 10, 3: 30})
 
 
 def test_the_later_epoch_counts_more_than_the_longer_log() -> None:
     known = health(1, 2, restarted=(1, 2), answers={1: (5, 900), 2: (6, 90)})
-    assert told(repaired(partition(-1, (1, 2)), known)) == (2, {2: 21}, {1: 10})
+    assert told(updated_leader_and_isr(partition(-1, (1, 2)), known)) == (2, {2: 21}, {1: 10})
 
 
 def test_of_equal_logs_the_first_in_order_of_assignment_leads() -> None:
     known = health(1, 2, 3, restarted=(1, 2, 3), answers={3: (5, 9), 2: (5, 9), 1: (5, 8)})
-    assert told(repaired(partition(-1, (1, 2, 3)), known)) == (2, {2: 21}, {1: 10, 3: 30})
+    assert told(updated_leader_and_isr(partition(-1, (1, 2, 3)), known)) == (2, {2: 21}, {1: 10, 3: 30})
 
 
 def test_nobody_is_asked_where_somebody_can_be_trusted() -> None:
-    assert to_be_asked(partition(-1, (1, 2)), health(1, 2, restarted=(1,))) == set()
-    assert to_be_asked(partition(1, (1, 2)), health(1, 2, restarted=(1, 2))) == set()
+    assert replicas_to_query(partition(-1, (1, 2)), health(1, 2, restarted=(1,))) == set()
+    assert replicas_to_query(partition(1, (1, 2)), health(1, 2, restarted=(1, 2))) == set()
 
 
 def test_a_lost_disk_counts_as_one_of_those_that_may_be_lost() -> None:
     """Fewer than min ISR lose their disks: whoever is left then has everything."""
     waiting = partition(-1, (1, 2, 3))
     alone = health(2, restarted=(2,), answers={2: (5, 9)})
-    assert repaired(waiting, alone) is None
+    assert updated_leader_and_isr(waiting, alone) is None
     with_lost = health(1, 2, restarted=(2,), lost=(1,), answers={2: (5, 9)})
-    assert told(repaired(waiting, with_lost)) == (2, {2: 21}, {1: 10, 3: 30})
+    assert told(updated_leader_and_isr(waiting, with_lost)) == (2, {2: 21}, {1: 10, 3: 30})
 
 
 def test_a_lost_disk_does_not_lead() -> None:
     waiting = partition(-1, (1, 2, 3))
-    assert to_be_asked(waiting, health(1, lost=(1,))) == set()
-    assert repaired(waiting, health(1, lost=(1,))) is None
-    assert repaired(waiting, health(1, lost=(1,), min_in_sync=1)) is None
+    assert replicas_to_query(waiting, health(1, lost=(1,))) == set()
+    assert updated_leader_and_isr(waiting, health(1, lost=(1,))) is None
+    assert updated_leader_and_isr(waiting, health(1, lost=(1,), min_in_sync=1)) is None
     assert missing_members(waiting, health(1, lost=(1,))) == [2, 3]
 
 
 def test_a_lost_disk_leads_where_nobody_ever_had_more() -> None:
     alone = Partition(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
-    assert told(repaired(alone, health(1, lost=(1,)))) == (1, {1: 11}, {})
-    assert repaired(partition(-1, (1,)), health(1, 2, lost=(1,))) is None, "2 and 3 may hold most of it"
+    assert told(updated_leader_and_isr(alone, health(1, lost=(1,)))) == (1, {1: 11}, {})
+    assert updated_leader_and_isr(partition(-1, (1,)), health(1, 2, lost=(1,))) is None, "2 and 3 may hold most of it"
 
 
 def test_all_members_that_are_left_suffice() -> None:
     """Fewer than min ISR are members: after an unclean election, or because min ISR was raised."""
     known = health(1, 2, restarted=(1,), answers={1: (5, 9)}, min_in_sync=3)
-    assert told(repaired(partition(-1, (1,)), known)) == (1, {1: 11}, {})
+    assert told(updated_leader_and_isr(partition(-1, (1,)), known)) == (1, {1: 11}, {})
 
 
 def test_with_a_min_isr_of_one_nobody_waits() -> None:
     known = health(2, 3, restarted=(2, 3), min_in_sync=1)
-    assert told(repaired(partition(1, (1, 2, 3)), known)) == (2, {2: 21}, {})
+    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), known)) == (2, {2: 21}, {})
     some_disk_is_new = health(2, restarted=(2,), doubtful=(2,), min_in_sync=1)
-    assert told(repaired(partition(1, (1, 2)), some_disk_is_new)) == (-1, {1: 10, 2: 20}, {})
-    assert to_be_asked(partition(-1, (1, 2)), some_disk_is_new) == {2}
+    assert told(updated_leader_and_isr(partition(1, (1, 2)), some_disk_is_new)) == (-1, {1: 10, 2: 20}, {})
+    assert replicas_to_query(partition(-1, (1, 2)), some_disk_is_new) == {2}
 
 
 def test_who_cannot_be_asked_counts_and_comes_last() -> None:
     """Brokers of Apache Kafka; then it is as it was before there were questions."""
     waiting = partition(-1, (1, 2, 3))
     kafka = {1: UNKNOWN_LOG_END, 2: UNKNOWN_LOG_END}
-    assert told(repaired(waiting, health(1, 2, restarted=(1, 2), answers=kafka))) == (1, {1: 11}, {2: 20, 3: 30})
+    assert told(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), answers=kafka))) == (
+        1,
+        {1: 11},
+        {2: 20, 3: 30},
+    )
     mixed = {1: UNKNOWN_LOG_END, 2: (0, 0)}
-    assert told(repaired(waiting, health(1, 2, restarted=(1, 2), answers=mixed))) == (2, {2: 21}, {1: 10, 3: 30})
+    assert told(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), answers=mixed))) == (
+        2,
+        {2: 21},
+        {1: 10, 3: 30},
+    )
 
 
 def test_an_unclean_election_waits_for_answers_and_takes_the_best() -> None:
     waiting = partition(-1, (1, 2))
-    assert repaired(waiting, health(2, 3, restarted=(2,)), unclean_allowed=True) is None
+    assert updated_leader_and_isr(waiting, health(2, 3, restarted=(2,)), unclean_allowed=True) is None
     known = health(2, 3, restarted=(2,), answers={2: (5, 9)})
-    decision = repaired(waiting, known, unclean_allowed=True)
+    decision = updated_leader_and_isr(waiting, known, unclean_allowed=True)
     assert told(decision) == (2, {2: 21}, {})
     assert decision is not None
     assert decision.is_unclean
 
 
 def test_an_unclean_election_prefers_whoever_has_a_disk() -> None:
-    assert told(repaired(partition(-1, (1,)), health(1, 3, lost=(1,)), unclean_allowed=True)) == (3, {3: 30}, {})
-    assert told(repaired(partition(-1, (1,)), health(1, lost=(1,)), unclean_allowed=True)) == (1, {1: 11}, {})
+    assert told(updated_leader_and_isr(partition(-1, (1,)), health(1, 3, lost=(1,)), unclean_allowed=True)) == (
+        3,
+        {3: 30},
+        {},
+    )
+    assert told(updated_leader_and_isr(partition(-1, (1,)), health(1, lost=(1,)), unclean_allowed=True)) == (
+        1,
+        {1: 11},
+        {},
+    )
 
 
 # ---- I4, for all that may happen to fewer than min ISR disks
@@ -288,7 +324,7 @@ def test_whoever_is_elected_has_everything_while_fewer_than_min_isr_lost_somethi
         answers={each: logs[each] for each in asked & online & restarted - wiped},
         min_in_sync=min_in_sync,
     )
-    decision = repaired(before, known, unclean_allowed=unclean)
+    decision = updated_leader_and_isr(before, known, unclean_allowed=unclean)
     if decision is None or decision.is_unclean:
         return
     leader = decision.partition.leader

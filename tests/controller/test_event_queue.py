@@ -7,7 +7,7 @@ from tidelog.controller.events import (
     ElectLeaders,
     Event,
     Expire,
-    PartitionModification,
+    PartitionModifications,
     TopicChange,
 )
 from tidelog.runtime.virtual_time import run_virtually
@@ -16,8 +16,8 @@ from tidelog.runtime.virtual_time import run_virtually
 def test_events_are_taken_one_at_a_time_in_order_and_equal_ones_once() -> None:
     async def scenario() -> None:
         queue = EventQueue()
-        events: list[Event] = [TopicChange(), BrokerChange(), PartitionModification("a"), PartitionModification("b")]
-        for event in [*events, BrokerChange(), PartitionModification("a")]:
+        events: list[Event] = [TopicChange(), BrokerChange(), PartitionModifications("a"), PartitionModifications("b")]
+        for event in [*events, BrokerChange(), PartitionModifications("a")]:
             queue.put(event)
         assert len(queue) == 4
         assert [await queue.next() for _ in range(4)] == events

@@ -183,7 +183,7 @@ def test_a_broker_that_restarted_unnoticed_loses_its_offices_and_its_place_among
         brokers_only, metadata = cluster.requests(UpdateMetadataRequest, 2)
         assert brokers_only.topic_states == []
         assert len(metadata.topic_states[0].partition_states) == 3
-        assert not cluster.controllers[1].context.leaving
+        assert not cluster.controllers[1].context.shutting_down
         await cluster.stop()
 
     on_virtual_time(scenario)

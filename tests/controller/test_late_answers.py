@@ -74,7 +74,7 @@ def test_a_refusal_of_an_earlier_attempt_does_not_stop_the_deletion(refusal: Sto
         for answer in late:
             answer()
         await cluster.settle()
-        assert cluster.controllers[1].context.suspended_deletions == set()
+        assert cluster.controllers[1].context.topics_ineligible_for_deletion == set()
         cluster.brokers.silent = set()
         for answer in cluster.brokers.held_back[len(late) :]:
             answer()
@@ -232,7 +232,7 @@ def test_a_broker_may_shut_down_before_the_controller_has_seen_its_latest_regist
         assert await controller.controlled_shutdown(2, epoch) == set()
         put_event(late[0])
         await cluster.settle()
-        assert controller.context.leaving == {2}, "its registration, seen later, does not take that back"
+        assert controller.context.shutting_down == {2}, "its registration, seen later, does not take that back"
         await cluster.stop()
 
     on_virtual_time(scenario)

@@ -188,7 +188,7 @@ def test_a_controlled_shutdown_moves_leaders_away_and_says_what_is_left() -> Non
         await cluster.kill_broker(2)
         assert (await cluster.partition("orders", 0)).leader_epoch == 1, "there was nothing left to do"
         await cluster.start_broker(2)
-        assert not controller.context.leaving
+        assert not controller.context.shutting_down
         assert cluster.told_leadership(2, "orders").leader == 3
         await cluster.stop()
 
@@ -205,7 +205,7 @@ def test_a_controlled_shutdown_of_an_earlier_incarnation_is_refused() -> None:
             await controller.controlled_shutdown(2, stale)
         with pytest.raises(BrokerNotAvailable):
             await controller.controlled_shutdown(9, -1)
-        assert not controller.context.leaving
+        assert not controller.context.shutting_down
         await cluster.stop()
 
     on_virtual_time(scenario)

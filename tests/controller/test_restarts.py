@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from tidelog.cluster.image import NO_INCARNATION, Broker, Partition, Topic
-from tidelog.controller.context import Answer, Asked, ControllerContext, with_incarnations
+from tidelog.controller.context import ControllerContext, LogEndAnswer, LogEndQuery, with_incarnations
 from tidelog.controller.elections import NO_LOG, Health, LogEnd
 from tidelog.types import TopicPartition
 
@@ -17,7 +17,7 @@ def context_of(
     previous: int = -1,
     directories: dict[str, int] | None = None,
     recorded: int | None = 20,
-    answer: Answer | None = None,
+    answer: LogEndAnswer | None = None,
     configs: Mapping[str, str] | None = None,
 ) -> ControllerContext:
     """Broker 2 is in sync in incarnation `recorded`, and registered with `epoch`."""
@@ -40,7 +40,7 @@ def judged(health: Health) -> str:
     return found[0] if found else "unclean"
 
 
-ASKED = Asked(7, 30)
+ASKED = LogEndQuery(7, 30)
 FULL = LogEnd(6, 100)
 
 
@@ -56,10 +56,10 @@ FULL = LogEnd(6, 100)
         (context_of(epoch=30, directories={"old": 20}), "unclean"),
         (context_of(epoch=30, directories={"new": 21}), "lost"),
         (context_of(epoch=30, directories={"old": 0, "new": 30}), "doubtful"),
-        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=Answer(ASKED, FULL, "old")), "unclean"),
-        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=Answer(ASKED, NO_LOG, "new")), "lost"),
-        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=Answer(ASKED, NO_LOG, None)), "lost"),
-        (context_of(epoch=30, directories={"old": 0}, answer=Answer(ASKED, NO_LOG, None)), "unclean"),
+        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=LogEndAnswer(ASKED, FULL, "old")), "unclean"),
+        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=LogEndAnswer(ASKED, NO_LOG, "new")), "lost"),
+        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=LogEndAnswer(ASKED, NO_LOG, None)), "lost"),
+        (context_of(epoch=30, directories={"old": 0}, answer=LogEndAnswer(ASKED, NO_LOG, None)), "unclean"),
         (context_of(epoch=30, recorded=NO_INCARNATION), "lost"),
         (context_of(epoch=30, previous=NO_INCARNATION, recorded=NO_INCARNATION), "lost"),
         (context_of(recorded=None), "steady"),
@@ -77,10 +77,10 @@ def test_where_no_incarnation_is_recorded_it_counts_who_registered_since(registe
     assert with_incarnations(state, 25, brokers).in_sync_epochs == {1: 10, 2: assumed}
 
 
-@pytest.mark.parametrize("asked", [Asked(6, 30), Asked(7, 29)])
-def test_an_answer_of_another_time_or_incarnation_is_none(asked: Asked) -> None:
-    assert context_of(answer=Answer(ASKED, FULL, None)).health(ORDERS).answers == {2: FULL}
-    assert context_of(answer=Answer(asked, FULL, None)).health(ORDERS).answers == {}
+@pytest.mark.parametrize("query", [LogEndQuery(6, 30), LogEndQuery(7, 29)])
+def test_an_answer_of_another_time_or_incarnation_is_none(query: LogEndQuery) -> None:
+    assert context_of(answer=LogEndAnswer(ASKED, FULL, None)).health(ORDERS).answers == {2: FULL}
+    assert context_of(answer=LogEndAnswer(query, FULL, None)).health(ORDERS).answers == {}
 
 
 def test_min_isr_is_the_topics_own_or_that_of_the_cluster() -> None:

@@ -32,7 +32,7 @@ def registration_epochs_ignored() -> Iterator[None]:
     """R39 as it was before KIP-903: a broker that is registered is the broker that was registered."""
 
     def by_id_only(known: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Broker]) -> Difference:
-        return difference(known, current)._replace(restarted=elections.NOBODY)
+        return difference(known, current)._replace(restarted=elections.NO_BROKERS)
 
     with patch.object(broker_changes, "difference", by_id_only), incarnations_not_compared():
         yield
@@ -157,13 +157,13 @@ def joining_at_the_high_watermark_under_min_isr() -> Iterator[None]:
 @contextmanager
 def dead_leaders_stay_leaders() -> Iterator[None]:
     """R35 without KAFKA-3096: where nobody can be elected, nothing is written and nobody is told."""
-    offline_election = elections._offline_election
+    offline_election = elections._offline_leader_election
 
     def elect(partition: PartitionState, health: Health, unclean_allowed: bool) -> Decision | None:
         decision = offline_election(partition, health, unclean_allowed)
         return None if decision is None or decision.partition.leader == NO_BROKER else decision
 
-    with patch.object(elections, "_offline_election", elect):
+    with patch.object(elections, "_offline_leader_election", elect):
         yield
 
 

@@ -9,8 +9,8 @@ from unittest.mock import ANY, patch
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.controller import term
 from tidelog.controller.channels import _BrokerChannel
-from tidelog.controller.events import Event, LeaderAndIsrAnswered, ReplicasDeleted
-from tidelog.controller.response_events import leader_and_isr_answered, stop_replica_answered
+from tidelog.controller.events import Event, LeaderAndIsrResponseReceived, TopicDeletionStopReplicaResponseReceived
+from tidelog.controller.response_events import leader_and_isr_response_event, stop_replica_response_event
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.protocol.structs import Request, Response
@@ -28,16 +28,16 @@ def refusals_taken_for_answers() -> Iterator[None]:
             try:
                 answer = await self._connection.ask(request, Response, self._request_timeout_s)
             except ConnectionLost as error:
-                self._note_unreachable(error)
+                self._mark_unreachable(error)
                 await asyncio.sleep(self._backoff_s)
                 continue
-            self._note_reached()
+            self._mark_reachable()
             return answer
 
     async def not_at_all(self: Membership, timeout_s: float) -> None: ...
 
     with (
-        patch.object(_BrokerChannel, "_ask_until_answered", ask_once),
+        patch.object(_BrokerChannel, "_send_until_accepted", ask_once),
         patch.object(Membership, "wait_until_registered", not_at_all),
     ):
         yield
@@ -47,12 +47,12 @@ def refusals_taken_for_answers() -> Iterator[None]:
 def refused_roles_forgotten() -> Iterator[None]:
     """R43: a broker that does not know its own epoch yet refuses its roles, and is never told them again."""
 
-    def forget(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> LeaderAndIsrAnswered:
-        event = leader_and_isr_answered(broker_id, request, answer)
-        assert isinstance(event, LeaderAndIsrAnswered)
+    def forget(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> LeaderAndIsrResponseReceived:
+        event = leader_and_isr_response_event(broker_id, request, answer)
+        assert isinstance(event, LeaderAndIsrResponseReceived)
         return replace(event, refused=frozenset())
 
-    with refusals_taken_for_answers(), patch.object(term, "leader_and_isr_answered", forget):
+    with refusals_taken_for_answers(), patch.object(term, "leader_and_isr_response_event", forget):
         yield
 
 
@@ -61,12 +61,12 @@ def deletion_answers_of_any_attempt() -> Iterator[None]:
     """R43: an answer counts for the attempt of now, and who refused is not asked again."""
 
     def of_any(broker_id: BrokerId, request: StopReplicaRequest, answer: Response, attempt: int) -> Event | None:
-        event = stop_replica_answered(broker_id, request, answer, attempt)
-        if not isinstance(event, ReplicasDeleted):
+        event = stop_replica_response_event(broker_id, request, answer, attempt)
+        if not isinstance(event, TopicDeletionStopReplicaResponseReceived):
             return event
         return replace(event, attempt=ANY, failed=event.failed | event.refused, refused=frozenset())
 
-    with refusals_taken_for_answers(), patch.object(term, "stop_replica_answered", of_any):
+    with refusals_taken_for_answers(), patch.object(term, "stop_replica_response_event", of_any):
         yield
 
 

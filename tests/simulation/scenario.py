@@ -328,14 +328,14 @@ def warnings_of(logger_name: str) -> Iterator[list[str]]:
 def slow_controller(broker_id: BrokerId) -> Iterator[None]:
     """Whoever is the controller: nothing that it says reaches this broker before the end of the block."""
     may_pass = asyncio.Event()
-    ask_until_answered = _BrokerChannel._ask_until_answered
+    ask_until_answered = _BrokerChannel._send_until_accepted
 
     async def slowly(channel: _BrokerChannel, request: Request) -> Response:
         if channel._broker_id == broker_id:
             await may_pass.wait()
         return await ask_until_answered(channel, request)
 
-    with patch.object(_BrokerChannel, "_ask_until_answered", slowly):
+    with patch.object(_BrokerChannel, "_send_until_accepted", slowly):
         yield
     may_pass.set()
 

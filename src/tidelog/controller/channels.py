@@ -23,19 +23,19 @@ logger = logging.getLogger(__name__)
 
 BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 5.0
-"""Between two attempts to tell a broker what it refuses; the first one follows after BACKOFF_S."""
+"""Maximum pause between two attempts to send a request that the broker refuses; the first pause is BACKOFF_S."""
 REQUEST_TIMEOUT_S = 30.0
-"""After this long without an answer the connection is taken for dead, and the request is sent again."""
+"""Without a response for this long, the connection counts as dead and the request is sent again."""
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueueItem:
     request: Request
     on_answer: Callable[[Response], None] | None
 
 
 class ControllerChannels:
-    """R36. `listener_name` is the inter-broker listener; None takes each broker's first unencrypted one."""
+    """R36. `listener_name` is the inter-broker listener; None selects each broker's first unencrypted one."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ControllerChannels:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, broker: Broker) -> None:
-        """One that is known already came back: what it was to be told before is void."""
+        """Open a channel. If the broker has one already, it restarted: the requests queued before are void."""
         self.remove(broker.id)
         channel = _BrokerChannel(
             self._network,
@@ -76,11 +76,11 @@ class ControllerChannels:
             channel.stop()
 
     def send(self, broker_id: BrokerId, request: Request, on_answer: Callable[[Response], None] | None = None) -> None:
-        """In order, again and again until the broker has accepted it; dropped if it is not there, or no longer.
+        """Queue a request. It is retried in order until the broker accepts it, and dropped when the broker is gone.
 
-        A request that is refused as a whole stays at the head of the queue (R43): the refusal may pass, as that of a
-        broker that does not know its own new epoch yet; if not, a new registration or controller overtakes it. Refusals
-        of single partitions are part of the answer.
+        A request that is refused as a whole stays at the head of the queue (R43). The refusal may be temporary: a
+        broker may not know its own new epoch yet. If it is not, a new registration or a new controller replaces the
+        queue. Refusals of single partitions are part of the response.
         """
         channel = self._channels.get(broker_id)
         if channel is not None:
@@ -91,7 +91,7 @@ class ControllerChannels:
         return 0 if channel is None else channel.size
 
     async def settle(self, timeout_s: float) -> None:
-        """Wait until every broker that can be reached has answered what it was sent so far, but not for long."""
+        """Wait, at most `timeout_s`, until every reachable broker has answered the requests queued so far."""
         busy = [channel.is_idle.wait() for channel in self._channels.values() if channel.is_reachable]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -104,7 +104,7 @@ class ControllerChannels:
 
 
 class _BrokerChannel:
-    """At most one UpdateMetadata waits: a newer one takes over what the older one says."""
+    """Queue of one broker. It holds at most one UpdateMetadata: a newer one is merged with the one that waits."""
 
     task: "asyncio.Task[None]"
 
@@ -122,7 +122,7 @@ class _BrokerChannel:
         self._connection = BrokerConnection(network, client_id, self._address, connect_timeout_s=request_timeout_s)
         self._backoff_s = backoff_s
         self._request_timeout_s = request_timeout_s
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_QueueItem] = deque()
         self._is_sending = False
         self._has_work = asyncio.Event()
         self.is_idle = asyncio.Event()
@@ -136,16 +136,16 @@ class _BrokerChannel:
 
     def enqueue(self, request: Request, on_answer: Callable[[Response], None] | None) -> None:
         if isinstance(request, UpdateMetadataRequest) and on_answer is None:
-            request = self._take_over_waiting_metadata(request)
-        self._queue.append(_Waiting(request, on_answer))
+            request = self._merge_with_queued_metadata(request)
+        self._queue.append(_QueueItem(request, on_answer))
         self.is_idle.clear()
         self._has_work.set()
 
-    def _take_over_waiting_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataRequest:
-        for index, waiting in enumerate(self._queue):
-            if isinstance(waiting.request, UpdateMetadataRequest) and waiting.on_answer is None:
+    def _merge_with_queued_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataRequest:
+        for index, item in enumerate(self._queue):
+            if isinstance(item.request, UpdateMetadataRequest) and item.on_answer is None:
                 del self._queue[index]
-                return merged_metadata(waiting.request, request)
+                return merged_metadata(item.request, request)
         return request
 
     def stop(self) -> None:
@@ -157,36 +157,36 @@ class _BrokerChannel:
         while True:
             await self._has_work.wait()
             while self._queue:
-                waiting = self._queue.popleft()
+                item = self._queue.popleft()
                 self._is_sending = True
                 try:
-                    await self._deliver(waiting)
+                    await self._deliver(item)
                 except Exception:
-                    logger.exception("the controller failed on a request broker_id=%d", self._broker_id)
+                    logger.exception("controller failed to process a response broker_id=%d", self._broker_id)
                 self._is_sending = False
             self._has_work.clear()
             self.is_idle.set()
 
-    async def _deliver(self, waiting: _Waiting) -> None:
-        answer = await self._ask_until_answered(waiting.request)
-        if waiting.on_answer is not None and not self._is_stopped:
-            waiting.on_answer(answer)
+    async def _deliver(self, item: _QueueItem) -> None:
+        answer = await self._send_until_accepted(item.request)
+        if item.on_answer is not None and not self._is_stopped:
+            item.on_answer(answer)
 
-    async def _ask_until_answered(self, request: Request) -> Response:
+    async def _send_until_accepted(self, request: Request) -> Response:
         refusals, backoff = 0, Backoff(None, self._backoff_s, LONGEST_BACKOFF_S)
         while True:
             try:
                 answer = await self._connection.ask(request, Response, self._request_timeout_s)
             except ConnectionLost as error:
-                self._note_unreachable(error)
+                self._mark_unreachable(error)
                 await asyncio.sleep(self._backoff_s)
                 continue
-            self._note_reached()
+            self._mark_reachable()
             error_code: int = getattr(answer, "error_code", NO_ERROR)
             if error_code == NO_ERROR:
                 return answer
             refusals, delay_s = refusals + 1, backoff.next_s()
-            self._note_refusal(request, error_code, refusals, delay_s)
+            self._log_refusal(request, error_code, refusals, delay_s)
             await asyncio.sleep(delay_s)
 
     def _address(self) -> Address:
@@ -194,21 +194,20 @@ class _BrokerChannel:
             raise ConnectionLost(f"broker {self._broker_id} has no endpoint for other brokers")
         return Address(self._endpoint.host, self._endpoint.port)
 
-    def _note_unreachable(self, error: Exception) -> None:
+    def _mark_unreachable(self, error: Exception) -> None:
         if self.is_reachable:
-            logger.warning("controller cannot reach a broker, trying on broker_id=%d reason=%s", self._broker_id, error)
+            logger.warning("controller cannot reach broker, retrying broker_id=%d reason=%s", self._broker_id, error)
         self.is_reachable = False
 
-    def _note_reached(self) -> None:
+    def _mark_reachable(self) -> None:
         if not self.is_reachable:
-            logger.info("controller reaches a broker again broker_id=%d", self._broker_id)
+            logger.info("controller reached broker again broker_id=%d", self._broker_id)
         self.is_reachable = True
 
-    def _note_refusal(self, request: Request, error_code: int, refusals: int, delay_s: float) -> None:
+    def _log_refusal(self, request: Request, error_code: int, refusals: int, delay_s: float) -> None:
         logger.log(
             logging.WARNING if refusals & (refusals - 1) == 0 else logging.DEBUG,  # the 1st, 2nd, 4th, 8th, ...
-            "broker refused a request of the controller, retrying broker_id=%d request=%s error=%s refusals=%d"
-            " retry_in_ms=%d",
+            "broker refused controller request, retrying broker_id=%d request=%s error=%s refusals=%d retry_in_ms=%d",
             self._broker_id,
             type(request).__name__,
             ERRORS_BY_CODE.get(error_code, UnknownServerError).__name__,
@@ -218,14 +217,14 @@ class _BrokerChannel:
 
 
 def merged_metadata(earlier: UpdateMetadataRequest, later: UpdateMetadataRequest) -> UpdateMetadataRequest:
-    """One request that says what both say, one after the other."""
+    """One request with the effect of both, sent one after the other."""
     if later.type == WHOLE_CLUSTER:
         return later
     states = {(topic.topic_name, topic.topic_id): topic for topic in earlier.topic_states}
     for topic in later.topic_states:
         key = (topic.topic_name, topic.topic_id)
-        known = states.pop(key, None)
-        states[key] = topic if known is None else _merged_topic(known, topic)
+        previous = states.pop(key, None)
+        states[key] = topic if previous is None else _merged_topic(previous, topic)
     return UpdateMetadataRequest(
         controller_id=later.controller_id,
         type=earlier.type,

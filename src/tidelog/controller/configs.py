@@ -1,4 +1,4 @@
-"""Changing the settings of topics, brokers and groups while they run: AlterConfigs and IncrementalAlterConfigs."""
+"""Dynamic configuration of topics, brokers and groups: AlterConfigs and IncrementalAlterConfigs."""
 
 import logging
 import re
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 5
 KEPT_CHANGE_NOTIFICATIONS = 100
-"""Older ones are removed: every broker that was alive has read them."""
+"""Older notifications are deleted: every live broker has read them."""
 
 
 _BROKER_ID = re.compile(r"[+-]?[0-9]{1,10}")
@@ -60,12 +60,12 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
-async def nobody_waits() -> None:
-    """For whoever need not share an event loop."""
+async def no_pause() -> None:
+    """Default pause between decisions: none, for callers that do not share an event loop."""
 
 
 class ConfigChange(NamedTuple):
-    """The settings of one resource: all of them anew (`replacing`), or a few operations on what is there."""
+    """Change of one resource: replace all its settings (`replacing`), or apply operations to the current ones."""
 
     resource_type: int
     resource_name: str
@@ -75,7 +75,7 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigOutcome(NamedTuple):
-    """Without an error, all settings that the resource has of its own now."""
+    """Result for one resource; without an error, all settings that it now overrides."""
 
     resource_type: int
     resource_name: str
@@ -84,7 +84,7 @@ class ConfigOutcome(NamedTuple):
 
 
 class ConfigAdministration:
-    """The image is asked for anew at every decision; applying what changed is the caller's next step."""
+    """Writes settings to the store. Each decision reads the current image; the caller applies the change."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class ConfigAdministration:
         broker_id: BrokerId,
         settings: Callable[[], BrokerSettings],
         image: Callable[[], ClusterImage],
-        breathe: Callable[[], Awaitable[None]] = nobody_waits,
+        breathe: Callable[[], Awaitable[None]] = no_pause,
     ) -> None:
-        """`breathe` is awaited between one change and the next."""
+        """`breathe` is awaited between two changes, so that other requests get their turn."""
         self._store = store
         self._broker_id = broker_id
         self._settings = settings
@@ -102,7 +102,7 @@ class ConfigAdministration:
         self._breathe = breathe
 
     async def alter(self, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> list[ConfigOutcome]:
-        """An outcome for each, in order."""
+        """One outcome per change, in order."""
         counts = Counter((change.resource_type, change.resource_name) for change in changes)
         outcomes = []
         for change in changes:
@@ -132,7 +132,7 @@ class ConfigAdministration:
         raise RequestTimedOut(f"the settings of {entity} kept changing")
 
     def _entity(self, change: ConfigChange) -> str:
-        """`topics/orders`, `brokers/1`, `brokers/<default>` or `groups/readers`; the error if there is none such."""
+        """`topics/orders`, `brokers/1`, `brokers/<default>` or `groups/readers`. Raises if there is no such one."""
         if change.resource_type == ResourceType.TOPIC:
             if not change.resource_name:
                 raise InvalidRequest("Default topic resources are not allowed.")
@@ -162,7 +162,7 @@ class ConfigAdministration:
             check_dynamic_change(self._settings(), changed, for_one_broker=for_one_broker)
 
     async def _write(self, change: ConfigChange, entity: str, configs: Mapping[str, str], node: Node | None) -> bool:
-        """False if somebody else changed the settings, or deleted the topic, meanwhile."""
+        """False if another writer changed the settings or deleted the topic in the meantime."""
         operations: list[Operation] = [
             *stored(f"/config/{entity}", configs, node, may_be_empty=change.resource_type != ResourceType.GROUP),
             *[Delete(old) for old in await self._old_notifications()],
@@ -178,7 +178,7 @@ class ConfigAdministration:
         return True
 
     async def _topic_exists(self, name: str) -> Check:
-        """Settings must not outlive a topic that is deleted at the same time."""
+        """Check that makes the write fail if the topic is deleted at the same time: settings must not outlive it."""
         node = await self._store.exists(znodes.topic_path(name))
         if node is None:
             raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
@@ -190,7 +190,7 @@ class ConfigAdministration:
 
 
 def stored(path: str, configs: Mapping[str, str], node: Node | None, *, may_be_empty: bool) -> list[Operation]:
-    """A group has a node only while it has settings: nobody says when groups come and go."""
+    """Operations that store `configs`. A group has a node only while it has settings: nothing creates groups."""
     if not configs and not may_be_empty:
         return [] if node is None else [Delete(path, node.version)]
     data = znodes.encode_config(configs)
@@ -198,7 +198,7 @@ def stored(path: str, configs: Mapping[str, str], node: Node | None, *, may_be_e
 
 
 def check_broker_name(name: str, broker_id: BrokerId) -> None:
-    """A broker speaks for itself only."""
+    """A broker answers only for its own settings."""
     if not _BROKER_ID.fullmatch(name):
         raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
     if int(name) != broker_id:
@@ -215,7 +215,7 @@ def check_entries(change: ConfigChange) -> None:
 
 
 def changed_configs(change: ConfigChange, current: Mapping[str, str]) -> dict[str, str]:
-    """The resource's settings after the change; InvalidConfig for an operation that makes no sense."""
+    """Settings of the resource after the change. Raises InvalidConfig if an operation does not apply."""
     declared = settings_of(DECLARING[change.resource_type])
     configs = {} if change.replacing else dict(current)
     for name, value, operation in change.entries:
@@ -235,12 +235,12 @@ def changed_configs(change: ConfigChange, current: Mapping[str, str]) -> dict[st
     return configs
 
 
-def _items(known: Setting | None, name: str, configs: Mapping[str, str], verb: str) -> list[str]:
-    if known is None:
+def _items(setting: Setting | None, name: str, configs: Mapping[str, str], verb: str) -> list[str]:
+    if setting is None:
         raise InvalidConfig(f"Unknown config name: {name}")
-    if known.type is not ConfigType.LIST:
+    if setting.type is not ConfigType.LIST:
         raise InvalidConfig(f"Config value {verb} is not allowed for config key: {name}")
-    return _split(configs.get(name, default_text(known)))
+    return _split(configs.get(name, default_text(setting)))
 
 
 def _split(text: str | None) -> list[str]:

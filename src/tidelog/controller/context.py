@@ -1,4 +1,7 @@
-"""What the controller knows of the cluster, loaded from the store when it took office: plain state, no decisions."""
+"""Controller context: the controller's copy of brokers, topics, partition states and replica states.
+
+Loaded from the store in controller failover, then kept up to date by events.
+"""
 
 # Core: no clock, no I/O, no await.
 
@@ -14,29 +17,29 @@ from tidelog.state_machine import StateMap
 from tidelog.types import BrokerId, TopicPartition, Uuid
 
 
-class Asked(NamedTuple):
-    """A question to one incarnation of a broker, in one time without leader; its answer belongs to no other."""
+class LogEndQuery(NamedTuple):
+    """Log end query to one broker incarnation while the partition has no leader. Its answer is valid only for both."""
 
     leader_epoch: int
-    """In which the partition has no leader, and nothing is appended."""
+    """Epoch in which the partition has no leader, so that nothing is appended."""
     broker_epoch: int
 
 
-class Answer(NamedTuple):
-    """What a broker said of its log of one partition."""
+class LogEndAnswer(NamedTuple):
+    """A broker's answer to a log end query."""
 
-    asked: Asked
+    query: LogEndQuery
     end: LogEnd
     directory_id: str | None
-    """Where the log is; None if there is none, or the broker cannot tell."""
+    """Log directory that holds the log; None if there is no log, or the broker does not report directories."""
 
 
 def with_incarnations(partition: Partition, modified_id: int, brokers: Mapping[BrokerId, Broker]) -> Partition:
-    """The partition, with incarnations where its state does not tell them: Kafka wrote it, or an earlier version (R39).
+    """The partition with broker epochs filled in where the state lacks them: Kafka or an older version wrote it (R39).
 
-    Whoever registered before the state was written is meant; of the others some incarnation that registered before,
-    for which the write itself stands: no registration has its id. It may be wrong: a write that was under way for long
-    may be about an earlier incarnation than the one that registered before it arrived.
+    A broker that registered before the state was written is assumed to be in sync in its current incarnation. For any
+    other broker the transaction id of the write stands for an earlier incarnation: no registration has that id. The
+    assumption can be wrong: a write that took long may mean an incarnation before the one registered when it arrived.
     """
     unknown = [each for each in partition.in_sync_replicas if each not in partition.in_sync_epochs]
     if not unknown or partition.version == NO_STATE_VERSION:
@@ -47,11 +50,11 @@ def with_incarnations(partition: Partition, modified_id: int, brokers: Mapping[B
 
 
 @dataclass(slots=True)
-class KnownTopic:
+class MutableTopic:
     name: str
     topic_id: Uuid
     partitions: list[Partition]
-    """By index, changed in place: one partition of thousands must cost what one costs."""
+    """By index, changed in place: a change of one partition must not copy thousands."""
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, Partition]]:
@@ -62,32 +65,32 @@ class KnownTopic:
 @dataclass(slots=True)
 class ControllerContext:
     brokers: dict[BrokerId, Broker] = field(default_factory=dict)
-    """Alive, with their epochs."""
-    leaving: set[BrokerId] = field(default_factory=set)
-    """Alive, in controlled shutdown."""
-    topics: dict[str, KnownTopic] = field(default_factory=dict)
+    """Live brokers with their epochs."""
+    shutting_down: set[BrokerId] = field(default_factory=set)
+    """Live brokers in controlled shutdown."""
+    topics: dict[str, MutableTopic] = field(default_factory=dict)
     topic_names: dict[Uuid, str] = field(default_factory=dict)
     partition_states: StateMap[TopicPartition, PartitionState] = field(default_factory=partition_states)
     replica_states: StateMap[Replica, ReplicaState] = field(default_factory=replica_states)
     failed_replicas: set[Replica] = field(default_factory=set)
-    """Their broker lives, their log directory does not."""
+    """Replicas whose broker is alive and whose log directory is offline."""
     topics_to_delete: set[str] = field(default_factory=set)
-    suspended_deletions: set[str] = field(default_factory=set)
-    """Of those, the ones that wait for a broker to come back (R38)."""
+    topics_ineligible_for_deletion: set[str] = field(default_factory=set)
+    """Topics to delete that wait for a broker to come back (R38)."""
     deletion_attempts: dict[Replica, int] = field(default_factory=dict)
-    """The last StopReplica that was to delete each replica: no other answer counts (R43)."""
+    """Number of the last StopReplica that deletes each replica: responses to earlier ones are ignored (R43)."""
     refusals: dict[BrokerId, int] = field(default_factory=dict)
-    """Brokers that refused roles, and how often in a row."""
+    """Consecutive refusals of LeaderAndIsr by broker."""
     directories: dict[BrokerId, Mapping[str, int]] = field(default_factory=dict)
-    """By directory id, in which epoch of its broker a log directory first appeared; of those that are online."""
-    answers: dict[TopicPartition, dict[BrokerId, Answer]] = field(default_factory=dict)
-    """Of brokers that were asked for the logs of partitions without leader (R42)."""
-    asked: dict[TopicPartition, dict[BrokerId, Asked]] = field(default_factory=dict)
+    """By directory id, the broker epoch in which an online log directory first appeared."""
+    answers: dict[TopicPartition, dict[BrokerId, LogEndAnswer]] = field(default_factory=dict)
+    """Log ends that brokers reported for partitions without a leader (R42)."""
+    pending_log_end_queries: dict[TopicPartition, dict[BrokerId, LogEndQuery]] = field(default_factory=dict)
     default_min_in_sync: int = 1
-    """min.insync.replicas of topics that have none of their own."""
+    """min.insync.replicas of topics that do not override it."""
 
     def add_topic(self, topic: Topic) -> None:
-        self.topics[topic.name] = KnownTopic(topic.name, topic.topic_id, list(topic.partitions), topic.configs)
+        self.topics[topic.name] = MutableTopic(topic.name, topic.topic_id, list(topic.partitions), topic.configs)
         self.topic_names[topic.topic_id] = topic.name
 
     def add_partitions(self, topic: str, partitions: Iterable[Partition]) -> None:
@@ -97,7 +100,7 @@ class ControllerContext:
         topic = self.topics.pop(name)
         self.topic_names.pop(topic.topic_id, None)
         self.topics_to_delete.discard(name)
-        self.suspended_deletions.discard(name)
+        self.topics_ineligible_for_deletion.discard(name)
         for topic_partition, partition in topic:
             self.partition_states.pop(topic_partition, None)
             self.forget_answers(topic_partition)
@@ -148,27 +151,27 @@ class ControllerContext:
         known = Health(
             frozenset(online),
             came_back,
-            self.leaving,
+            self.shutting_down,
             epochs={each: brokers[each].epoch for each in alive},
             min_in_sync=self._min_in_sync(topic),
         )
-        return self._examined(topic_partition, partition, known) if came_back else known
+        return self._with_restart_findings(topic_partition, partition, known) if came_back else known
 
-    def _min_in_sync(self, topic: KnownTopic) -> int:
+    def _min_in_sync(self, topic: MutableTopic) -> int:
         configured = topic.configs.get("min.insync.replicas", "")
         return int(configured) if configured.isdecimal() else self.default_min_in_sync
 
     def _replaced(self, partition: Partition) -> set[BrokerId]:
-        """Members whose broker is registered, but not in the incarnation that is recorded (R41, KIP-903)."""
+        """In-sync or eligible replicas whose broker epoch differs from the recorded one (R41, KIP-903)."""
         recorded, brokers = partition.in_sync_epochs, self.brokers
         if partition.eligible_epochs:
             recorded = {**partition.eligible_epochs, **recorded}
         return {each for each, epoch in recorded.items() if each in brokers and brokers[each].epoch != epoch}
 
-    def _examined(self, topic_partition: TopicPartition, partition: Partition, known: Health) -> Health:
-        """What the restarts may have cost (R42)."""
+    def _with_restart_findings(self, topic_partition: TopicPartition, partition: Partition, known: Health) -> Health:
+        """Health with what is known about data lost in restarts (R42)."""
         clean, lost, doubtful = set[BrokerId](), set[BrokerId](), set[BrokerId]()
-        answers = self._answers(topic_partition, partition)
+        answers = self._log_end_answers(topic_partition, partition)
         for broker_id in known.restarted & self.brokers.keys():
             recorded = partition.recorded_epoch(broker_id)
             if recorded is None:
@@ -187,35 +190,35 @@ class ControllerContext:
         ends = {each: answer.end for each, answer in answers.items() if each in known.restarted}
         return known._replace(clean=clean, lost=lost, doubtful=doubtful, answers=ends)
 
-    def _answers(self, topic_partition: TopicPartition, partition: Partition) -> dict[BrokerId, Answer]:
-        """Those that belong to this time without leader, and to who is there now."""
+    def _log_end_answers(self, topic_partition: TopicPartition, partition: Partition) -> dict[BrokerId, LogEndAnswer]:
+        """Answers for the current leader epoch and the current broker incarnations."""
         return {
             broker_id: answer
             for broker_id, answer in self.answers.get(topic_partition, {}).items()
-            if answer.asked == self.question(partition, broker_id)
+            if answer.query == self.log_end_query(partition, broker_id)
         }
 
-    def question(self, partition: Partition, broker_id: BrokerId) -> Asked | None:
-        """What would be asked now."""
+    def log_end_query(self, partition: Partition, broker_id: BrokerId) -> LogEndQuery | None:
+        """The query that is valid now."""
         broker = self.brokers.get(broker_id)
-        return None if broker is None else Asked(partition.leader_epoch, broker.epoch)
+        return None if broker is None else LogEndQuery(partition.leader_epoch, broker.epoch)
 
     def forget_answers(self, topic_partition: TopicPartition) -> None:
         self.answers.pop(topic_partition, None)
-        self.asked.pop(topic_partition, None)
+        self.pending_log_end_queries.pop(topic_partition, None)
 
     def is_being_deleted(self, topic_partition: TopicPartition) -> bool:
         return topic_partition.topic in self.topics_to_delete
 
     def without_leader(self) -> list[TopicPartition]:
-        """What an election might help."""
+        """Partitions for which an election may find a leader."""
         return [
             topic_partition
             for topic_partition, state in self.partition_states.items()
             if state is not PartitionState.ONLINE and not self.is_being_deleted(topic_partition)
         ]
 
-    # -- figures
+    # ---- metrics
 
     @property
     def partition_count(self) -> int:
@@ -223,7 +226,7 @@ class ControllerContext:
 
     @property
     def offline_partition_count(self) -> int:
-        """Those whose leader is not there."""
+        """Partitions whose leader is not online."""
         return sum(
             partition.leader not in self.brokers
             for topic_partition, partition in self.partitions()

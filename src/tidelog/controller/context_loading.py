@@ -1,4 +1,4 @@
-"""The cluster as the store has it, read in a few round trips however many topics there are."""
+"""Loading of the controller context from the store, in a constant number of round trips."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ NEVER_MODIFIED = -1
 
 
 class NodeReader(Protocol):
-    """The part of a store that reads."""
+    """Read operations of a store."""
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None: ...
 
@@ -29,7 +29,7 @@ class NodeReader(Protocol):
 class StoredTopic(NamedTuple):
     topic: Topic
     modified_ids: list[int]
-    """By partition, the transaction that wrote its state; NEVER_MODIFIED where there is none."""
+    """By partition, the id of the transaction that wrote its state; NEVER_MODIFIED if there is no state."""
 
 
 async def load_image(store: NodeReader) -> ClusterImage:
@@ -48,16 +48,16 @@ async def load_image(store: NodeReader) -> ClusterImage:
 
 
 def controller_in(node: Node) -> BrokerId:
-    """The broker that it names; NO_BROKER if that cannot be understood."""
+    """Broker named by the /controller node; NO_BROKER if the node is malformed."""
     try:
         return znodes.decode_controller(node.data)
     except znodes.MalformedNode as error:
-        logger.warning("the controller is not known reason=%s", error)
+        logger.warning("malformed controller node, controller unknown reason=%s", error)
         return NO_BROKER
 
 
 async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[BrokerId, Broker]:
-    """The watch hears of brokers that come and go."""
+    """Live brokers by id. The watch fires when brokers register or go."""
     names = await store.children(znodes.BROKER_IDS, watch)
     ids = sorted(int(name) for name in names if name.isdecimal() and int(name) in znodes.INT32)
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
@@ -66,7 +66,7 @@ async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[Br
 
 
 async def load_log_directories(store: NodeReader, brokers: Iterable[Broker]) -> dict[BrokerId, dict[str, int]]:
-    """By broker and directory id: in which epoch of the broker each of its log directories first appeared (R42)."""
+    """By broker and directory id, the broker epoch in which the log directory first appeared (R42)."""
     named = [(broker.id, directory_id) for broker in brokers for directory_id in broker.directory_ids]
     paths = [znodes.log_directory_path(*each) for each in named]
     found: dict[BrokerId, dict[str, int]] = {}
@@ -76,7 +76,7 @@ async def load_log_directories(store: NodeReader, brokers: Iterable[Broker]) -> 
                 epoch = znodes.decode_log_directory(node.data, path, node.created_id)
                 found.setdefault(broker_id, {})[directory_id] = epoch
         except znodes.MalformedNode as error:
-            logger.warning("log directory passed over reason=%s", error)
+            logger.warning("ignored malformed log directory node reason=%s", error)
     return found
 
 
@@ -84,7 +84,7 @@ def _decode_broker(broker_id: BrokerId, node: Node) -> Broker | None:
     try:
         return znodes.decode_broker(broker_id, node.data, epoch=node.created_id)
     except znodes.MalformedNode:
-        logger.exception("broker passed over: its registration is malformed broker_id=%d", broker_id)
+        logger.exception("ignored broker with malformed registration broker_id=%d", broker_id)
         return None
 
 
@@ -112,21 +112,21 @@ async def load_topic_configs(store: NodeReader, names: Sequence[str]) -> dict[st
 
 
 def _config_in(node: Node | None, path: str) -> dict[str, str]:
-    """Settings that cannot be understood are passed over."""
+    """Settings in the node; none if it is malformed."""
     try:
         return {} if node is None else znodes.decode_config(node.data, path)
     except znodes.MalformedNode as error:
-        logger.warning("settings in the store are not understood reason=%s", error)
+        logger.warning("ignored malformed settings in the store reason=%s", error)
         return {}
 
 
 async def load_topics(store: NodeReader, names: Sequence[str]) -> list[Topic]:
-    """The topics of these names that exist."""
+    """The existing topics among these names."""
     return [stored.topic for stored in await load_stored_topics(store, names)]
 
 
 async def load_stored_topics(store: NodeReader, names: Sequence[str]) -> list[StoredTopic]:
-    """One that cannot be understood is passed over: the others must go on."""
+    """Existing topics with their states. A malformed topic is ignored, so that it does not stop the others."""
     names = list(filter(_is_possible, names))
     nodes = await store.get_many([znodes.topic_path(name) for name in names])
     found = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
@@ -152,7 +152,7 @@ def _is_possible(name: str) -> bool:
     try:
         check_topic_name(name)
     except InvalidTopic as error:
-        logger.warning("topic passed over reason=%s", error)
+        logger.warning("ignored topic with invalid name reason=%s", error)
         return False
     return True
 
@@ -165,12 +165,12 @@ def _partition_count(name: str, node: Node) -> int:
 
 
 def _decode(name: str, node: Node, states: list[Node | None], config: Node | None) -> StoredTopic | None:
-    known_states = [None if state is None else (state.data, state.version) for state in states]
+    encoded_states = [None if state is None else (state.data, state.version) for state in states]
     try:
         topic = znodes.decode_topic(
-            name, node.data, node.version, known_states, _config_in(config, znodes.topic_config_path(name))
+            name, node.data, node.version, encoded_states, _config_in(config, znodes.topic_config_path(name))
         )
     except znodes.MalformedNode:
-        logger.exception("topic passed over: its nodes in the store are malformed topic=%s", name)
+        logger.exception("ignored topic with malformed nodes in the store topic=%s", name)
         return None
     return StoredTopic(topic, [NEVER_MODIFIED if state is None else state.modified_id for state in states])

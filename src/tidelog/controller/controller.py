@@ -1,4 +1,4 @@
-"""The controller: tries to be elected, and while in office works off one event after another (R31 to R33)."""
+"""Controller election and event loop (R31 to R33): one event at a time while this broker is the controller."""
 
 import asyncio
 import contextlib
@@ -12,49 +12,53 @@ from tidelog.controller.broker_changes import on_broker_change
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.event_queue import EventQueue
 from tidelog.controller.events import (
+    AutoPreferredReplicaLeaderElection,
     BrokerChange,
     ControlledShutdown,
-    DeleteAgain,
+    ControllerRequest,
     ElectLeaders,
     Event,
     Expire,
-    InSyncChange,
-    LeaderAndIsrAnswered,
-    LeaderImbalanceCheck,
-    LogDirectoryEvent,
-    LogEndsAnswered,
-    OfflinePartitions,
-    PartitionModification,
-    PreferredElection,
-    Question,
-    Reassignment,
+    IsrChangeNotification,
+    LeaderAndIsrResponseReceived,
+    LogDirEventNotification,
+    LogEndsResponseReceived,
+    PartitionModifications,
+    PartitionReassignment,
+    PreferredReplicaElection,
     Reelect,
     RegisterBrokerAndReelect,
-    ReplicasDeleted,
     ResendLeaderAndIsr,
+    RetryTopicDeletion,
     Startup,
     TopicChange,
     TopicDeletion,
+    TopicDeletionStopReplicaResponseReceived,
     TopicSettingsChange,
+    UncleanLeaderElectionEnable,
 )
 from tidelog.controller.failover import on_controller_failover
-from tidelog.controller.fenced_store import RETRY_PAUSE_S, TermOver
-from tidelog.controller.leader_and_isr_retries import on_leader_and_isr_answered, on_resend_leader_and_isr
-from tidelog.controller.leader_rebalance import on_leader_imbalance_check, schedule_checks
-from tidelog.controller.notifications import on_in_sync_change, on_log_directory_event, on_log_ends_answered
+from tidelog.controller.fenced_store import RETRY_PAUSE_S, TermEnded
+from tidelog.controller.leader_and_isr_retries import on_leader_and_isr_response_received, on_resend_leader_and_isr
+from tidelog.controller.leader_rebalance import on_auto_preferred_replica_leader_election, schedule_checks
+from tidelog.controller.notifications import (
+    on_isr_change_notification,
+    on_log_dir_event_notification,
+    on_log_ends_response_received,
+)
 from tidelog.controller.registration import ControllerFence, claim_controller
 from tidelog.controller.requested_elections import (
     on_controlled_shutdown,
     on_elect_leaders,
-    on_offline_partitions,
-    on_preferred_election,
-    on_reassignment,
+    on_partition_reassignment,
+    on_preferred_replica_election,
     on_topic_settings_change,
+    on_unclean_leader_election_enable,
 )
 from tidelog.controller.statistics import ControllerStatistics
 from tidelog.controller.term import ChannelsFactory, ControllerTerm
-from tidelog.controller.topic_changes import on_partition_modification, on_topic_change, on_topic_deletion
-from tidelog.controller.topic_deletion import on_delete_again, on_replicas_deleted
+from tidelog.controller.topic_changes import on_partition_modifications, on_topic_change, on_topic_deletion
+from tidelog.controller.topic_deletion import on_retry_topic_deletion, on_topic_deletion_stop_replica_response_received
 from tidelog.errors import KafkaError, NotController
 from tidelog.runtime.clock import Clock
 from tidelog.store.interface import NoNode, SessionExpired, Store, StoreUnavailable, WatchEvent
@@ -63,38 +67,38 @@ from tidelog.types import NO_BROKER, BrokerId, TopicPartition
 logger = logging.getLogger(__name__)
 
 SETTLE_S = 1.0
-"""How long a broker that leaves is held up until the new leaders have taken office."""
+"""Maximum time a controlled shutdown waits for the new leaders to answer LeaderAndIsr."""
 
 PAUSE_AFTER_FAILURE_S = 1.0
-"""Before a controller that could not take office tries again: another broker may do better."""
+"""Pause after a failed controller failover, so that another broker can win the next election."""
 
-Duty: TypeAlias = Callable[[ControllerTerm, Any], Awaitable[str | None]]
+EventHandler: TypeAlias = Callable[[ControllerTerm, Any], Awaitable[str | None]]
 
-DUTIES: Mapping[type[Event], Duty] = {
+EVENT_HANDLERS: Mapping[type[Event], EventHandler] = {
     BrokerChange: on_broker_change,
     TopicChange: on_topic_change,
-    PartitionModification: on_partition_modification,
+    PartitionModifications: on_partition_modifications,
     TopicDeletion: on_topic_deletion,
-    InSyncChange: on_in_sync_change,
-    LogDirectoryEvent: on_log_directory_event,
-    PreferredElection: on_preferred_election,
-    LeaderImbalanceCheck: on_leader_imbalance_check,
-    Reassignment: on_reassignment,
+    IsrChangeNotification: on_isr_change_notification,
+    LogDirEventNotification: on_log_dir_event_notification,
+    PreferredReplicaElection: on_preferred_replica_election,
+    AutoPreferredReplicaLeaderElection: on_auto_preferred_replica_leader_election,
+    PartitionReassignment: on_partition_reassignment,
     ControlledShutdown: on_controlled_shutdown,
     ElectLeaders: on_elect_leaders,
-    OfflinePartitions: on_offline_partitions,
+    UncleanLeaderElectionEnable: on_unclean_leader_election_enable,
     TopicSettingsChange: on_topic_settings_change,
-    LogEndsAnswered: on_log_ends_answered,
-    LeaderAndIsrAnswered: on_leader_and_isr_answered,
+    LogEndsResponseReceived: on_log_ends_response_received,
+    LeaderAndIsrResponseReceived: on_leader_and_isr_response_received,
     ResendLeaderAndIsr: on_resend_leader_and_isr,
-    ReplicasDeleted: on_replicas_deleted,
-    DeleteAgain: on_delete_again,
+    TopicDeletionStopReplicaResponseReceived: on_topic_deletion_stop_replica_response_received,
+    RetryTopicDeletion: on_retry_topic_deletion,
 }
-"""What a controller in office does about each event; the answer is its line in the log."""
+"""Handler of each event of a term. It returns the log line of the event, or None."""
 
 
 class Controller:
-    """Of one broker and one session with the store; a broker that joins anew makes a new one."""
+    """Controller of one broker during one store session. A broker that rejoins creates a new one."""
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class Controller:
         channels: ChannelsFactory,
         on_elected: Callable[[ControllerFence], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_elected` is awaited between the election and the office: nobody can ask for anything before."""
+        """`on_elected` is awaited between the election and controller failover, before any request is accepted."""
         self._broker_id = broker_id
         self._store = store
         self._clock = clock
@@ -131,7 +135,7 @@ class Controller:
 
     @property
     def context(self) -> ControllerContext:
-        """Empty while another broker is controller."""
+        """The context of this term; empty while another broker is the controller."""
         return ControllerContext() if self._term is None else self._term.context
 
     @property
@@ -139,7 +143,7 @@ class Controller:
         return len(self._queue)
 
     async def run(self, register: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Elect, work, elect again, until the session ends. `register` comes before the first election."""
+        """Run elections and terms until the session ends. `register` is awaited before the first election."""
         self._store.on_session_end(self._on_session_end)
         self._queue.put(Startup() if register is None else RegisterBrokerAndReelect(register))
         try:
@@ -147,31 +151,34 @@ class Controller:
                 await self._process(await self._queue.next())
                 self._event_done.set()
         finally:
-            self._end_term("the controller stops")
+            self._end_term("controller is stopping")
             await asyncio.gather(*self._closing, return_exceptions=True)
 
     def resign(self) -> None:
-        """From now on nothing this controller does has effect. It will try to be elected again."""
+        """End the term at once: nothing it still does has any effect. The controller then runs for election again."""
         if self._term is not None:
-            self._end_term("its broker may have lost its session")
+            self._end_term("the session with the store may have ended")
             self._queue.put(Reelect())
 
     async def controlled_shutdown(self, broker_id: BrokerId, broker_epoch: int) -> set[TopicPartition]:
-        """Move leaders away from the broker; the partitions that it still leads. NotController, StaleBrokerEpoch."""
+        """Move leaders away from the broker. Returns the partitions that it still leads.
+
+        Raises NotController or StaleBrokerEpoch.
+        """
         if not self.is_active:
             raise NotController
         event = ControlledShutdown(broker_id, broker_epoch, asyncio.get_running_loop().create_future())
         self._queue.put(event)
         remaining = await event.answer
         if self._term is not None and not remaining:
-            # Whoever is to lead now should know it before the broker is gone.
+            # The new leaders should have LeaderAndIsr before the broker stops.
             await self._term.channels.settle(SETTLE_S)
         return remaining
 
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition] | None, *, is_unclean: bool
     ) -> dict[TopicPartition, KafkaError | None]:
-        """What became of each partition that is named, or of all there are. NotController."""
+        """Outcome for each named partition, or for all partitions. Raises NotController."""
         if not self.is_active:
             raise NotController
         named = None if partitions is None else tuple(partitions)
@@ -179,8 +186,8 @@ class Controller:
         self._queue.put(event)
         return await event.answer
 
-    async def settle_deletions(self, topics: Collection[str], timeout_s: float) -> None:
-        """Wait until none of them is under way any more: gone, or held up by brokers that are away."""
+    async def wait_for_deletions(self, topics: Collection[str], timeout_s: float) -> None:
+        """Wait until each topic is deleted, or its deletion waits for brokers that are down."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while any(map(self._is_deleting, topics)):
@@ -189,21 +196,21 @@ class Controller:
 
     def _is_deleting(self, topic: str) -> bool:
         context = self.context
-        return topic in context.topics_to_delete and topic not in context.suspended_deletions
+        return topic in context.topics_to_delete and topic not in context.topics_ineligible_for_deletion
 
     def on_settings_changed(self, topics: Collection[str]) -> None:
-        """Of the cluster, and of these topics: unclean elections may be allowed now, or min.insync.replicas another."""
-        self._queue.put(TopicSettingsChange(frozenset(topics)) if topics else OfflinePartitions())
+        """Settings of the cluster or these topics changed: unclean election or min.insync.replicas may differ."""
+        self._queue.put(TopicSettingsChange(frozenset(topics)) if topics else UncleanLeaderElectionEnable())
 
-    # -- the queue
+    # ---- events
 
     async def _process(self, event: Event) -> None:
         match event:
             case Startup() | Reelect():
-                await self._elect_or_try_again()
+                await self._elect_or_retry()
             case RegisterBrokerAndReelect(register):
                 await register()
-                await self._elect_or_try_again()
+                await self._elect_or_retry()
             case Expire():
                 self._has_expired = True
             case _ if self._term is not None:
@@ -212,9 +219,9 @@ class Controller:
                 self._drop([event])
 
     async def _perform(self, term: ControllerTerm, event: Event) -> None:
-        """One event of the term. If it fails, what it has decided until then is sent nevertheless."""
+        """Handle one event. If it fails, the requests enqueued so far are sent anyway: their states are written."""
         try:
-            await self._timed(term, DUTIES[type(event)](term, event))
+            await self._timed(term, EVENT_HANDLERS[type(event)](term, event))
         except Exception:
             logger.exception("event failed event=%s", event.name)
             self.statistics.failed_events += 1
@@ -222,29 +229,29 @@ class Controller:
         finally:
             self._drop([event])
 
-    async def _timed(self, term: ControllerTerm, duty: Awaitable[str | None]) -> None:
+    async def _timed(self, term: ControllerTerm, handling: Awaitable[str | None]) -> None:
         started = self._clock.monotonic()
         elections_before = self.statistics.leader_elections
         try:
-            story = await duty
-        except TermOver as reason:
-            self._over(term, str(reason))
+            summary = await handling
+        except TermEnded as reason:
+            self._finish_term(term, str(reason))
             return
         term.send()
         duration_ms = (self._clock.monotonic() - started) * 1000
-        self.statistics.count_event(duration_ms, had_elections=self.statistics.leader_elections > elections_before)
-        if story is not None:
-            logger.info("%s controller_epoch=%d duration_ms=%.1f", story, term.fence.epoch, duration_ms)
+        self.statistics.record_event(duration_ms, had_elections=self.statistics.leader_elections > elections_before)
+        if summary is not None:
+            logger.info("%s controller_epoch=%d duration_ms=%.1f", summary, term.fence.epoch, duration_ms)
 
     def _drop(self, events: list[Event]) -> None:
-        """Nobody will answer these any more."""
+        """Fail the requests among events that will not be handled."""
         for event in events:
-            if isinstance(event, Question) and not event.answer.done():
-                event.answer.set_exception(NotController("the controller did not get to it"))
+            if isinstance(event, ControllerRequest) and not event.answer.done():
+                event.answer.set_exception(NotController("the controller resigned before it handled the request"))
 
-    # -- the office
+    # ---- election and term
 
-    async def _elect_or_try_again(self) -> None:
+    async def _elect_or_retry(self) -> None:
         try:
             await self._elect()
             return
@@ -252,9 +259,9 @@ class Controller:
             self._queue.put(Expire())
             return
         except StoreUnavailable as error:
-            logger.debug("no election while the store cannot be reached reason=%s", error)
+            logger.debug("store unreachable, election postponed reason=%s", error)
         except Exception:
-            logger.exception("the election failed")
+            logger.exception("controller election failed")
             await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
         await asyncio.sleep(RETRY_PAUSE_S)
         self._queue.put(Reelect())
@@ -266,21 +273,21 @@ class Controller:
         if self._term is not None:
             if is_own:
                 return
-            self._end_term("the office was taken away" if node is None else "another broker is controller")
+            self._end_term("the controller node was deleted" if node is None else "another broker is controller")
         if is_own:
-            await self._give_up_claim()
+            await self._delete_own_controller_node()
         elif node is not None:
-            self._tell_other(znodes.decode_controller(node.data))
+            self._log_other_controller(znodes.decode_controller(node.data))
             return
         await self._claim()
 
-    def _tell_other(self, controller: BrokerId) -> None:
+    def _log_other_controller(self, controller: BrokerId) -> None:
         if controller != self._other_controller:
             logger.info("another broker is controller controller=%d", controller)
         self._other_controller = controller
 
-    async def _give_up_claim(self) -> None:
-        """The office is this broker's by a term that it has left, or does not know of."""
+    async def _delete_own_controller_node(self) -> None:
+        """Delete a /controller node of this session that belongs to no current term."""
         with contextlib.suppress(NoNode):
             await self._store.delete(znodes.CONTROLLER)
 
@@ -295,15 +302,15 @@ class Controller:
             if self._on_elected is not None:
                 await self._on_elected(fence)
                 self._check_session()
-            # Not before: topics that are made while old ones are still looked for might take their names.
-            term = self._term = self._begin_term(fence)
+            # The term starts only now: a topic created during a takeover could take the name of an existing one.
+            term = self._term = self._start_term(fence)
             await self._timed(term, on_controller_failover(term))
             schedule_checks(term)
         except Exception as error:
             if term is not None:
-                self._over(term, f"could not take office: {error!r}")
+                self._finish_term(term, f"controller failover failed: {error!r}")
             if not isinstance(error, SessionExpired):
-                await self._give_up_claim()
+                await self._delete_own_controller_node()
             raise
 
     def _check_session(self) -> None:
@@ -312,7 +319,7 @@ class Controller:
         if not self._store.is_session_alive:
             raise StoreUnavailable(reason="the session may have ended")
 
-    def _begin_term(self, fence: ControllerFence) -> ControllerTerm:
+    def _start_term(self, fence: ControllerFence) -> ControllerTerm:
         return ControllerTerm(
             broker_id=self._broker_id,
             fence=fence,
@@ -323,13 +330,13 @@ class Controller:
             put_event=self._queue.put,
         )
 
-    def _over(self, term: ControllerTerm, reason: str) -> None:
+    def _finish_term(self, term: ControllerTerm, reason: str) -> None:
         if self._term is term:
             self._end_term(reason)
             self._queue.put(Reelect())
 
     def _end_term(self, reason: str) -> None:
-        """Synchronous: whatever still runs finds the term over at its next step."""
+        """Synchronous: a handler that is still running gets TermEnded at its next step."""
         term, self._term = self._term, None
         self._drop(self._queue.clear())
         if term is None:
@@ -344,7 +351,7 @@ class Controller:
         self._queue.put(Reelect())
 
     def _on_session_end(self) -> None:
-        """What waits belongs to a session that is gone (R32)."""
+        """Drop queued events: they belong to the session that ended (R32)."""
         self._has_expired = True
         self._end_term("the session with the store has ended")
         self._drop(self._queue.clear_and_put(Expire()))

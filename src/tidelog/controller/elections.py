@@ -1,4 +1,4 @@
-"""Elections and in-sync replicas of one partition, decided from who is there: pure functions (R35, R41, R42)."""
+"""Partition leader election algorithms: pure functions of a partition and its replicas' health (R35, R41, R42)."""
 
 # Core: no clock, no I/O, no await.
 
@@ -12,76 +12,76 @@ from tidelog.cluster.image import Partition
 from tidelog.types import NO_BROKER, BrokerId
 
 NO_STATE_VERSION = -1
-"""The version of a partition whose state is not in the store: it never had a leader."""
+"""Version of a partition that has no state in the store: it never had a leader."""
 
-NOBODY: frozenset[BrokerId] = frozenset()
+NO_BROKERS: frozenset[BrokerId] = frozenset()
 NOTHING: Mapping[BrokerId, int] = MappingProxyType({})
 
 
 class LogEnd(NamedTuple):
-    """Where a replica's log ends, as its broker answered. The greater one holds all that the smaller one holds."""
+    """End of a replica's log, as its broker reported it. The greater log contains the smaller one (log matching)."""
 
     last_epoch: int
-    """The leader epoch of its last record."""
+    """Leader epoch of the last record."""
     end_offset: int
 
 
 NO_LOG = LogEnd(-1, 0)
 UNKNOWN_LOG_END = LogEnd(-2, -1)
-"""Of a broker that cannot be asked: Apache Kafka, or an earlier version of this one."""
+"""Log end of a broker that does not support the query: Apache Kafka, or an earlier version of this one."""
 
 
 class Health(NamedTuple):
-    """What is known of the replicas of one partition."""
+    """State of the replicas of one partition, input of an election."""
 
     online: AbstractSet[BrokerId]
-    """Their broker is alive, and the log directory they are in."""
-    restarted: AbstractSet[BrokerId] = NOBODY
-    """In another incarnation than the one that is recorded in the partition's state (R41)."""
-    leaving: AbstractSet[BrokerId] = NOBODY
-    """In controlled shutdown."""
-    clean: AbstractSet[BrokerId] = NOBODY
-    """Of those restarted: the recorded incarnation ended without loss, and this one came right after it."""
-    lost: AbstractSet[BrokerId] = NOBODY
-    """Of those restarted: came back without the log directory that they had (KIP-858)."""
-    doubtful: AbstractSet[BrokerId] = NOBODY
-    """Of those restarted: came back with a new log directory beside old ones; their log may have been in a lost one."""
+    """Replicas whose broker and log directory are online."""
+    restarted: AbstractSet[BrokerId] = NO_BROKERS
+    """Replicas whose broker epoch differs from the one recorded in the partition's state (R41)."""
+    shutting_down: AbstractSet[BrokerId] = NO_BROKERS
+    """Brokers in controlled shutdown."""
+    clean: AbstractSet[BrokerId] = NO_BROKERS
+    """Restarted replicas whose recorded incarnation shut down cleanly, directly before the current one."""
+    lost: AbstractSet[BrokerId] = NO_BROKERS
+    """Restarted replicas that came back without their log directory (KIP-858)."""
+    doubtful: AbstractSet[BrokerId] = NO_BROKERS
+    """Restarted replicas that came back with some new log directories; their log may have been in a lost one."""
     epochs: Mapping[BrokerId, int] = NOTHING
-    """Their present incarnations."""
+    """Current broker epochs."""
     answers: Mapping[BrokerId, LogEnd] = MappingProxyType({})
-    """Where the logs of those end who were asked, since there is no leader."""
+    """Log ends that restarted replicas reported since the partition lost its leader."""
     min_in_sync: int = 1
     """min.insync.replicas of the topic."""
 
     @property
     def candidates(self) -> AbstractSet[BrokerId]:
-        return self.online - self.leaving
+        return self.online - self.shutting_down
 
     @property
     def trusted(self) -> AbstractSet[BrokerId]:
-        """Candidates that hold what they held when the state was written."""
+        """Candidates that still hold all records they held when the state was written."""
         return self.candidates - (self.restarted - self.clean)
 
 
 class Decision(NamedTuple):
     partition: Partition
-    """As it shall be; its version is the one that must be found in the store."""
+    """The new state; its version is the one expected in the store."""
     is_unclean: bool = False
-    """The leader was not in sync: records that were acknowledged may be lost."""
+    """The new leader was not in sync: acknowledged records may be lost."""
 
 
-def repaired(partition: Partition, health: Health, *, unclean_allowed: bool = False) -> Decision | None:
-    """What must change after brokers went or came; None if the partition is as well as it can be."""
+def updated_leader_and_isr(partition: Partition, health: Health, *, unclean_allowed: bool = False) -> Decision | None:
+    """New leader and ISR after brokers failed or started; None if nothing has to change."""
     if partition.version == NO_STATE_VERSION:
         return _first_leader(partition, health)
-    is_in_sync = partition.leader in partition.in_sync_replicas  # I1: or somebody else wrote this
+    is_in_sync = partition.leader in partition.in_sync_replicas  # false only if another writer broke I1
     if is_in_sync and partition.leader in health.online and partition.leader not in health.restarted:
         return _without_failed(partition, health)
-    return _offline_election(partition, health, unclean_allowed)
+    return _offline_leader_election(partition, health, unclean_allowed)
 
 
-def preferred_leader(partition: Partition, health: Health) -> Decision | None:
-    """The first of the assigned replicas, if it is in sync and does not lead already."""
+def preferred_replica_leader_election(partition: Partition, health: Health) -> Decision | None:
+    """Elect the first assigned replica, if it is in sync and not the leader."""
     preferred = partition.replicas[0]
     if preferred == partition.leader or preferred not in partition.in_sync_replicas:
         return None
@@ -90,45 +90,45 @@ def preferred_leader(partition: Partition, health: Health) -> Decision | None:
     return _changed(partition, preferred, partition.in_sync_replicas, health)
 
 
-def any_leader(partition: Partition, health: Health) -> Decision | None:
-    """Whoever is there, if nobody leads: somebody asked for it, even at the price of acknowledged records."""
-    return repaired(partition, health, unclean_allowed=True) if partition.leader == NO_BROKER else None
+def unclean_leader_election(partition: Partition, health: Health) -> Decision | None:
+    """Elect any live replica if there is no leader. An operator requested it and accepts the loss of records."""
+    return updated_leader_and_isr(partition, health, unclean_allowed=True) if partition.leader == NO_BROKER else None
 
 
-def after_leaving(partition: Partition, health: Health) -> Decision | None:
-    """Leave the brokers that go, as leaders and as in-sync replicas; None if nobody can take over."""
-    staying = tuple(broker for broker in partition.in_sync_replicas if broker not in health.leaving)
+def controlled_shutdown_leader_election(partition: Partition, health: Health) -> Decision | None:
+    """Remove brokers in controlled shutdown from leadership and ISR; None if no other replica can lead."""
+    staying = tuple(broker for broker in partition.in_sync_replicas if broker not in health.shutting_down)
     if not staying:
         return None
-    if partition.leader not in health.leaving:
+    if partition.leader not in health.shutting_down:
         is_unchanged = staying == partition.in_sync_replicas or partition.leader == NO_BROKER
         return None if is_unchanged else _changed(partition, partition.leader, staying, health)
     leader = _first_of(partition.replicas, (health.online - health.restarted) & set(staying))
     return None if leader is None else _changed(partition, leader, staying, health)
 
 
-def to_be_asked(partition: Partition, health: Health) -> AbstractSet[BrokerId]:
-    """Whose logs must be known before one of them can lead: see `_best_of_restarted`."""
+def replicas_to_query(partition: Partition, health: Health) -> AbstractSet[BrokerId]:
+    """Replicas whose log end must be known before one of them can lead: see `_best_of_restarted`."""
     if partition.leader != NO_BROKER or partition.version == NO_STATE_VERSION:
-        return NOBODY
+        return NO_BROKERS
     members = _members(partition)
     if not members.isdisjoint(health.trusted):
-        return NOBODY
+        return NO_BROKERS
     return (members & health.candidates) - health.lost - health.answers.keys()
 
 
 def missing_members(partition: Partition, health: Health) -> list[BrokerId]:
-    """For whom a partition without leader waits: those who may have what the others have lost."""
+    """Replicas that a partition without a leader waits for: they may hold records that the others lost."""
     return [each for each in partition.replicas if each in _members(partition) - health.lost - health.answers.keys()]
 
 
 def effective_min_in_sync(partition: Partition, health: Health) -> int:
-    """As Kafka: a topic cannot ask for more than it has replicas."""
+    """min.insync.replicas, limited to the number of replicas as in Kafka."""
     return max(1, min(health.min_in_sync, len(partition.replicas)))
 
 
 def _first_leader(partition: Partition, health: Health) -> Decision | None:
-    """All replicas that are there are in sync with a log that has no records."""
+    """First election: all live replicas are in sync, because the log has no records."""
     alive = tuple(broker for broker in partition.replicas if broker in health.candidates)
     if not alive:
         return None
@@ -137,14 +137,14 @@ def _first_leader(partition: Partition, health: Health) -> Decision | None:
 
 
 def _without_failed(partition: Partition, health: Health) -> Decision | None:
-    """The leader goes on with those that are still there. It learns of it by a new leader epoch, as in Kafka."""
+    """Remove failed replicas from the ISR. The leader stays and gets a new leader epoch, as in Kafka."""
     steady = health.online - health.restarted
     in_sync = tuple(broker for broker in partition.in_sync_replicas if broker in steady)
     return None if in_sync == partition.in_sync_replicas else _changed(partition, partition.leader, in_sync, health)
 
 
-def _offline_election(partition: Partition, health: Health, unclean_allowed: bool) -> Decision | None:
-    """In-sync replicas first, then eligible ones, then the best of those who may have lost something (R42)."""
+def _offline_leader_election(partition: Partition, health: Health, unclean_allowed: bool) -> Decision | None:
+    """Elect an in-sync replica, else an eligible one, else the best of those that restarted uncleanly (R42)."""
     trusted = health.trusted
     leader = _first_of(partition.replicas, trusted & set(partition.in_sync_replicas))
     if leader is not None:
@@ -155,42 +155,42 @@ def _offline_election(partition: Partition, health: Health, unclean_allowed: boo
         leader = _best_of_restarted(partition, health)
     if leader is not None:
         return _changed(partition, leader, (leader,), health)
-    if unclean_allowed and not to_be_asked(replace(partition, leader=NO_BROKER), health):
-        leader = _least_loss(partition, health)
+    if unclean_allowed and not replicas_to_query(replace(partition, leader=NO_BROKER), health):
+        leader = _least_lossy_leader(partition, health)
         if leader is not None:
             return _unclean(partition, leader, health)
     if partition.leader == NO_BROKER:
         return None
-    return _left_without_leader(partition)
+    return _without_leader_now(partition)
 
 
 def _best_of_restarted(partition: Partition, health: Health) -> BrokerId | None:
-    """All members that are there restarted uncleanly: who of them surely has everything that is committed?
+    """The replica that certainly holds all committed records when all live members restarted uncleanly, if any.
 
-    Every member, in-sync or eligible, had it. Fewer than min ISR lose records at a time (I4). So of min ISR members one
-    at least still has it, and by log matching the greatest log among them has all that this one has. A member known to
-    have lost its directory is one of those who lost; it counts, and does not lead. Who cannot be asked counts as if it
-    had answered, behind all that did: so it was before there were questions.
+    Every member (in-sync or eligible) held them. Fewer than min ISR members lose records at a time (I4). So among min
+    ISR members at least one still holds them, and by log matching the greatest log among these members contains them.
+    A member that lost its log directory is one of those that lost records: it counts towards the quorum and cannot
+    lead. A member that does not support the query counts as if it had answered with the smallest log.
     """
     members = _members(partition)
     lost = members & health.lost
     restarted = (members & health.candidates) - lost
     min_in_sync = effective_min_in_sync(partition, health)
     if min_in_sync == 1 and restarted - health.doubtful:
-        # Nothing is promised if any of them lost records: one is as good as another, and nobody needs to wait.
+        # With min ISR 1 nothing is promised after a loss: any member may lead, so waiting for more is no use.
         return _first_of(partition.replicas, restarted - health.doubtful)
     quorum = max(1, min_in_sync - len(lost))
     answers = {each: health.answers[each] for each in partition.replicas if each in restarted & health.answers.keys()}
     is_complete = len(answers) == len(members - lost)
     if answers and (len(answers) >= quorum or is_complete):
-        return max(answers, key=answers.__getitem__)  # of equal ones the first in order of assignment
+        return max(answers, key=answers.__getitem__)  # the first in assignment order if several are equal
     if lost == members == set(partition.replicas):
-        return _first_of(partition.replicas, lost & health.candidates)  # nobody else ever had records
+        return _first_of(partition.replicas, lost & health.candidates)  # no other replica ever had records
     return None
 
 
-def _least_loss(partition: Partition, health: Health) -> BrokerId | None:
-    """Somebody must lead, and records may be lost: who answered, then who lost nothing since, then whoever is there."""
+def _least_lossy_leader(partition: Partition, health: Health) -> BrokerId | None:
+    """Leader of an unclean election: the greatest known log, else a replica with its directory, else any candidate."""
     answers = {each: health.answers[each] for each in partition.replicas if each in health.answers}
     there = {each for each in answers if each in health.candidates - health.lost}
     if there:
@@ -200,7 +200,7 @@ def _least_loss(partition: Partition, health: Health) -> BrokerId | None:
 
 
 def _members(partition: Partition) -> set[BrokerId]:
-    """Those who had everything that is committed, in their recorded incarnation."""
+    """In-sync and eligible replicas: they held all committed records in their recorded incarnation."""
     assigned = set(partition.replicas)
     return assigned.intersection((*partition.in_sync_replicas, *partition.eligible_replicas))
 
@@ -212,9 +212,11 @@ def _first_of(replicas: tuple[BrokerId, ...], eligible: AbstractSet[BrokerId]) -
 def _changed(
     partition: Partition, leader: BrokerId, in_sync_replicas: tuple[BrokerId, ...], health: Health
 ) -> Decision:
-    """A new leader epoch. Who leaves the in-sync replicas stays eligible below min ISR (KIP-966)."""
-    assert leader in in_sync_replicas or leader == partition.leader, "who is elected is in sync (I1)"
-    assert {*partition.in_sync_replicas, leader}.issuperset(in_sync_replicas), "only a leader adds others (I2)"
+    """Decision with a new leader epoch. A replica that leaves the ISR stays eligible below min ISR (KIP-966)."""
+    assert leader in in_sync_replicas or leader == partition.leader, "an elected leader is in sync (I1)"
+    assert {*partition.in_sync_replicas, leader}.issuperset(in_sync_replicas), (
+        "only a leader adds replicas to the ISR (I2)"
+    )
     eligible: tuple[BrokerId, ...] = ()
     if len(in_sync_replicas) < effective_min_in_sync(partition, health):
         eligible = tuple(
@@ -233,13 +235,13 @@ def _changed(
             removing_replicas=partition.removing_replicas,
             in_sync_epochs=_in_sync_epochs(partition, leader, in_sync_replicas, health),
             eligible_replicas=eligible,
-            eligible_epochs=_recorded(partition, eligible, health),
+            eligible_epochs=_recorded_epochs(partition, eligible, health),
         )
     )
 
 
 def _unclean(partition: Partition, leader: BrokerId, health: Health) -> Decision:
-    """What the new leader has is the truth from now on: nobody else is known to hold it."""
+    """The new leader's log becomes the log of the partition. No other replica is known to match it."""
     changed = replace(
         partition,
         leader=leader,
@@ -252,15 +254,15 @@ def _unclean(partition: Partition, leader: BrokerId, health: Health) -> Decision
     return Decision(changed, is_unclean=True)
 
 
-def _left_without_leader(partition: Partition) -> Decision:
-    """The in-sync replicas are kept with their incarnations: they say who may lead again (KAFKA-3096)."""
+def _without_leader_now(partition: Partition) -> Decision:
+    """The ISR is kept with its broker epochs: it determines who may lead again (KAFKA-3096)."""
     return Decision(replace(partition, leader=NO_BROKER, leader_epoch=partition.leader_epoch + 1))
 
 
 def _in_sync_epochs(
     partition: Partition, leader: BrokerId, in_sync_replicas: Iterable[BrokerId], health: Health
 ) -> dict[BrokerId, int]:
-    """The incarnations that this decision is about; whoever is registered when it is written may be another (R41)."""
+    """Broker epochs on which this decision is based. A broker may have restarted by the time it is written (R41)."""
     doubted = health.restarted - health.clean
     found: dict[BrokerId, int] = {}
     for each in in_sync_replicas:
@@ -271,8 +273,8 @@ def _in_sync_epochs(
     return found
 
 
-def _recorded(partition: Partition, replicas: Iterable[BrokerId], health: Health) -> dict[BrokerId, int]:
-    """In which incarnation they had everything; where nobody wrote it down, the present one if they never went."""
+def _recorded_epochs(partition: Partition, replicas: Iterable[BrokerId], health: Health) -> dict[BrokerId, int]:
+    """Broker epochs in which the replicas held all records; if not recorded, the current one unless they restarted."""
     found: dict[BrokerId, int] = {}
     for each in replicas:
         epoch = partition.recorded_epoch(each)

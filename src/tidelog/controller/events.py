@@ -1,18 +1,18 @@
-"""What the controller reacts to. Events that are equal and wait at the same time are one."""
+"""Controller events. Equal events that are queued at the same time are handled once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tidelog.controller.context import Answer
+from tidelog.controller.context import LogEndAnswer
 from tidelog.controller.states import Replica
 from tidelog.errors import KafkaError
 from tidelog.types import BrokerId, TopicPartition
 
 
 class Event:
-    """Equal to every other of its kind, unless the kind has fields."""
+    """An event without fields equals every other event of its class."""
 
     @property
     def name(self) -> str:
@@ -28,7 +28,7 @@ class Event:
         return f"{self.name}()"
 
 
-# -- the office
+# ---- election
 
 
 class Startup(Event):
@@ -41,16 +41,16 @@ class Reelect(Event):
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerAndReelect(Event):
-    """The broker joins anew: first its registration, then the election."""
+    """The broker rejoins the cluster: first the registration, then the election."""
 
     register: Callable[[], Awaitable[None]]
 
 
 class Expire(Event):
-    """The session has ended: nothing that waits counts any more."""
+    """The session has ended: queued events are void."""
 
 
-# -- what the controller in office watches
+# ---- watches of the controller
 
 
 class BrokerChange(Event):
@@ -62,7 +62,7 @@ class TopicChange(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionModification(Event):
+class PartitionModifications(Event):
     topic: str
 
 
@@ -70,92 +70,92 @@ class TopicDeletion(Event):
     pass
 
 
-class InSyncChange(Event):
-    """Leaders have changed their in-sync replicas (R21)."""
+class IsrChangeNotification(Event):
+    """Leaders changed the in-sync replicas of partitions (R21)."""
 
 
-class LogDirectoryEvent(Event):
+class LogDirEventNotification(Event):
     pass
 
 
-class PreferredElection(Event):
+class PreferredReplicaElection(Event):
     pass
 
 
-class Reassignment(Event):
+class PartitionReassignment(Event):
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderImbalanceCheck(Event):
-    """Time to see whether preferred leaders should be elected (R40)."""
+class AutoPreferredReplicaLeaderElection(Event):
+    """Check whether leadership is out of balance (R40)."""
 
     is_periodic: bool = False
 
 
-# -- what it is asked
+# ---- requests to the controller
 
 
-class Question(Event):
-    """Somebody waits for the answer."""
+class ControllerRequest(Event):
+    """An event whose caller waits for `answer`."""
 
     answer: asyncio.Future[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ControlledShutdown(Question):
+class ControlledShutdown(ControllerRequest):
     broker_id: BrokerId
     broker_epoch: int
     answer: asyncio.Future[set[TopicPartition]]
-    """The partitions that nobody else can lead."""
+    """Partitions that no other broker can lead."""
 
 
 @dataclass(frozen=True, slots=True)
-class ElectLeaders(Question):
+class ElectLeaders(ControllerRequest):
     partitions: tuple[TopicPartition, ...] | None
-    """None: all there are."""
+    """None: all partitions."""
     is_unclean: bool
-    """Whoever is there shall lead what has no leader, in sync or not; else the preferred replicas shall lead."""
+    """True: elect any live replica for partitions without a leader. False: elect the preferred replicas."""
     answer: asyncio.Future[dict[TopicPartition, KafkaError | None]]
 
 
-class OfflinePartitions(Event):
-    """Something may help partitions without a leader: unclean elections were allowed, say."""
+class UncleanLeaderElectionEnable(Event):
+    """Unclean elections may now be allowed for partitions without a leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettingsChange(Event):
-    """min.insync.replicas decides who stays eligible (R42)."""
+    """Topic settings changed: min.insync.replicas determines which replicas stay eligible (R42)."""
 
     topics: frozenset[str]
 
 
-# -- what brokers answer
+# ---- responses of brokers, and retries
 
 
 class RefusedReplica(NamedTuple):
-    """A replica whose broker did not take the role it was given."""
+    """A replica whose broker refused its LeaderAndIsr state."""
 
     replica: Replica
     is_new: bool
-    """As it was told: the replica has no records yet."""
+    """`is_new` of the refused state: the replica has no records yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderAndIsrAnswered(Event):
+class LeaderAndIsrResponseReceived(Event):
     broker_id: BrokerId
     broker_epoch: int
-    """The registration that was asked: of an earlier one the answer means nothing (R43)."""
+    """Registration to which the request was sent; a response of an earlier registration is ignored (R43)."""
     failed: frozenset[Replica] = frozenset()
-    """Their log directory is offline."""
+    """Replicas whose log directory is offline."""
     healthy: frozenset[Replica] = frozenset()
     refused: frozenset[RefusedReplica] = frozenset()
-    """Told again until they are accepted, or something else is decided."""
+    """Sent again until accepted, or until the state changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResendLeaderAndIsr(Event):
-    """A while after replicas were refused."""
+    """Retry, after a pause, of LeaderAndIsr for refused replicas."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -163,26 +163,26 @@ class ResendLeaderAndIsr(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LogEndsAnswered(Event):
-    """A broker told where its logs of partitions without leader end (R42)."""
+class LogEndsResponseReceived(Event):
+    """A broker reported the log ends of partitions without a leader (R42)."""
 
     broker_id: BrokerId
-    answers: frozenset[tuple[TopicPartition, Answer]]
+    answers: frozenset[tuple[TopicPartition, LogEndAnswer]]
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicasDeleted(Event):
+class TopicDeletionStopReplicaResponseReceived(Event):
     attempt: int
-    """Which StopReplica is answered: only the last one that names a replica counts (R43)."""
+    """Number of the StopReplica. A response counts only if it is to the last one sent for a replica (R43)."""
     deleted: frozenset[Replica]
     failed: frozenset[Replica]
-    """Their log directory is offline: they wait until their broker starts anew."""
+    """Replicas whose log directory is offline: they wait until their broker restarts."""
     refused: frozenset[Replica] = frozenset()
-    """They are to be deleted again, a while later."""
+    """Replicas to delete again after a pause."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteAgain(Event):
-    """A while after a broker failed to delete replicas of these topics."""
+class RetryTopicDeletion(Event):
+    """Retry, after a pause, of topic deletions that a broker refused."""
 
     topics: frozenset[str]

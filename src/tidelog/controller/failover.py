@@ -1,4 +1,4 @@
-"""What a new controller does first, in the order of R33."""
+"""Controller failover (`onControllerFailover`): the steps of a newly elected controller, in the order of R33."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,15 +10,15 @@ from tidelog.controller.context_loading import StoredTopic, load_brokers, load_l
 from tidelog.controller.elections import NO_STATE_VERSION
 from tidelog.controller.events import (
     BrokerChange,
-    InSyncChange,
-    LogDirectoryEvent,
-    PreferredElection,
-    Reassignment,
+    IsrChangeNotification,
+    LogDirEventNotification,
+    PartitionReassignment,
+    PreferredReplicaElection,
     TopicChange,
     TopicDeletion,
 )
 from tidelog.controller.notifications import remove_nodes, resend_leader_and_isr
-from tidelog.controller.partition_state_machine import repair
+from tidelog.controller.partition_state_machine import elect_offline_leaders
 from tidelog.controller.states import PartitionState, Replica, ReplicaState
 from tidelog.controller.term import ControllerTerm
 from tidelog.controller.topic_changes import on_topic_deletion, watch_topics
@@ -26,7 +26,7 @@ from tidelog.types import BrokerId
 
 
 async def on_controller_failover(term: ControllerTerm) -> str:
-    """The watches come first, so that nothing is missed between reading and being told."""
+    """Watches are set before anything is read, so that no change is missed in between."""
     context, store = term.context, term.store
     brokers = await load_brokers(store, term.watch(BrokerChange()))
     topics = await store.children(znodes.TOPICS, term.watch(TopicChange()))
@@ -37,40 +37,41 @@ async def on_controller_failover(term: ControllerTerm) -> str:
     context.brokers = brokers
     context.directories = dict(await load_log_directories(store, brokers.values()))
     for each in stored:
-        context.add_topic(_identified(each, brokers))
+        context.add_topic(_with_broker_epochs(each, brokers))
     if term.settings().delete_topic_enable:
         context.topics_to_delete.update(context.topics.keys() & set(deletions))
     for broker in brokers.values():
         term.channels.add(broker)
     term.batch.add_metadata(brokers, ())
     term.send()
-    _set_first_states(term)
+    _initialize_states(term)
     resend_leader_and_isr(term, set(brokers))
     partitions = [each for each, _ in context.partitions()]
-    changes = await repair(term, partitions, are_fresh=True)
+    changes = await elect_offline_leaders(term, partitions, are_fresh=True)
     term.enqueue_whole_metadata(brokers)
     await _resume(term)
-    return f"took office brokers={len(brokers)} topics={len(stored)} partitions={len(partitions)} {changes}"
+    figures = f"brokers={len(brokers)} topics={len(stored)} partitions={len(partitions)}"
+    return f"controller failover completed {figures} {changes}"
 
 
 async def _clear_notifications(term: ControllerTerm) -> None:
-    """What they tell is read from the states anyway, or asked of the brokers anew."""
+    """Notifications are redundant here: all states are read, and LeaderAndIsr is sent to all brokers."""
     for parent, event in (
-        (znodes.LOG_DIRECTORY_EVENTS, LogDirectoryEvent()),
-        (znodes.IN_SYNC_CHANGES, InSyncChange()),
+        (znodes.LOG_DIRECTORY_EVENTS, LogDirEventNotification()),
+        (znodes.IN_SYNC_CHANGES, IsrChangeNotification()),
     ):
         names = await term.store.children(parent, term.watch(event))
         await remove_nodes(term.store, [f"{parent}/{name}" for name in names])
 
 
 async def _resume(term: ControllerTerm) -> None:
-    """What a controller before this one did not finish; the events also set their watches."""
-    term.put(Reassignment())
+    """Resume what a previous controller left unfinished. The events also set their watches."""
+    term.put(PartitionReassignment())
     await on_topic_deletion(term, TopicDeletion())
-    term.put(PreferredElection())
+    term.put(PreferredReplicaElection())
 
 
-def _set_first_states(term: ControllerTerm) -> None:
+def _initialize_states(term: ControllerTerm) -> None:
     context = term.context
     for topic_partition, partition in context.partitions():
         context.partition_states[topic_partition] = _partition_state(partition)
@@ -88,6 +89,6 @@ def _partition_state(partition: Partition) -> PartitionState:
     return PartitionState.NEW if partition.version == NO_STATE_VERSION else PartitionState.OFFLINE
 
 
-def _identified(stored: StoredTopic, brokers: Mapping[BrokerId, Broker]) -> Topic:
+def _with_broker_epochs(stored: StoredTopic, brokers: Mapping[BrokerId, Broker]) -> Topic:
     partitions = zip(stored.topic.partitions, stored.modified_ids, strict=True)
     return replace(stored.topic, partitions=tuple(with_incarnations(*each, brokers) for each in partitions))

@@ -1,4 +1,4 @@
-"""The store as a controller in office uses it: writes are fenced, and nothing comes back after the term."""
+"""Fenced store of a controller term: every write checks the controller epoch; operations fail after the term."""
 
 import asyncio
 import logging
@@ -24,20 +24,20 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_PAUSE_S = 0.2
-"""Between attempts when the store cannot be reached. The owner ends the term when that takes too long."""
+"""Pause between attempts while the store is unreachable. The owner ends the term if that takes too long."""
 
 MAX_OPERATIONS = 1000
-"""In one transaction: ZooKeeper takes requests of 1 MB."""
+"""Maximum per transaction: ZooKeeper accepts requests of up to 1 MB."""
 
 
 def in_transactions(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """In parts, each of which fits into one transaction."""
+    """Split `items` into parts that fit into one transaction each."""
     for start in range(0, len(items), MAX_OPERATIONS):
         yield items[start : start + MAX_OPERATIONS]
 
 
-class TermOver(Exception):
-    """This controller is no longer in office: whatever it was doing ends here."""
+class TermEnded(Exception):
+    """The term of this controller has ended. Handlers let this exception through."""
 
 
 class FencedStore:
@@ -47,37 +47,37 @@ class FencedStore:
         self.is_over = False
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        return await self._ask(lambda: self._store.children(path, watch))
+        return await self._retry(lambda: self._store.children(path, watch))
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
-        return await self._ask(lambda: self._store.exists(path, watch))
+        return await self._retry(lambda: self._store.exists(path, watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        return await self._ask(lambda: self._store.get_many(paths)) if paths else []
+        return await self._retry(lambda: self._store.get_many(paths)) if paths else []
 
     async def write(self, operations: Sequence[Operation]) -> list[Result]:
-        """All or none, and none after the term (R31).
+        """Write all operations or none; none after the term (R31).
 
-        A write whose answer was lost is tried again: whoever is then told that the store is
-        different from what was expected has to look whether it was by this very write.
+        A write is retried if its response was lost. If the retry then finds an unexpected version, the caller has to
+        check whether its own first attempt wrote it.
         """
         try:
-            results = await self._ask(lambda: self._store.multi([self._fence, *operations]))
+            results = await self._retry(lambda: self._store.multi([self._fence, *operations]))
         except BadVersion as error:
             if error.path == self._fence.path:
-                raise TermOver("another controller has taken over") from error
+                raise TermEnded("another controller was elected") from error
             raise
         return results[1:]
 
-    async def _ask(self, operation: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, operation: Callable[[], Awaitable[T]]) -> T:
         while True:
             self.check()
             try:
                 answer = await operation()
             except SessionExpired as error:
-                raise TermOver("the session with the store has ended") from error
+                raise TermEnded("the session with the store has ended") from error
             except StoreUnavailable as error:
-                logger.warning("the store cannot be reached, trying again reason=%s", error)
+                logger.warning("store unreachable, retrying reason=%s", error)
                 await asyncio.sleep(RETRY_PAUSE_S)
             else:
                 self.check()
@@ -85,4 +85,4 @@ class FencedStore:
 
     def check(self) -> None:
         if self.is_over:
-            raise TermOver("resigned")
+            raise TermEnded("resigned")

@@ -1,8 +1,8 @@
-"""Answers to LeaderAndIsr: log directories that failed, and roles that must be told again (R43)."""
+"""LeaderAndIsr responses: failed log directories, and retries of refused replicas (R43)."""
 
 from tidelog.controller.elections import NO_STATE_VERSION
-from tidelog.controller.events import LeaderAndIsrAnswered, RefusedReplica, ResendLeaderAndIsr
-from tidelog.controller.partition_state_machine import repair
+from tidelog.controller.events import LeaderAndIsrResponseReceived, RefusedReplica, ResendLeaderAndIsr
+from tidelog.controller.partition_state_machine import elect_offline_leaders
 from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
 from tidelog.controller.term import ControllerTerm
@@ -11,8 +11,8 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
 
 
-async def on_leader_and_isr_answered(term: ControllerTerm, event: LeaderAndIsrAnswered) -> str | None:
-    """Replicas whose log directory is gone count as if their broker was. What was refused is told again, later."""
+async def on_leader_and_isr_response_received(term: ControllerTerm, event: LeaderAndIsrResponseReceived) -> str | None:
+    """Replicas with a failed log directory are treated as offline. Refused replicas are sent again after a pause."""
     if not _is_registered(term, event.broker_id, event.broker_epoch):
         return None
     _resend_later(term, event)
@@ -24,14 +24,14 @@ async def on_leader_and_isr_answered(term: ControllerTerm, event: LeaderAndIsrAn
     affected = [each for each in sorted(failed | recovered) if not context.is_being_deleted(each.topic_partition)]
     if not affected:
         return None
-    changes = await repair(term, [each.topic_partition for each in affected])
+    changes = await elect_offline_leaders(term, [each.topic_partition for each in affected])
     gone, back = [each for each in affected if each in failed], [each for each in affected if each in recovered]
     move_replicas(term, gone, ReplicaState.OFFLINE, "LeaderAndIsr answered: log directory offline")
     move_replicas(term, back, ReplicaState.ONLINE, "LeaderAndIsr answered: log directory online")
-    return f"replicas lost or found their log directories lost={len(failed)} found={len(recovered)} {changes}"
+    return f"log directories of replicas changed offline={len(failed)} online={len(recovered)} {changes}"
 
 
-def _resend_later(term: ControllerTerm, event: LeaderAndIsrAnswered) -> None:
+def _resend_later(term: ControllerTerm, event: LeaderAndIsrResponseReceived) -> None:
     refusals = term.context.refusals
     if not event.refused:
         refusals.pop(event.broker_id, None)
@@ -42,13 +42,13 @@ def _resend_later(term: ControllerTerm, event: LeaderAndIsrAnswered) -> None:
 
 
 async def on_resend_leader_and_isr(term: ControllerTerm, event: ResendLeaderAndIsr) -> str | None:
-    """What stands now is told: what was decided meanwhile has overtaken what was refused."""
+    """Send the current state, which may be newer than the refused one."""
     if not _is_registered(term, event.broker_id, event.broker_epoch):
         return None
-    told = [each for each in sorted(event.replicas) if _is_due(term, each)]
-    for replica, is_new in told:
+    sent = [each for each in sorted(event.replicas) if _is_due(term, each)]
+    for replica, is_new in sent:
         term.enqueue_leader_and_isr(replica.topic_partition, (replica.broker_id,), is_new=is_new)
-    return f"telling roles again broker_id={event.broker_id} partitions={len(told)}" if told else None
+    return f"resending LeaderAndIsr broker_id={event.broker_id} partitions={len(sent)}" if sent else None
 
 
 def _is_due(term: ControllerTerm, refused: RefusedReplica) -> bool:
@@ -63,7 +63,7 @@ def _is_due(term: ControllerTerm, refused: RefusedReplica) -> bool:
 
 
 def _is_registered(term: ControllerTerm, broker_id: int, broker_epoch: int) -> bool:
-    """Still in the registration that was asked."""
+    """True if the broker still has the registration to which the request was sent."""
     broker = term.context.brokers.get(broker_id)
     return broker is not None and broker.epoch == broker_epoch
 

@@ -1,7 +1,7 @@
 """Automatic preferred leader election (R40): `auto.leader.rebalance.enable`, as Kafka's controller does it.
 
-Every `leader.imbalance.check.interval.seconds`, and soon after a preferred replica has come back into the in-sync
-replicas: an operator who restarts brokers one by one should not have to wait for the interval each time.
+The check runs every `leader.imbalance.check.interval.seconds`, and soon after a preferred replica rejoins the ISR: an
+operator who restarts brokers one by one should not have to wait for the interval each time.
 """
 
 from collections import defaultdict
@@ -9,21 +9,21 @@ from collections.abc import Iterable
 
 from tidelog.cluster.image import Partition
 from tidelog.controller.context import ControllerContext
-from tidelog.controller.elections import Decision, preferred_leader
-from tidelog.controller.events import LeaderImbalanceCheck
-from tidelog.controller.partition_state_machine import Changes, change
+from tidelog.controller.elections import Decision, preferred_replica_leader_election
+from tidelog.controller.events import AutoPreferredReplicaLeaderElection
+from tidelog.controller.partition_state_machine import Changes, elect_leaders_for_partitions
 from tidelog.controller.term import ControllerTerm
 from tidelog.types import BrokerId, TopicPartition
 
 FIRST_CHECK_S = 5.0
-"""After a controller was elected; Kafka waits as long."""
+"""Delay of the first check after a controller election, as in Kafka."""
 
 CHECK_AFTER_JOIN_S = 2.0
-"""A broker that comes back joins the in-sync replicas of its partitions one after the other: one election for many."""
+"""Delay after a preferred replica rejoins. A broker rejoins its partitions one by one: one election covers many."""
 
 
 def imbalanced_partitions(context: ControllerContext, percentage: int) -> list[TopicPartition]:
-    """The partitions to elect preferred leaders for: of brokers that lead too few of those that prefer them."""
+    """Partitions to move to their preferred leaders: of brokers whose imbalance exceeds `percentage`."""
     preferred: dict[BrokerId, int] = defaultdict(int)
     led_by_others: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
     for topic_partition, partition in context.partitions():
@@ -43,17 +43,17 @@ def imbalanced_partitions(context: ControllerContext, percentage: int) -> list[T
 
 
 def schedule_checks(term: ControllerTerm) -> None:
-    """From now on until the end of the term."""
+    """Start the periodic checks of this term."""
     if term.settings().auto_leader_rebalance_enable:
-        term.put_later(LeaderImbalanceCheck(is_periodic=True), FIRST_CHECK_S)
+        term.put_later(AutoPreferredReplicaLeaderElection(is_periodic=True), FIRST_CHECK_S)
 
 
 def schedule_check_after_join(term: ControllerTerm, changed: Iterable[TopicPartition]) -> None:
-    """If the in-sync replicas of one of these contain a preferred replica that could lead now."""
+    """Schedule a check if the preferred replica of one of these partitions is in sync and does not lead."""
     if term.settings().auto_leader_rebalance_enable and any(
         _is_waiting_for_preferred_leader(term.context.partition(each)) for each in changed
     ):
-        term.put_once_later(LeaderImbalanceCheck(), CHECK_AFTER_JOIN_S)
+        term.put_once_later(AutoPreferredReplicaLeaderElection(), CHECK_AFTER_JOIN_S)
 
 
 def _is_waiting_for_preferred_leader(partition: Partition) -> bool:
@@ -61,17 +61,19 @@ def _is_waiting_for_preferred_leader(partition: Partition) -> bool:
     return partition.leader != preferred and preferred in partition.in_sync_replicas
 
 
-async def on_leader_imbalance_check(term: ControllerTerm, event: LeaderImbalanceCheck) -> str | None:
+async def on_auto_preferred_replica_leader_election(
+    term: ControllerTerm, event: AutoPreferredReplicaLeaderElection
+) -> str | None:
     context, settings = term.context, term.settings()
     if event.is_periodic:
         term.put_later(event, settings.leader_imbalance_check_interval_seconds)
 
     def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
-        return preferred_leader(partition, context.health(topic_partition))
+        return preferred_replica_leader_election(partition, context.health(topic_partition))
 
     imbalanced = imbalanced_partitions(context, settings.leader_imbalance_per_broker_percentage)
     changes = Changes()
-    await change(term, imbalanced, decide, changes)
+    await elect_leaders_for_partitions(term, imbalanced, decide, changes)
     if not changes.changed:
         return None
-    return f"preferred leaders elected: leaders were out of balance imbalanced={len(imbalanced)} {changes}"
+    return f"elected preferred leaders, leaders were out of balance imbalanced={len(imbalanced)} {changes}"

@@ -1,20 +1,18 @@
-"""Log ends of replicas that restarted uncleanly, asked of their brokers before one of them is elected (R42)."""
+"""Log end queries to replicas that restarted uncleanly, before one is elected (R42, KIP-966 `GetReplicaLogInfo`)."""
 
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tidelog.controller.elections import to_be_asked
-from tidelog.controller.events import LogEndsAnswered
+from tidelog.controller.elections import replicas_to_query
+from tidelog.controller.events import LogEndsResponseReceived
 from tidelog.controller.term import ControllerTerm
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition
 
 
-def ask_for_log_ends(
-    term: ControllerTerm, partitions: Iterable[TopicPartition]
-) -> dict[BrokerId, list[TopicPartition]]:
-    """Who is asked for what now. Each broker is asked once per incarnation and time without leader.
+def query_log_ends(term: ControllerTerm, partitions: Iterable[TopicPartition]) -> dict[BrokerId, list[TopicPartition]]:
+    """Enqueue the missing queries and return them by broker: one per broker incarnation and leader epoch.
 
-    Its channel repeats the question until it is answered or the broker is gone.
+    The channel retries a query until the broker answers or is gone.
     """
     context = term.context
     found: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
@@ -22,24 +20,27 @@ def ask_for_log_ends(
         partition = context.find(topic_partition)
         if partition is None or partition.leader != NO_BROKER:
             continue
-        for broker_id in to_be_asked(partition, context.health(topic_partition)):
-            question = context.question(partition, broker_id)
-            if question is None or context.asked.get(topic_partition, {}).get(broker_id) == question:
+        for broker_id in replicas_to_query(partition, context.health(topic_partition)):
+            log_end_query = context.log_end_query(partition, broker_id)
+            if (
+                log_end_query is None
+                or context.pending_log_end_queries.get(topic_partition, {}).get(broker_id) == log_end_query
+            ):
                 continue
-            context.asked.setdefault(topic_partition, {})[broker_id] = question
-            term.ask_for_log_end(broker_id, topic_partition, question)
+            context.pending_log_end_queries.setdefault(topic_partition, {})[broker_id] = log_end_query
+            term.enqueue_log_end_query(broker_id, topic_partition, log_end_query)
             found[broker_id].append(topic_partition)
     return found
 
 
-def take_answers(term: ControllerTerm, event: LogEndsAnswered) -> list[TopicPartition]:
-    """The partitions of which something new is known. An answer of an earlier incarnation or time counts no more."""
+def record_log_ends(term: ControllerTerm, event: LogEndsResponseReceived) -> list[TopicPartition]:
+    """Record answers and return their partitions. An answer for an earlier incarnation or leader epoch is ignored."""
     context, answered = term.context, []
     for topic_partition, answer in sorted(event.answers):
         partition = context.find(topic_partition)
         if partition is None or partition.leader != NO_BROKER:
             continue
-        if answer.asked == context.question(partition, event.broker_id):
+        if answer.query == context.log_end_query(partition, event.broker_id):
             context.answers.setdefault(topic_partition, {})[event.broker_id] = answer
             answered.append(topic_partition)
     return answered

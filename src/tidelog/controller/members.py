@@ -1,7 +1,7 @@
 """Members of the cluster: every broker that ever registered, until it is unregistered (`UnregisterBroker`).
 
-A broker that is down stays a member: topics can be created while it is away, and it gets its replicas when it is back.
-Members are known by the nodes of their log directories, which a broker makes with its first registration.
+A broker that is down stays a member: topics can be created while it is down, and it gets its replicas when it returns.
+A member has a node for its log directories, which the broker creates with its first registration.
 """
 
 import logging
@@ -19,7 +19,7 @@ NAMED_TOPICS = 3
 
 
 async def absent_members(store: Store, image: ClusterImage) -> list[BrokerId]:
-    """Those that do not live now, in order of their ids."""
+    """Members that are down, by id."""
     names = await store.children(znodes.LOG_DIRECTORIES)
     absent = sorted({int(name) for name in names if name.isdecimal()} - image.brokers.keys())
     nodes = await store.get_many([znodes.log_directories_path(each) for each in absent])
@@ -33,7 +33,7 @@ def _is_member(node: Node | None) -> bool:
 async def unregister_member(store: Store, fence: ControllerFence, image: ClusterImage, broker_id: BrokerId) -> None:
     """Forget a broker that is gone for good. Refused while it lives, or while replicas are assigned to it.
 
-    A broker without replicas is in no partition's in-sync replicas: if it comes back after all, it comes back as new.
+    A broker without replicas is in no ISR: if it comes back after all, it joins as a new broker.
     """
     if broker_id in image.brokers:
         raise InvalidRequest(f"Broker {broker_id} is running. Stop it before you unregister it.")
@@ -53,10 +53,10 @@ async def unregister_member(store: Store, fence: ControllerFence, image: Cluster
     directories = await store.children(parent)
     operations: list[Operation] = [
         Check(znodes.CONTROLLER_EPOCH, fence.epoch_version),
-        Create(registration),  # fails if the broker has registered meanwhile
+        Create(registration),  # fails if the broker registered in the meantime
         Delete(registration),
         *(Delete(znodes.log_directory_path(broker_id, each)) for each in directories),
-        # The node stays: its version is what the broker has noted of this store (R44).
+        # The node stays: brokers recognise this store by its version (R44).
         Set(parent, znodes.UNREGISTERED_BROKER, node.version),
     ]
     try:
@@ -64,5 +64,5 @@ async def unregister_member(store: Store, fence: ControllerFence, image: Cluster
     except NodeExists:
         raise InvalidRequest(f"Broker {broker_id} has just started. Stop it before you unregister it.") from None
     except (NoNode, BadVersion) as error:
-        raise NotController("the broker or the controller has changed meanwhile: try again") from error
+        raise NotController("the broker or the controller has changed in the meantime: try again") from error
     logger.info("unregistered broker broker_id=%d", broker_id)

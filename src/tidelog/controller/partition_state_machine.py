@@ -1,4 +1,4 @@
-"""Changing the leadership of partitions: decide, write, decide anew what others have changed, tell the brokers."""
+"""Partition state machine: elects leaders, writes the states by compare-and-set, and enqueues requests to brokers."""
 
 import logging
 from collections import defaultdict
@@ -16,10 +16,10 @@ from tidelog.controller.elections import (
     NO_STATE_VERSION,
     Decision,
     missing_members,
-    repaired,
-    to_be_asked,
+    replicas_to_query,
+    updated_leader_and_isr,
 )
-from tidelog.controller.log_end_queries import ask_for_log_ends
+from tidelog.controller.log_end_queries import query_log_ends
 from tidelog.controller.state_writes import state_path, write_states
 from tidelog.controller.states import PartitionState
 from tidelog.controller.term import ControllerTerm
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 10
 NAMED_IN_LOG = 10
-NOBODY_IS_ALIVE = "none of the brokers that hold all records is alive"
+NO_REPLICA_IS_ALIVE = "none of the brokers that hold all records is alive"
 RESTARTED_UNCLEANLY = "the replicas that are alive restarted uncleanly and may lack records that these brokers hold"
 ALL_LOST = "the replicas that are alive came back without their log directories"
 
@@ -38,7 +38,7 @@ Decide: TypeAlias = Callable[[TopicPartition, Partition], Decision | None]
 
 @dataclass(slots=True)
 class Changes:
-    """What became of a decision about many partitions, as the log tells it."""
+    """Outcomes of an election of many partitions, as logged."""
 
     changed: dict[TopicPartition, None] = field(default_factory=dict)
     elected: int = 0
@@ -48,37 +48,44 @@ class Changes:
     left_without_leader: int = 0
 
     def __str__(self) -> str:
-        """Elections always, the others where there is something to tell."""
-        told = {
+        """Elections always, the other counts only if they are not 0."""
+        counts = {
             "created": self.created,
             "in_sync_changed": self.in_sync_changed,
             "unclean": self.unclean,
             "without_leader": self.left_without_leader,
         }
-        return f"elected={self.elected}" + "".join(f" {name}={count}" for name, count in told.items() if count)
+        return f"elected={self.elected}" + "".join(f" {name}={count}" for name, count in counts.items() if count)
 
 
-async def repair(term: ControllerTerm, partitions: Iterable[TopicPartition], *, are_fresh: bool = False) -> Changes:
-    """Elect leaders where they are missing, and take out of the in-sync replicas who is gone or came back."""
+async def elect_offline_leaders(
+    term: ControllerTerm, partitions: Iterable[TopicPartition], *, are_fresh: bool = False
+) -> Changes:
+    """Elect leaders of offline partitions and remove failed or restarted replicas from the ISR.
+
+    Kafka's `triggerOnlinePartitionStateChange`, for these partitions.
+    """
     context = term.context
 
     def decide(topic_partition: TopicPartition, partition: Partition, unclean_allowed: bool = False) -> Decision | None:
-        return repaired(partition, context.health(topic_partition), unclean_allowed=unclean_allowed)
+        return updated_leader_and_isr(partition, context.health(topic_partition), unclean_allowed=unclean_allowed)
 
     wanted = [each for each in dict.fromkeys(partitions) if not context.is_being_deleted(each)]
     changes = Changes()
-    await change(term, wanted, decide, changes, are_fresh=are_fresh)
+    await elect_leaders_for_partitions(term, wanted, decide, changes, are_fresh=are_fresh)
     last_resort = await _with_unclean_elections(term, _without_leader(term, wanted))
     if last_resort:
-        await change(term, last_resort, partial(decide, unclean_allowed=True), changes, are_fresh=True)
-    _settle_states(term, wanted)
+        await elect_leaders_for_partitions(
+            term, last_resort, partial(decide, unclean_allowed=True), changes, are_fresh=True
+        )
+    _update_partition_states(term, wanted)
     waiting = _without_leader(term, wanted)
-    _log_asked(ask_for_log_ends(term, waiting))
+    _log_queries(query_log_ends(term, waiting))
     _log_without_leader(term, waiting, changes)
     return changes
 
 
-async def change(
+async def elect_leaders_for_partitions(
     term: ControllerTerm,
     partitions: Sequence[TopicPartition],
     decide: Decide,
@@ -86,10 +93,10 @@ async def change(
     *,
     are_fresh: bool = False,
 ) -> None:
-    """Write what is decided of each partition, with the controller epoch (R31), and tell everybody (R36).
+    """Decide, write with the controller epoch (R31) and enqueue requests (R36): Kafka's `doElectLeaderForPartitions`.
 
-    Where nothing is to be done the store is asked whether that is still true, unless the states are `are_fresh`: a
-    leader may have changed its in-sync replicas and not announced it yet (R21).
+    Where nothing has to change, the state is read again and decided again, unless `are_fresh`: a leader may have
+    changed the ISR without its notification having arrived (R21).
     """
     term.context.default_min_in_sync = term.settings().min_insync_replicas
     pending = list(partitions)
@@ -99,29 +106,29 @@ async def change(
         unsure = [each for each in unsure if each not in decisions]
         outcome = await write_states(term.store, {each: found.partition for each, found in decisions.items()})
         for topic_partition, partition in outcome.written.items():
-            _take_over(term, topic_partition, partition, decisions[topic_partition], changes)
+            _record_written(term, topic_partition, partition, decisions[topic_partition], changes)
         pending = await reload(term, [*outcome.lost, *unsure])
         unsure = []
         if not pending:
             break
     else:
-        logger.error("partitions kept changing, left as they are partitions=%s", _named(pending))
-    _settle_states(term, changes.changed)
+        logger.error("gave up on partitions that kept changing partitions=%s", _named(pending))
+    _update_partition_states(term, changes.changed)
     term.enqueue_update_metadata(changes.changed)
 
 
 async def reload(term: ControllerTerm, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Take the states that are in the store now; the partitions whose state was another, or of which there is none."""
+    """Read the states from the store. Returns the partitions whose state differs from the context or is missing."""
     nodes = await term.store.get_many([state_path(each) for each in partitions])
     changed = []
     for topic_partition, node in zip(partitions, nodes, strict=True):
-        known = term.context.find(topic_partition)
-        if known is None or node is None or node.version == known.version:
+        cached = term.context.find(topic_partition)
+        if cached is None or node is None or node.version == cached.version:
             continue
         try:
-            found = znodes.decode_state(topic_partition.topic, known, node.data, node.version)
+            found = znodes.decode_state(topic_partition.topic, cached, node.data, node.version)
         except znodes.MalformedNode:
-            logger.exception("partition passed over: its state in the store is malformed partition=%s", topic_partition)
+            logger.exception("ignored malformed partition state in the store partition=%s", topic_partition)
             continue
         term.context.put(topic_partition, with_incarnations(found, node.modified_id, term.context.brokers))
         changed.append(topic_partition)
@@ -133,7 +140,7 @@ def move_partitions(
 ) -> None:
     _, refused = term.context.partition_states.move(partitions, target, reason)
     for illegal in refused:
-        logger.error("refused to change the state of a partition: %s", illegal)
+        logger.error("refused illegal partition state transition: %s", illegal)
 
 
 def _decisions(
@@ -149,7 +156,7 @@ def _decisions(
     return decisions
 
 
-def _take_over(
+def _record_written(
     term: ControllerTerm, topic_partition: TopicPartition, partition: Partition, decision: Decision, changes: Changes
 ) -> None:
     context = term.context
@@ -158,7 +165,11 @@ def _take_over(
     is_new = before.version == NO_STATE_VERSION
     term.enqueue_leader_and_isr(
         topic_partition,
-        (each for each in partition.replicas if each in context.brokers and _is_concerned(term, partition, each)),
+        (
+            each
+            for each in partition.replicas
+            if each in context.brokers and _receives_leader_and_isr(term, partition, each)
+        ),
         is_new=is_new,
     )
     changes.changed[topic_partition] = None
@@ -176,24 +187,24 @@ def _take_over(
         term.statistics.unclean_elections += 1
         _log_unclean(topic_partition, before, partition)
     if not is_new:
-        is_told = len(changes.changed) <= NAMED_IN_LOG
-        _log_change(topic_partition, before, partition, logging.INFO if is_told else logging.DEBUG)
+        is_logged = len(changes.changed) <= NAMED_IN_LOG
+        _log_change(topic_partition, before, partition, logging.INFO if is_logged else logging.DEBUG)
 
 
-def _is_concerned(term: ControllerTerm, partition: Partition, broker_id: BrokerId) -> bool:
-    """A broker that leaves is told to stop instead: as a follower in the new epoch it would get back in sync."""
-    return broker_id not in term.context.leaving or broker_id == partition.leader
+def _receives_leader_and_isr(term: ControllerTerm, partition: Partition, broker_id: BrokerId) -> bool:
+    """A broker in controlled shutdown gets StopReplica instead: as a follower it would rejoin the ISR."""
+    return broker_id not in term.context.shutting_down or broker_id == partition.leader
 
 
-def _settle_states(term: ControllerTerm, partitions: Iterable[TopicPartition]) -> None:
-    """Online is what has a leader."""
+def _update_partition_states(term: ControllerTerm, partitions: Iterable[TopicPartition]) -> None:
+    """A partition with a leader is online, any other is offline."""
     by_state: dict[PartitionState, list[TopicPartition]] = defaultdict(list)
     for topic_partition in partitions:
         partition = term.context.find(topic_partition)
         if partition is not None and partition.version != NO_STATE_VERSION:
             by_state[_state_of(partition)].append(topic_partition)
     for state, found in by_state.items():
-        move_partitions(term, found, state, "leader known" if state is PartitionState.ONLINE else "no leader")
+        move_partitions(term, found, state, "leader cached" if state is PartitionState.ONLINE else "no leader")
 
 
 def _state_of(partition: Partition) -> PartitionState:
@@ -210,10 +221,10 @@ def _without_leader(term: ControllerTerm, partitions: Iterable[TopicPartition]) 
 
 
 async def _with_unclean_elections(term: ControllerTerm, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Of those that somebody could lead, the ones whose topic prefers loss; asked of the store, for settings change."""
+    """Partitions whose topic allows unclean election. Settings are read from the store: they may have changed."""
     context = term.context
     led_before = [each for each in partitions if context.partition(each).version != NO_STATE_VERSION]
-    candidates = [each for each in led_before if context.health(each).online - context.leaving]
+    candidates = [each for each in led_before if context.health(each).online - context.shutting_down]
     if not candidates:
         return []
     defaults = topic_defaults(term.settings())
@@ -225,9 +236,9 @@ async def _with_unclean_elections(term: ControllerTerm, partitions: Sequence[Top
 
 
 def _log_change(topic_partition: TopicPartition, before: Partition, after: Partition, level: int) -> None:
-    """The first few of an event, whose own line tells how many there were."""
+    """Logs the first few changes of an event; the line of the event itself has the totals."""
     if after.leader == NO_BROKER:
-        return  # told together, with what to do about it
+        return  # logged together by _log_without_leader
     verb = "changed in-sync replicas" if after.leader == before.leader else "elected leader"
     logger.log(
         level,
@@ -244,7 +255,7 @@ def _log_change(topic_partition: TopicPartition, before: Partition, after: Parti
 
 def _log_unclean(topic_partition: TopicPartition, before: Partition, after: Partition) -> None:
     logger.warning(
-        "unclean election: the new leader was not in sync, acknowledged records that only the others have are lost:"
+        "unclean election: the new leader was not in sync, acknowledged records that only other replicas hold are lost"
         " partition=%s leader=%d leader_epoch=%d lost_in_sync_replicas=%s",
         topic_partition,
         after.leader,
@@ -253,10 +264,10 @@ def _log_unclean(topic_partition: TopicPartition, before: Partition, after: Part
     )
 
 
-def _log_asked(asked: Mapping[BrokerId, Sequence[TopicPartition]]) -> None:
-    for broker_id, partitions in asked.items():
+def _log_queries(queries: Mapping[BrokerId, Sequence[TopicPartition]]) -> None:
+    for broker_id, partitions in queries.items():
         logger.info(
-            "partitions without leader: asking a broker that restarted uncleanly where its logs end broker_id=%d"
+            "querying log ends of broker that restarted uncleanly, for partitions without leader broker_id=%d"
             " partitions=%d (%s)",
             broker_id,
             len(partitions),
@@ -265,7 +276,7 @@ def _log_asked(asked: Mapping[BrokerId, Sequence[TopicPartition]]) -> None:
 
 
 def _log_without_leader(term: ControllerTerm, partitions: Iterable[TopicPartition], changes: Changes) -> None:
-    """One line for all that wait for the same brokers; those that waited for them before were logged then."""
+    """One line for all partitions that wait for the same brokers, unless it was logged before."""
     context = term.context
     waiting: dict[tuple[str, tuple[BrokerId, ...]], list[TopicPartition]] = defaultdict(list)
     for topic_partition in partitions:
@@ -275,14 +286,14 @@ def _log_without_leader(term: ControllerTerm, partitions: Iterable[TopicPartitio
         elif topic_partition not in context.answers:
             continue
         health = context.health(topic_partition)
-        if not to_be_asked(partition, health):
+        if not replicas_to_query(partition, health):
             missing = tuple(missing_members(partition, health)) or partition.replicas
-            reason = RESTARTED_UNCLEANLY if health.answers else ALL_LOST if health.lost else NOBODY_IS_ALIVE
+            reason = RESTARTED_UNCLEANLY if health.answers else ALL_LOST if health.lost else NO_REPLICA_IS_ALIVE
             waiting[reason, missing].append(topic_partition)
     for (reason, brokers), found in waiting.items():
         logger.warning(
-            "partitions without leader: %s; start them, or allow unclean.leader.election.enable and lose what only"
-            " they have brokers=%s partitions=%d (%s)",
+            "partitions without leader: %s; start them, or set unclean.leader.election.enable and lose what only"
+            " they hold brokers=%s partitions=%d (%s)",
             reason,
             ids_text(brokers),
             len(found),

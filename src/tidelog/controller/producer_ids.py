@@ -1,4 +1,4 @@
-"""Producer ids: a broker takes a block of them from the store and hands them out one by one."""
+"""Producer id manager: blocks of producer ids, claimed from the store and handed out one by one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ class ProducerIds:
         is_allowed: Callable[[], bool] = lambda: True,
         note: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """`note` is awaited with the last id of a block before any of it is handed out."""
+        """`note` is awaited with the last id of a block before any id of the block is handed out."""
         self._store = store
         self._broker_id = broker_id
         self._is_allowed = is_allowed
@@ -39,13 +39,13 @@ class ProducerIds:
         self._claiming = asyncio.Lock()
 
     async def next(self) -> int:
-        """A producer id that nobody else gets."""
+        """A new producer id, unique in the cluster."""
         while not self._unused:
             await self.ensure()
         return self.take()
 
     async def ensure(self) -> None:
-        """There is one to `take` when this returns."""
+        """Claim a block if the current one is used up, so that `take` succeeds."""
         if self._unused:
             return
         async with self._claiming:
@@ -55,16 +55,16 @@ class ProducerIds:
                 self._unused = range(block.first, block.last + 1)
 
     def take(self) -> int:
-        """For those who cannot wait. Raises CoordinatorLoadInProgress, as Kafka does, if none is at hand."""
+        """A producer id without waiting. Raises CoordinatorLoadInProgress, as Kafka does, if the block is used up."""
         if not self._unused:
-            raise CoordinatorLoadInProgress("there is no producer id at hand")
+            raise CoordinatorLoadInProgress("the producer id block is used up")
         producer_id = self._unused[0]
         self._unused = self._unused[1:]
         return producer_id
 
     async def _claim_block(self) -> ProducerIdBlock:
         if not self._is_allowed():
-            raise StoreUnavailable(reason="the store does not know yet which producer ids were given before")
+            raise StoreUnavailable(reason="producer ids cannot be claimed before the takeover of existing logs is done")
         block = await self._take_block()
         if self._note is not None:
             await self._note(block.last)

@@ -1,4 +1,4 @@
-"""How a broker joins its cluster: the cluster's id, the broker's id, its registration, the controller's office."""
+"""Registration in the store: cluster id, broker id, broker registration, controller election."""
 
 import asyncio
 import contextlib
@@ -30,28 +30,28 @@ class BrokerIdInUse(Exception):
 
 
 class ControllerFence(NamedTuple):
-    """Every write the controller makes names the version of the epoch's node, so that it fails after the term (R31)."""
+    """Controller epoch and the version of its node. Every controller write checks it and fails after the term (R31)."""
 
     epoch: int
     epoch_version: int
 
 
 async def prepare_store(store: Store) -> None:
-    """Make the nodes that everything else hangs on."""
+    """Create the top-level nodes."""
     nodes = await store.get_many(znodes.PERSISTENT_PATHS)
     missing = [path for path, node in zip(znodes.PERSISTENT_PATHS, nodes, strict=True) if node is None]
     if not missing:
         return
     try:
         await store.multi([Create(path) for path in missing])
-    except NodeExists:  # another broker is at it: take what it left
+    except NodeExists:  # another broker creates the same nodes
         for path in missing:
             with contextlib.suppress(NodeExists):
                 await store.create(path)
 
 
 async def find_cluster_id(store: Store, randomness: Randomness, wanted: str | None = None) -> str:
-    """The cluster's id; the first broker gives it: `wanted` if its log directories have one, else a new one."""
+    """The cluster id. The first broker sets it: `wanted` if its log directories have one, else a new one."""
     existing = await store.exists(znodes.CLUSTER_ID)
     if existing is None:
         cluster_id = wanted or uuid_text(randomness.bytes(16))
@@ -62,29 +62,29 @@ async def find_cluster_id(store: Store, randomness: Randomness, wanted: str | No
 
 
 async def generate_broker_id(store: Store, reserved_broker_max_id: int) -> BrokerId:
-    """A number nobody has: the version of a node that only this raises."""
+    """An unused broker id: the version of a sequence node, which every call increments."""
     node = await store.set(znodes.BROKER_SEQUENCE, b"")
     return reserved_broker_max_id + node.version
 
 
 async def wait_for_free_id(store: Store, broker_id: BrokerId, clock: Clock, session_timeout_ms: int) -> None:
-    """An earlier process of this broker may have died so lately that its session still stands."""
+    """Wait while the session of an earlier process of this broker has not expired."""
     deadline = clock.monotonic() + session_timeout_ms / 1000 * PATIENCE_WITH_AN_OLD_SESSION
-    is_told = False
+    is_logged = False
     while await store.exists(znodes.broker_path(broker_id)) is not None:
         if clock.monotonic() >= deadline:
             raise BrokerIdInUse(broker_id)
-        if not is_told:
-            is_told = True
-            logger.info("waiting for the session of an earlier process to end broker_id=%d", broker_id)
+        if not is_logged:
+            is_logged = True
+            logger.info("waiting for session of earlier process to expire broker_id=%d", broker_id)
         await asyncio.sleep(REGISTRATION_PAUSE_S)
 
 
 async def register_broker(store: Store, broker: Broker, clock: Clock) -> Broker:
-    """Announce the broker as long as its session lives; the answer has its epoch (R39).
+    """Create the broker's ephemeral node. Returns the broker with its epoch (R39).
 
-    The node may be there already because the connection was lost before an earlier attempt was answered.
-    Nodes of its new log directories are made in the same transaction: they tell in which epoch these appeared (R42).
+    The node exists already if the connection was lost before an earlier attempt was answered. The same transaction
+    creates nodes for new log directories: they record the epoch in which a directory appeared (R42).
     """
     path = znodes.broker_path(broker.id)
     registration = Create(path, znodes.encode_broker(broker, clock.now_ms()), ephemeral=True)
@@ -101,20 +101,20 @@ async def _new_directories(store: Store, broker: Broker) -> list[Operation]:
     paths = [znodes.log_directory_path(broker.id, each) for each in broker.directory_ids]
     if not paths:
         return []
-    known, *nodes = await store.get_many([parent, *paths])
+    registered, *nodes = await store.get_many([parent, *paths])
     missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
-    # A broker that never had such nodes is new, or was upgraded: then it had these directories all along.
-    data = znodes.encode_log_directory(is_from_the_beginning=known is None)
+    # A broker without such a node is new or was upgraded. If it was upgraded, it always had these directories.
+    data = znodes.encode_log_directory(is_from_the_beginning=registered is None)
     operations: list[Operation] = [Create(path, data) for path in missing]
-    if known is None:
+    if registered is None:
         return [Create(parent), *operations]
-    if known.data == znodes.UNREGISTERED_BROKER:
-        return [Set(parent, b"", known.version), *operations]
+    if registered.data == znodes.UNREGISTERED_BROKER:
+        return [Set(parent, b"", registered.version), *operations]
     return operations
 
 
 async def claim_controller(store: Store, broker_id: BrokerId, clock: Clock) -> ControllerFence | None:
-    """Become controller and raise the epoch, in one step; None if another broker is or became controller."""
+    """Create /controller and increment the epoch in one transaction; None if another broker is the controller."""
     await _ensure_controller_epoch(store)
     node = await store.get(znodes.CONTROLLER_EPOCH)
     epoch = znodes.decode_controller_epoch(node.data) + 1

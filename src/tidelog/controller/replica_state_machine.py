@@ -1,4 +1,4 @@
-"""Bringing replicas into a state, and telling their brokers what that means for them (R34)."""
+"""Replica state machine: moves replicas to a state and enqueues LeaderAndIsr or StopReplica for their brokers (R34)."""
 
 import logging
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ from tidelog.controller.term import ControllerTerm
 logger = logging.getLogger(__name__)
 
 EPOCH_DURING_DELETE = -2
-"""The leader epoch of a StopReplica for a topic that is deleted: whatever epoch the broker knows (KIP-570)."""
+"""Leader epoch in StopReplica for a deleted topic: overrides any epoch on the broker (KIP-570)."""
 
 
 def move_replicas(term: ControllerTerm, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
     moved, refused = term.context.replica_states.move(replicas, target, reason)
     for illegal in refused:
-        logger.error("refused to change the state of a replica: %s", illegal)
+        logger.error("refused illegal replica state transition: %s", illegal)
     for replica, before in moved.items():
         if target is ReplicaState.ONLINE:
             _start(term, replica, is_new=before is ReplicaState.NEW)
@@ -27,7 +27,7 @@ def move_replicas(term: ControllerTerm, replicas: Iterable[Replica], target: Rep
 
 
 def _start(term: ControllerTerm, replica: Replica, *, is_new: bool) -> None:
-    """A partition that never had a leader has nothing to tell yet."""
+    """Enqueue LeaderAndIsr, unless the partition never had a leader."""
     if term.context.partition(replica.topic_partition).version != NO_STATE_VERSION:
         term.enqueue_leader_and_isr(replica.topic_partition, (replica.broker_id,), is_new=is_new)
 

@@ -1,4 +1,4 @@
-"""What one event of the controller has to say to brokers, collected while it runs and sent at its end."""
+"""Controller request batch (`ControllerBrokerRequestBatch`): requests of one event, sent together at its end."""
 
 # Core: no clock, no I/O, no await.
 
@@ -30,10 +30,10 @@ from tidelog.protocol.structs import Request
 from tidelog.types import ZERO_UUID, BrokerId, Uuid
 
 LEADER_DURING_DELETE: BrokerId = -2
-"""In UpdateMetadata: the topic is being deleted, and brokers forget it."""
+"""Leader in UpdateMetadata that makes brokers forget the partition: its topic is being deleted."""
 
 WHOLE_CLUSTER = 2
-"""The type of an UpdateMetadata that leaves no topic out: what it does not name is gone."""
+"""Type of an UpdateMetadata that contains all topics: a topic that is missing is deleted."""
 
 
 class _Topic(NamedTuple):
@@ -50,7 +50,7 @@ _Metadata: TypeAlias = dict[_Topic, dict[int, Partition]]
 
 
 class RequestBatch:
-    """R36. What is said twice of one partition is sent once, as it was said last."""
+    """R36. Of several states added for one partition only the last is sent."""
 
     def __init__(self, controller_id: BrokerId, controller_epoch: int, listener_name: str | None = None) -> None:
         self._controller_id = controller_id
@@ -59,7 +59,7 @@ class RequestBatch:
         self._leader_and_isr: dict[BrokerId, dict[_Topic, dict[int, LeaderAndIsrPartitionState]]] = {}
         self._stops: dict[BrokerId, dict[_Topic, dict[int, _Stop]]] = {}
         self._metadata: dict[BrokerId, _Metadata] = {}
-        self._told_all: set[BrokerId] = set()
+        self._whole_cluster_brokers: set[BrokerId] = set()
 
     def add_leader_and_isr(
         self, brokers: Iterable[BrokerId], topic: str, topic_id: Uuid, partition: Partition, *, is_new: bool
@@ -90,18 +90,18 @@ class RequestBatch:
         *,
         is_whole_cluster: bool = False,
     ) -> None:
-        """Without topics: just the live brokers. `is_whole_cluster`: there are no other topics than these."""
+        """Without topics, only the live brokers are sent. `is_whole_cluster`: there are no other topics."""
         brokers = tuple(brokers)
-        told = [self._metadata.setdefault(broker_id, {}) for broker_id in brokers]
+        targets = [self._metadata.setdefault(broker_id, {}) for broker_id in brokers]
         for name, topic_id, partition in topics:
             topic = _Topic(name, topic_id)
-            for metadata in told:
+            for metadata in targets:
                 metadata.setdefault(topic, {})[partition.index] = partition
         if is_whole_cluster:
-            self._told_all.update(brokers)
+            self._whole_cluster_brokers.update(brokers)
 
     def build(self, live_brokers: Mapping[BrokerId, Broker]) -> list[tuple[BrokerId, Request]]:
-        """For live brokers only. Leaders are told of their office before others are sent to them."""
+        """Requests to live brokers. LeaderAndIsr comes first: leaders must know their role before clients do."""
         return [
             *self._build_leader_and_isr(live_brokers),
             *self._build_metadata(live_brokers),
@@ -145,7 +145,7 @@ class RequestBatch:
             if broker_id in live_brokers:
                 request = UpdateMetadataRequest(
                     controller_id=self._controller_id,
-                    type=WHOLE_CLUSTER if broker_id in self._told_all else 0,
+                    type=WHOLE_CLUSTER if broker_id in self._whole_cluster_brokers else 0,
                     controller_epoch=self._controller_epoch,
                     broker_epoch=live_brokers[broker_id].epoch,
                     topic_states=_shared_states(metadata, built, live_brokers),
@@ -204,9 +204,9 @@ def _shared_states(
     built: list[tuple[_Metadata, list[UpdateMetadataTopicState]]],
     live_brokers: Mapping[BrokerId, Broker],
 ) -> list[UpdateMetadataTopicState]:
-    """Most often all brokers are told the same: then it is built once."""
-    for known, states in built:
-        if known == metadata:
+    """Metadata that is equal for several brokers is built once."""
+    for earlier, states in built:
+        if earlier == metadata:
             return states
     states = [
         UpdateMetadataTopicState(

@@ -1,4 +1,4 @@
-"""Leaders that move because somebody asked for it: preferred leaders, and brokers that shut down in an orderly way."""
+"""Requested leader elections: preferred replica election, ElectLeaders and controlled shutdown."""
 
 import logging
 from collections.abc import Iterable
@@ -7,19 +7,25 @@ from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
 from tidelog.controller.broker_changes import on_broker_change
 from tidelog.controller.context_loading import load_topic_configs
-from tidelog.controller.elections import NO_STATE_VERSION, Decision, after_leaving, any_leader, preferred_leader
+from tidelog.controller.elections import (
+    NO_STATE_VERSION,
+    Decision,
+    controlled_shutdown_leader_election,
+    preferred_replica_leader_election,
+    unclean_leader_election,
+)
 from tidelog.controller.events import (
     BrokerChange,
     ControlledShutdown,
+    ControllerRequest,
     ElectLeaders,
-    OfflinePartitions,
-    PreferredElection,
-    Question,
-    Reassignment,
+    PartitionReassignment,
+    PreferredReplicaElection,
     TopicSettingsChange,
+    UncleanLeaderElectionEnable,
 )
 from tidelog.controller.notifications import remove_nodes
-from tidelog.controller.partition_state_machine import Changes, change, repair
+from tidelog.controller.partition_state_machine import Changes, elect_leaders_for_partitions, elect_offline_leaders
 from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
 from tidelog.controller.term import ControllerTerm
@@ -39,30 +45,30 @@ logger = logging.getLogger(__name__)
 UNKNOWN_EPOCH = -1
 
 
-async def on_preferred_election(term: ControllerTerm, event: PreferredElection) -> str | None:
+async def on_preferred_replica_election(term: ControllerTerm, event: PreferredReplicaElection) -> str | None:
     node = await term.store.exists(znodes.PREFERRED_REPLICA_ELECTION, term.watch(event))
     if node is None:
         return None
     context = term.context
 
     def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
-        return preferred_leader(partition, context.health(topic_partition))
+        return preferred_replica_leader_election(partition, context.health(topic_partition))
 
     try:
         named = znodes.decode_partition_list(node.data, znodes.PREFERRED_REPLICA_ELECTION)
     except znodes.MalformedNode as error:
-        logger.warning("passed over a request for preferred leaders reason=%s", error)
+        logger.warning("ignored malformed preferred replica election reason=%s", error)
         named = []
     wanted = _present(term, named)
     changes = Changes()
-    await change(term, wanted, decide, changes)
+    await elect_leaders_for_partitions(term, wanted, decide, changes)
     await remove_nodes(term.store, [znodes.PREFERRED_REPLICA_ELECTION])
-    return f"preferred leaders elected asked={len(named)} elected={changes.elected}"
+    return f"elected preferred leaders requested={len(named)} elected={changes.elected}"
 
 
 async def on_elect_leaders(term: ControllerTerm, event: ElectLeaders) -> str | None:
     context = term.context
-    elect = any_leader if event.is_unclean else preferred_leader
+    elect = unclean_leader_election if event.is_unclean else preferred_replica_leader_election
 
     def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
         return elect(partition, context.health(topic_partition))
@@ -70,7 +76,7 @@ async def on_elect_leaders(term: ControllerTerm, event: ElectLeaders) -> str | N
     named = [each for each, _ in context.partitions()] if event.partitions is None else event.partitions
     wanted = _present(term, named)
     changes = Changes()
-    await change(term, wanted, decide, changes)
+    await elect_leaders_for_partitions(term, wanted, decide, changes)
     outcomes: dict[TopicPartition, KafkaError | None] = {
         each: UnknownTopicOrPartition(f"There is no partition {each}.") for each in event.partitions or ()
     }
@@ -78,7 +84,7 @@ async def on_elect_leaders(term: ControllerTerm, event: ElectLeaders) -> str | N
         is_elected = each in changes.changed
         outcomes[each] = None if is_elected else _why_not_elected(context.partition(each), is_unclean=event.is_unclean)
     _answer(event, outcomes)
-    return f"leaders elected on request asked={len(outcomes)} {changes}"
+    return f"elected leaders on request requested={len(outcomes)} {changes}"
 
 
 def _present(term: ControllerTerm, named: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -94,32 +100,36 @@ def _why_not_elected(partition: Partition, *, is_unclean: bool) -> KafkaError:
     return ElectionNotNeeded() if partition.leader == partition.replicas[0] else PreferredLeaderNotAvailable()
 
 
-async def on_reassignment(term: ControllerTerm, event: Reassignment) -> str | None:
+async def on_partition_reassignment(term: ControllerTerm, event: PartitionReassignment) -> str | None:
     if await term.store.exists(znodes.REASSIGN_PARTITIONS, term.watch(event)) is None:
         return None
     await remove_nodes(term.store, [znodes.REASSIGN_PARTITIONS])
     return "refused to reassign partitions: not supported yet"
 
 
-async def on_offline_partitions(term: ControllerTerm, _: OfflinePartitions) -> str | None:
+async def on_unclean_leader_election_enable(term: ControllerTerm, _: UncleanLeaderElectionEnable) -> str | None:
     waiting = term.context.without_leader()
-    return f"tried partitions without leader again: {await repair(term, waiting)}" if waiting else None
+    return (
+        f"retried election of partitions without leader {await elect_offline_leaders(term, waiting)}"
+        if waiting
+        else None
+    )
 
 
 async def on_topic_settings_change(term: ControllerTerm, event: TopicSettingsChange) -> str | None:
-    """Take over min.insync.replicas; unclean elections may be allowed now."""
+    """Apply min.insync.replicas and retry elections: unclean ones may be allowed now."""
     topics = [each for each in sorted(event.topics) if each in term.context.topics]
     for topic, configs in (await load_topic_configs(term.store, topics)).items():
         if topic in term.context.topics:
             term.context.topics[topic].configs = configs
-    return await on_offline_partitions(term, OfflinePartitions())
+    return await on_unclean_leader_election_enable(term, UncleanLeaderElectionEnable())
 
 
 async def on_controlled_shutdown(term: ControllerTerm, event: ControlledShutdown) -> str | None:
-    """Leaders move away before the broker goes; the answer has the partitions where nobody could take over (R39)."""
-    known = term.context.brokers.get(event.broker_id)
-    if known is None or known.epoch < event.broker_epoch:
-        # It has registered since brokers were last looked at: what is decided now must hold for that registration.
+    """Move leaders away before the broker stops. The answer has the partitions that no other broker can lead (R39)."""
+    registered = term.context.brokers.get(event.broker_id)
+    if registered is None or registered.epoch < event.broker_epoch:
+        # The broker registered after the last broker change: process that change first.
         await on_broker_change(term, BrokerChange())
     try:
         _check_incarnation(term, event)
@@ -127,7 +137,7 @@ async def on_controlled_shutdown(term: ControllerTerm, event: ControlledShutdown
         _answer(event, error)
         return None
     context = term.context
-    context.leaving.add(event.broker_id)
+    context.shutting_down.add(event.broker_id)
     replicated = [
         each
         for each in context.partitions_on({event.broker_id})
@@ -136,10 +146,10 @@ async def on_controlled_shutdown(term: ControllerTerm, event: ControlledShutdown
 
     def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
         is_decided = partition.version != NO_STATE_VERSION
-        return after_leaving(partition, context.health(topic_partition)) if is_decided else None
+        return controlled_shutdown_leader_election(partition, context.health(topic_partition)) if is_decided else None
 
     changes = Changes()
-    await change(term, replicated, decide, changes)
+    await elect_leaders_for_partitions(term, replicated, decide, changes)
     remaining = {each for each in replicated if context.partition(each).leader == event.broker_id}
     stopped = [Replica(each, event.broker_id) for each in replicated if each not in remaining]
     move_replicas(term, stopped, ReplicaState.OFFLINE, f"broker {event.broker_id} is shutting down")
@@ -155,8 +165,8 @@ def _check_incarnation(term: ControllerTerm, event: ControlledShutdown) -> None:
         raise StaleBrokerEpoch(f"broker {event.broker_id} is registered with epoch {broker.epoch}")
 
 
-def _answer(event: Question, outcome: object) -> None:
-    if event.answer.done():  # whoever asked has gone
+def _answer(event: ControllerRequest, outcome: object) -> None:
+    if event.answer.done():  # the caller has gone
         return
     if isinstance(outcome, KafkaError):
         event.answer.set_exception(outcome)

@@ -1,17 +1,17 @@
-"""What the answers of brokers mean for the controller."""
+"""Conversion of broker responses (LeaderAndIsr, StopReplica, log end queries) into controller events."""
 
 import logging
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tidelog.controller.context import Answer, Asked
+from tidelog.controller.context import LogEndAnswer, LogEndQuery
 from tidelog.controller.elections import NO_LOG, UNKNOWN_LOG_END, LogEnd
 from tidelog.controller.events import (
     Event,
-    LeaderAndIsrAnswered,
-    LogEndsAnswered,
+    LeaderAndIsrResponseReceived,
+    LogEndsResponseReceived,
     RefusedReplica,
-    ReplicasDeleted,
+    TopicDeletionStopReplicaResponseReceived,
 )
 from tidelog.controller.states import Replica
 from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, KafkaStorageError, StaleControllerEpoch, UnknownServerError
@@ -24,15 +24,15 @@ from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 
-class AskedLog(NamedTuple):
+class QueriedLog(NamedTuple):
     topic_id: Uuid
-    asked: Asked
+    query: LogEndQuery
 
 
-def leader_and_isr_answered(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> Event:
-    """Which replicas have no log directory any more, which have one, and which must be told again.
+def leader_and_isr_response_event(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> Event:
+    """Replicas with an offline log directory, healthy replicas, and replicas to send again.
 
-    A replica whose epoch the broker calls stale is healthy: the broker knew it all already.
+    A replica that is answered with a stale epoch is healthy: the broker has the state already.
     """
     assert isinstance(answer, LeaderAndIsrResponse)
     if answer.error_code != NO_ERROR:
@@ -42,12 +42,12 @@ def leader_and_isr_answered(broker_id: BrokerId, request: LeaderAndIsrRequest, a
         for topic in answer.topics
         for each in topic.partition_errors
     }
-    failed, healthy, refused, told = set(), set(), set(), {}
+    failed, healthy, refused, codes = set(), set(), set(), {}
     for topic in request.topic_states:
         for state in topic.partition_states:
             replica = Replica(TopicPartition(topic.topic_name, state.partition_index), broker_id)
             code = errors.get((topic.topic_id, state.partition_index), UnknownServerError.code)
-            told[replica.topic_partition] = code
+            codes[replica.topic_partition] = code
             if code == KafkaStorageError.code:
                 failed.add(replica)
             elif code == NO_ERROR:
@@ -55,36 +55,36 @@ def leader_and_isr_answered(broker_id: BrokerId, request: LeaderAndIsrRequest, a
             elif code != StaleControllerEpoch.code:
                 refused.add(RefusedReplica(replica, state.is_new))
     if answer.error_code == NO_ERROR:
-        _log_errors("LeaderAndIsr", broker_id, told)
-    return LeaderAndIsrAnswered(
+        _log_errors("LeaderAndIsr", broker_id, codes)
+    return LeaderAndIsrResponseReceived(
         broker_id, request.broker_epoch, frozenset(failed), frozenset(healthy), frozenset(refused)
     )
 
 
-def stop_replica_answered(
+def stop_replica_response_event(
     broker_id: BrokerId, request: StopReplicaRequest, answer: Response, attempt: int
 ) -> Event | None:
-    """Which replicas are deleted. One that was only told to stop has nothing to tell."""
+    """Event with the deleted replicas; None if the request only stopped replicas."""
     assert isinstance(answer, StopReplicaResponse)
-    asked = set(deletions_in(request))
-    if not asked:
+    deletions = set(deletions_in(request))
+    if not deletions:
         return None
     if answer.error_code != NO_ERROR:
         _log_refusal("StopReplica", broker_id, answer.error_code)
-        errors = dict.fromkeys(asked, answer.error_code)
+        errors = dict.fromkeys(deletions, answer.error_code)
     else:
         errors = {
             TopicPartition(each.topic_name, each.partition_index): each.error_code for each in answer.partition_errors
         }
         _log_errors("StopReplica", broker_id, errors)
-    deleted = frozenset(Replica(each, broker_id) for each in asked if errors.get(each, NO_ERROR) == NO_ERROR)
-    failed = frozenset(Replica(each, broker_id) for each in asked if errors.get(each) == KafkaStorageError.code)
-    refused = frozenset(Replica(each, broker_id) for each in asked) - deleted - failed
-    return ReplicasDeleted(attempt, deleted, failed, refused)
+    deleted = frozenset(Replica(each, broker_id) for each in deletions if errors.get(each, NO_ERROR) == NO_ERROR)
+    failed = frozenset(Replica(each, broker_id) for each in deletions if errors.get(each) == KafkaStorageError.code)
+    refused = frozenset(Replica(each, broker_id) for each in deletions) - deleted - failed
+    return TopicDeletionStopReplicaResponseReceived(attempt, deleted, failed, refused)
 
 
-def log_ends_answered(broker_id: BrokerId, logs: Mapping[TopicPartition, AskedLog], answer: Response) -> Event:
-    """Where the logs end that were asked for; nothing of those that may lie in a directory that is offline."""
+def log_ends_response_event(broker_id: BrokerId, logs: Mapping[TopicPartition, QueriedLog], answer: Response) -> Event:
+    """Event with the reported log ends. A log that may lie in an offline directory is left out."""
     assert isinstance(answer, DescribeLogDirsResponse)
     found = {
         TopicPartition(topic.name, log.partition_index): (topic.topic_id, result.directory_id, log)
@@ -92,20 +92,20 @@ def log_ends_answered(broker_id: BrokerId, logs: Mapping[TopicPartition, AskedLo
         for topic in result.topics
         for log in topic.partitions
     }
-    can_tell = any(result.directory_id for result in answer.results)
+    has_directory_ids = any(result.directory_id for result in answer.results)
     is_whole = all(result.error_code == NO_ERROR for result in answer.results)
-    answers: dict[TopicPartition, Answer] = {}
-    for topic_partition, (topic_id, asked) in logs.items():
-        if not can_tell:
-            answers[topic_partition] = Answer(asked, UNKNOWN_LOG_END, None)
+    answers: dict[TopicPartition, LogEndAnswer] = {}
+    for topic_partition, (topic_id, query) in logs.items():
+        if not has_directory_ids:
+            answers[topic_partition] = LogEndAnswer(query, UNKNOWN_LOG_END, None)
             continue
         log_topic_id, directory_id, log = found.get(topic_partition, (ZERO_UUID, None, None))
         is_of_topic = topic_id == log_topic_id or ZERO_UUID in (topic_id, log_topic_id)
         if log is not None and is_of_topic:
-            answers[topic_partition] = Answer(asked, LogEnd(log.last_epoch, log.log_end_offset), directory_id)
+            answers[topic_partition] = LogEndAnswer(query, LogEnd(log.last_epoch, log.log_end_offset), directory_id)
         elif is_whole:
-            answers[topic_partition] = Answer(asked, NO_LOG, None)
-    return LogEndsAnswered(broker_id, frozenset(answers.items()))
+            answers[topic_partition] = LogEndAnswer(query, NO_LOG, None)
+    return LogEndsResponseReceived(broker_id, frozenset(answers.items()))
 
 
 def deletions_in(request: StopReplicaRequest) -> Iterator[TopicPartition]:
@@ -116,17 +116,17 @@ def deletions_in(request: StopReplicaRequest) -> Iterator[TopicPartition]:
 
 
 def _log_refusal(api: str, broker_id: BrokerId, code: int) -> None:
-    logger.warning("%s was refused broker_id=%d error=%s", api, broker_id, _error_name(code))
+    logger.warning("broker refused request api=%s broker_id=%d error=%s", api, broker_id, _error_name(code))
 
 
 def _log_errors(api: str, broker_id: BrokerId, errors: dict[TopicPartition, int]) -> None:
-    # Of a single partition, a stale epoch says that the broker knew it all already.
+    # For a single partition, a stale epoch means that the broker has the state already.
     expected = (NO_ERROR, StaleControllerEpoch.code)
     failed = {each: code for each, code in errors.items() if code not in expected}
     if failed:
         first, code = next(iter(failed.items()))
         logger.warning(
-            "%s failed for some partitions broker_id=%d partitions=%d first=%s error=%s",
+            "request failed for some partitions api=%s broker_id=%d partitions=%d first=%s error=%s",
             api,
             broker_id,
             len(failed),
@@ -136,5 +136,5 @@ def _log_errors(api: str, broker_id: BrokerId, errors: dict[TopicPartition, int]
 
 
 def _error_name(code: int) -> str:
-    known = ERRORS_BY_CODE.get(code)
-    return str(code) if known is None else known.__name__
+    error = ERRORS_BY_CODE.get(code)
+    return str(code) if error is None else error.__name__

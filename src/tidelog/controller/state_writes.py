@@ -1,4 +1,4 @@
-"""Writing the states of many partitions by compare-and-set, and finding out which of them somebody else has changed."""
+"""Partition state writes (`updateLeaderAndIsr`): many partitions in one transaction, by compare-and-set."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,13 +15,13 @@ MAX_ATTEMPTS = 5
 
 class WriteOutcome(NamedTuple):
     written: dict[TopicPartition, Partition]
-    """With their new versions."""
+    """Written partitions, with their new versions."""
     lost: list[TopicPartition]
-    """Not as expected in the store: to be read and decided anew."""
+    """Partitions with another version in the store: to be read and decided again."""
 
 
 async def write_states(store: FencedStore, wanted: Mapping[TopicPartition, Partition]) -> WriteOutcome:
-    """Each partition's version is the one its state must have now; NO_STATE_VERSION: there must be none."""
+    """Each partition has the version expected in the store; NO_STATE_VERSION: the state must not exist."""
     outcome = WriteOutcome({}, [])
     await _make_parents(store, wanted)
     for batch in in_transactions(list(wanted.items())):
@@ -35,15 +35,15 @@ async def _write_batch(store: FencedStore, batch: dict[TopicPartition, Partition
             if batch:
                 await store.write([_operation(*item) for item in batch.items()])
         except (BadVersion, NoNode, NodeExists):
-            await _sort_out(store, batch, outcome)
+            await _remove_changed(store, batch, outcome)
             continue
         outcome.written.update((each, _written(partition)) for each, partition in batch.items())
         return
     outcome.lost.extend(batch)
 
 
-async def _sort_out(store: FencedStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
-    """Take out of the batch what is no longer as expected, and what a lost answer has written already (R20)."""
+async def _remove_changed(store: FencedStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
+    """Remove from the batch what another writer changed, and what an unanswered attempt has written (R20)."""
     nodes = await store.get_many([state_path(each) for each in batch])
     for (topic_partition, partition), node in zip(list(batch.items()), nodes, strict=True):
         version = NO_STATE_VERSION if node is None else node.version
@@ -74,7 +74,7 @@ def state_path(topic_partition: TopicPartition) -> str:
 
 
 async def _make_parents(store: FencedStore, wanted: Mapping[TopicPartition, Partition]) -> None:
-    """The nodes above the states of new partitions; nothing is amiss if some are there already."""
+    """Create the parents of the states of new partitions; some may exist already."""
     new = [each for each, partition in wanted.items() if partition.version == NO_STATE_VERSION]
     topics = dict.fromkeys(each.topic for each in new)
     paths = [znodes.partitions_path(topic) for topic in topics]
@@ -84,7 +84,7 @@ async def _make_parents(store: FencedStore, wanted: Mapping[TopicPartition, Part
     for operations in in_transactions([Create(path) for path in missing]):
         try:
             await store.write(operations)
-        except (NodeExists, NoNode):  # made by a write whose answer was lost, or the topic is gone
+        except (NodeExists, NoNode):  # created by an unanswered attempt, or the topic is gone
             await _make_one_by_one(store, operations)
 
 

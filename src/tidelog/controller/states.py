@@ -1,4 +1,4 @@
-"""The states of replicas and partitions as the controller sees them, and which state may follow which (R34)."""
+"""Replica and partition states of the controller, with their legal transitions (R34)."""
 
 # Core: no clock, no I/O, no await.
 
@@ -19,12 +19,12 @@ class Replica(NamedTuple):
 
 class ReplicaState(Enum):
     NON_EXISTENT = auto()
-    NEW = auto()  # chosen, not yet told to the broker
+    NEW = auto()  # assigned, not yet sent to the broker
     ONLINE = auto()  # running, leader or follower
-    OFFLINE = auto()  # its broker or its log directory is gone, or it was told to stop
+    OFFLINE = auto()  # its broker or log directory is offline, or it was stopped
     DELETION_STARTED = auto()
     DELETION_SUCCESSFUL = auto()
-    DELETION_INELIGIBLE = auto()  # cannot be deleted now: its broker is away, or failed to
+    DELETION_INELIGIBLE = auto()  # cannot be deleted now: its broker is down, or the deletion failed
 
 
 class PartitionState(Enum):

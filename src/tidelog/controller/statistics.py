@@ -1,4 +1,4 @@
-"""What metrics tell of the controller."""
+"""Controller metrics: counters of this process and gauges of the cluster."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from tidelog.controller.context import ControllerContext
 
 @dataclass(slots=True)
 class ControllerStatistics:
-    """Counters of this process, and gauges of the cluster, which are 0 on a broker that is not controller."""
+    """The gauges of the cluster are 0 on a broker that is not the controller."""
 
     context: Callable[[], ControllerContext | None]
-    """None on a broker that is not controller."""
+    """None on a broker that is not the controller."""
     leader_elections: int = 0
-    """Partitions that got another leader."""
+    """Number of partitions for which a new leader was elected."""
     election_rounds: int = 0
     """Events that elected leaders; LeaderElectionRateAndTimeMs counts and times these."""
     election_time_ms: float = 0.0
@@ -52,9 +52,9 @@ class ControllerStatistics:
 
     @property
     def topics_ineligible_to_delete_count(self) -> int:
-        return self._of_context(lambda context: len(context.suspended_deletions))
+        return self._of_context(lambda context: len(context.topics_ineligible_for_deletion))
 
-    def count_event(self, duration_ms: float, *, had_elections: bool) -> None:
+    def record_event(self, duration_ms: float, *, had_elections: bool) -> None:
         self.events += 1
         self.event_time_ms += duration_ms
         if had_elections:

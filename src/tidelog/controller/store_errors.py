@@ -1,4 +1,4 @@
-"""What a client is told when the coordination store fails: something it knows to try again."""
+"""Conversion of store failures into retriable Kafka errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,5 +14,5 @@ def store_errors_for_clients() -> Iterator[None]:
     except SessionExpired as error:
         raise NotController(str(error)) from error
     except StoreUnavailable as error:
-        # It may or may not have happened: exactly what a time-out means.
+        # The write may or may not have happened, which is what a timeout means.
         raise RequestTimedOut(str(error)) from error

@@ -1,7 +1,8 @@
 """Takeover of existing log directories by an empty coordination store (R44).
 
-Every broker that joins a store which has not been taken into use tells its inventory and then registers. The controller
-registers the topics that all inventories amount to, or waits and says what for. Nobody serves before that.
+Every broker that joins a store which is not in use publishes the inventory of its log directories, then registers. The
+controller registers the topics found in all inventories, or waits and publishes the reason. No broker serves clients
+before that.
 """
 
 import asyncio
@@ -36,27 +37,27 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
 NODES_PER_WRITE = 500
-"""ZooKeeper takes requests of 1 MB."""
+"""ZooKeeper accepts requests of up to 1 MB."""
 KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""The settings of a topic whose own ones are lost: none of its records may go because of that."""
+"""Settings of a topic whose own settings are lost: no record may be deleted because of that."""
 
 
 class TakeoverRules(NamedTuple):
-    """What the controller needs beside the store."""
+    """Inputs of the controller besides the store."""
 
     clock: Clock
     wait_ms: int
     is_forced: bool
     new_topic_id: Callable[[], Uuid]
     internal_configs: Callable[[str, int], Mapping[str, str] | None]
-    """The settings of an internal topic with so many replicas; None if the name is not of one."""
+    """Settings of an internal topic by name and replication factor; None if the topic is not internal."""
 
 
 class StoreState(NamedTuple):
     node: ClusterNode
     version: int
     is_in_use: bool
-    """The store knows its cluster. One without topics that was never taken into use may have been lost."""
+    """False for a store that may replace a lost one: it has no topics and was never in use."""
 
 
 async def read_store_state(store: Store) -> StoreState:
@@ -64,16 +65,16 @@ async def read_store_state(store: Store) -> StoreState:
     node = znodes.decode_cluster(found.data)
     is_in_use = node.takeover is TakeoverState.DONE
     if node.takeover is TakeoverState.UNKNOWN:
-        # Written by Apache Kafka, or by a version that knew no takeover: the topics tell.
+        # Written by Apache Kafka, or by a version without takeover: a store with topics is in use.
         is_in_use = bool(await store.children(znodes.TOPICS))
     return StoreState(node, found.version, is_in_use)
 
 
-# ---- what every broker does
+# ---- every broker
 
 
 async def publish_inventory(store: Store, inventory: Inventory) -> None:
-    """Before registering. The nodes go with the session."""
+    """Publish the inventory in ephemeral nodes. Called before the broker registers."""
     with suppress(NodeExists):
         await store.create(INVENTORIES)
     for name in await store.children(INVENTORIES):
@@ -86,21 +87,21 @@ async def publish_inventory(store: Store, inventory: Inventory) -> None:
         await store.create(f"{INVENTORIES}/{name}", part, ephemeral=True)
     if inventory.logs:
         logger.warning(
-            "the coordination store is empty, telling it what the log dirs hold broker_id=%d partitions=%d",
+            "coordination store is empty, published inventory of log dirs broker_id=%d partitions=%d",
             inventory.broker_id,
             len(inventory.logs),
         )
 
 
-async def forget_verdict(store: Store, state: StoreState) -> None:
-    """What was said before this broker came may not hold any more: the controller says it again if it does."""
+async def clear_verdict(store: Store, state: StoreState) -> None:
+    """Clear a verdict from before this broker joined. The controller publishes it again if it still holds."""
     if state.node.reason:
         with suppress(BadVersion):
             await store.multi([_in_state(state, TakeoverState.WAITING)])
 
 
 async def raise_controller_epoch(store: Store, known_epoch: int) -> None:
-    """Requests of a controller with a lower epoch than one that brokers remember would be refused (R7)."""
+    """Raise the controller epoch to the one this broker remembers, else it would refuse the controller (R7)."""
     while True:
         node = await store.exists(znodes.CONTROLLER_EPOCH)
         data = znodes.encode_controller_epoch(known_epoch)
@@ -114,25 +115,25 @@ async def raise_controller_epoch(store: Store, known_epoch: int) -> None:
         return
 
 
-# ---- what the controller does
+# ---- controller
 
 
 async def take_over(store: Store, fence: ControllerFence, broker_id: BrokerId, rules: TakeoverRules) -> None:
-    """Returns when the store is in use. Until then this broker is controller, but not in office."""
+    """Return when the store is in use. Until then this broker is elected, but its term has not started."""
     state = await read_store_state(store)
     began = rules.clock.monotonic()
     planned_for: dict[BrokerId, Broker] | None = None
     while not state.is_in_use:
         brokers = await load_brokers(store)
         if brokers != planned_for:
-            # A broker tells its inventory before it registers: without a new registration nothing is new.
+            # A broker publishes its inventory before it registers: without a new registration the plan stays the same.
             plan, planned_for = await _plan(store, brokers), brokers
         has_waited = rules.clock.monotonic() - began >= rules.wait_ms / 1000
         obstacle = plan.obstacle(is_forced=rules.is_forced, has_waited=has_waited)
         if obstacle is None:
             await _register(store, fence, broker_id, rules, brokers, plan)
             return
-        await _tell(store, fence, state, plan, obstacle)
+        await _publish_verdict(store, fence, state, plan, obstacle)
         await asyncio.sleep(POLL_S)
         state = await read_store_state(store)
     if state.node.takeover is not TakeoverState.DONE:
@@ -158,16 +159,18 @@ async def _load_inventories(store: Store) -> dict[BrokerId, Inventory]:
     return found
 
 
-async def _tell(store: Store, fence: ControllerFence, state: StoreState, plan: TakeoverPlan, problem: Problem) -> None:
-    """The same sentence for all brokers, and for whoever looks into the store."""
+async def _publish_verdict(
+    store: Store, fence: ControllerFence, state: StoreState, plan: TakeoverPlan, problem: Problem
+) -> None:
+    """Write the reason to the store, where all brokers and operators read it."""
     reason = (
         f"the coordination store is empty, while the log directories of the running brokers hold {plan.found},"
         f" and {problem.sentence}"
     )
-    told = TakeoverState.WAITING if problem.may_pass else TakeoverState.REFUSED
-    if (state.node.takeover, state.node.reason) != (told, reason):
-        logger.log(logging.INFO if problem.may_pass else logging.WARNING, "takeover %s: %s", told.value, reason)
-        await _write(store, fence, [_in_state(state, told, reason)])
+    verdict = TakeoverState.WAITING if problem.may_pass else TakeoverState.REFUSED
+    if (state.node.takeover, state.node.reason) != (verdict, reason):
+        logger.log(logging.INFO if problem.may_pass else logging.WARNING, "takeover %s: %s", verdict.value, reason)
+        await _write(store, fence, [_in_state(state, verdict, reason)])
     else:
         await _write(store, fence, [])
 
@@ -178,14 +181,14 @@ def _in_state(state: StoreState, takeover: TakeoverState, reason: str = "") -> S
 
 
 async def _write(store: Store, fence: ControllerFence, operations: Sequence[Operation]) -> None:
-    """Fenced by the controller epoch, which a broker that remembers a higher one raises (R31)."""
+    """Write fenced by the controller epoch, which a broker that remembers a higher one raises (R31)."""
     try:
         await store.multi([Check(znodes.CONTROLLER_EPOCH, fence.epoch_version), *operations])
     except BadVersion as error:
         raise StoreUnavailable(reason="the controller epoch or the state of the takeover has changed") from error
 
 
-# ---- the topics
+# ---- registration of topics
 
 
 async def _register(
@@ -199,7 +202,7 @@ async def _register(
     state = await read_store_state(store)
     if plan.topics:
         for problem in plan.problems:
-            logger.warning("takeover goes on as it was told to, although %s", problem.sentence)
+            logger.warning("takeover continues because unclean.takeover.enable is set, although %s", problem.sentence)
         await _write(store, fence, [_in_state(state, TakeoverState.REGISTERING)])
         epochs = {broker.id: broker.epoch for broker in brokers.values()}
         topics = [_topic(planned, fence, epochs, rules) for planned in plan.topics]
@@ -207,12 +210,12 @@ async def _register(
         state = await read_store_state(store)
     await _write(store, fence, [*await _producer_ids(store, broker_id, plan), _in_state(state, TakeoverState.DONE)])
     if plan.topics:
-        _say(plan)
+        _log_takeover(plan)
 
 
-def _say(plan: TakeoverPlan) -> None:
+def _log_takeover(plan: TakeoverPlan) -> None:
     logger.warning(
-        "took over what the log dirs of all brokers hold, because the coordination store was empty"
+        "took over the log dirs of all brokers, because the coordination store was empty"
         " topics=%d partitions=%d last_producer_id=%d",
         len(plan.topics),
         sum(len(topic.partitions) for topic in plan.topics),
@@ -254,7 +257,7 @@ def _topic(
 
 
 async def _put_nodes(store: Store, fence: ControllerFence, nodes: Sequence[tuple[str, bytes]]) -> None:
-    """Over whatever a controller before this one has registered: nobody has acted on that yet."""
+    """Overwrite what an earlier controller registered: no broker has used it yet."""
     for start in range(0, len(nodes), NODES_PER_WRITE):
         part = nodes[start : start + NODES_PER_WRITE]
         found = await store.get_many([path for path, _ in part])
@@ -291,7 +294,7 @@ def _nodes_of(topic: Topic) -> list[tuple[str, bytes]]:
 
 
 async def _producer_ids(store: Store, broker_id: BrokerId, plan: TakeoverPlan) -> list[Operation]:
-    """The next block begins above every id that somebody may have."""
+    """The next producer id block starts above every id that may be in use."""
     if plan.last_producer_id < 0:
         return []
     node = await store.get(znodes.PRODUCER_ID_BLOCK)
@@ -299,8 +302,8 @@ async def _producer_ids(store: Store, broker_id: BrokerId, plan: TakeoverPlan) -
     return [Set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block), node.version)]
 
 
-async def forget_inventory(store: Store, broker_id: BrokerId) -> None:
-    """The takeover is done; nobody reads it any more."""
+async def delete_inventory(store: Store, broker_id: BrokerId) -> None:
+    """Delete the broker's inventory after the takeover."""
     with suppress(NoNode, MalformedNode):
         for name in await store.children(INVENTORIES):
             if name.startswith(f"{broker_id}-"):

@@ -1,4 +1,4 @@
-"""The plan of a takeover: topics, replicas and leaders, as the logs of all brokers tell them (R44)."""
+"""Takeover plan: topics, replicas and leaders derived from the log inventories of all brokers (R44)."""
 
 # Core: no clock, no I/O, no await.
 
@@ -16,19 +16,19 @@ from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, BrokerId, TopicPartit
 FORCE = "--set unclean.takeover.enable=true"
 NAMED_AT_MOST = 5
 SPARE_PRODUCER_IDS = 1_000_000
-"""Where nobody noted which ids were given: some may be in use without a trace in the logs."""
+"""Added if no backup has the last producer id: some ids may be in use without a record in the logs."""
 SPARE_LEADER_EPOCHS = 1000
-"""Brokers note epochs a moment after clients hear of them. A client ignores what is of an older epoch than it knows."""
+"""Backups lag behind the epochs that clients have seen, and clients ignore metadata with an older epoch."""
 
 Holders = Mapping[BrokerId, FoundLog]
 
 
 class Problem(NamedTuple):
-    """Why the logs that are there do not tell for sure what was acknowledged."""
+    """Reason why the available logs may lack acknowledged records."""
 
     sentence: str
     may_pass: bool = False
-    """Brokers that start later may solve it."""
+    """The problem may disappear when more brokers start."""
     can_be_forced: bool = True
 
 
@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 class PlannedPartition:
     index: int
     replicas: tuple[BrokerId, ...]
-    """The leader first."""
+    """The leader comes first."""
     in_sync_replicas: tuple[BrokerId, ...]
     leader_epoch: int
 
@@ -46,7 +46,7 @@ class PlannedTopic(NamedTuple):
     topic_id: Uuid | None
     partitions: tuple[PlannedPartition, ...]
     configs: Mapping[str, str] | None
-    """None: nobody knows them."""
+    """None: unknown."""
 
 
 class TakeoverPlan(NamedTuple):
@@ -59,12 +59,12 @@ class TakeoverPlan(NamedTuple):
 
     @property
     def found(self) -> str:
-        """What is there, for a sentence."""
+        """Number of topics and partitions, as text."""
         partitions = sum(len(topic.partitions) for topic in self.topics)
         return f"{_plural(len(self.topics), 'topic')} with {_plural(partitions, 'partition')}"
 
     def obstacle(self, *, is_forced: bool, has_waited: bool) -> Problem | None:
-        """What the takeover has to wait for, or is refused for; None if it may go on."""
+        """The problem that delays or forbids the takeover; None if it may proceed."""
         if not is_forced:
             return next(iter(self.problems), None)
         pending = (each for each in self.problems if not each.can_be_forced or (each.may_pass and not has_waited))
@@ -72,7 +72,7 @@ class TakeoverPlan(NamedTuple):
 
 
 def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[BrokerId] = ()) -> TakeoverPlan:
-    """The same for the same inventories, whoever makes it. `silent`: registered, but without an inventory."""
+    """Deterministic for given inventories. `silent`: registered brokers without an inventory."""
     holders: dict[str, dict[int, dict[BrokerId, FoundLog]]] = {}
     for broker_id in sorted(inventories):
         for log in inventories[broker_id].logs:
@@ -90,12 +90,12 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
         *_diverging_logs(holders, configs),
     ]
     leading: Counter[BrokerId] = Counter()
-    known_epoch = max((backup.leader_epoch for backup in backups), default=NO_LEADER_EPOCH)
+    backup_epoch = max((backup.leader_epoch for backup in backups), default=NO_LEADER_EPOCH)
     topics = tuple(
         PlannedTopic(
             name,
             next(iter(_ids(partitions)), None),
-            tuple(_partitions(partitions, leading, known_epoch)),
+            tuple(_partitions(partitions, leading, backup_epoch)),
             configs.get(name),
         )
         for name, partitions in sorted(holders.items())
@@ -105,7 +105,7 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
 
 
 def _is_possible(topic: str) -> bool:
-    """A directory may be called anything."""
+    """True if the name of a log directory can be a topic name."""
     try:
         check_topic_name(topic)
     except InvalidTopic:
@@ -114,40 +114,40 @@ def _is_possible(topic: str) -> bool:
 
 
 def _partitions(
-    found: Mapping[int, Holders], leading: Counter[BrokerId], known_epoch: int
+    found: Mapping[int, Holders], leading: Counter[BrokerId], backup_epoch: int
 ) -> Iterable[PlannedPartition]:
-    """Every index up to the last. One that nobody holds, if that is accepted, begins empty beside the first one."""
+    """Partitions from 0 to the highest index. A missing one starts empty on the replicas of the first one."""
     for index in range(max(found) + 1):
         holders = found.get(index) or dict.fromkeys(found[min(found)], _empty_log(index))
-        yield _partition(index, holders, leading, known_epoch)
+        yield _partition(index, holders, leading, backup_epoch)
 
 
 def _empty_log(index: int) -> FoundLog:
     return FoundLog(TopicPartition("", index), None, NO_LEADER_EPOCH, 0, 0)
 
 
-def _partition(index: int, holders: Holders, leading: Counter[BrokerId], known_epoch: int) -> PlannedPartition:
-    """The newest log leads. Equal ones are in sync; whoever leads least is chosen among them."""
+def _partition(index: int, holders: Holders, leading: Counter[BrokerId], backup_epoch: int) -> PlannedPartition:
+    """Brokers with the newest log are in sync; of these, the one that leads the fewest partitions is the leader."""
     newest = max(log.age for log in holders.values())
     equal = sorted(broker_id for broker_id, log in holders.items() if log.age == newest)
     leader = min(equal, key=lambda broker_id: (leading[broker_id], broker_id))
     leading[leader] += 1
     followers = _rotated([each for each in equal if each != leader], index)
     behind = [broker_id for broker_id in sorted(holders) if broker_id not in equal]
-    last_epoch = max(known_epoch, *(log.latest_epoch for log in holders.values()))
+    last_epoch = max(backup_epoch, *(log.latest_epoch for log in holders.values()))
     return PlannedPartition(
         index, (leader, *followers, *behind), (leader, *followers), last_epoch + 1 + SPARE_LEADER_EPOCHS
     )
 
 
 def _rotated(brokers: Sequence[BrokerId], index: int) -> list[BrokerId]:
-    """So that who comes next when a broker dies is spread too."""
+    """Rotate the replicas, so that the leaders of a failed broker spread over the others."""
     start = index % len(brokers) if brokers else 0
     return [*brokers[start:], *brokers[:start]]
 
 
 def _last_producer_id(inventories: Collection[Inventory], backups: Iterable[Backup]) -> int:
-    """The highest one that somebody may have been given."""
+    """The highest producer id that may be in use."""
     noted = max((backup.last_producer_id for backup in backups), default=NO_PRODUCER_ID)
     found = max((each.last_producer_id for each in inventories if each.logs), default=NO_PRODUCER_ID)
     has_notes = all(each.backup is not None for each in inventories if each.logs)
@@ -155,7 +155,7 @@ def _last_producer_id(inventories: Collection[Inventory], backups: Iterable[Back
 
 
 def _ids(partitions: Mapping[int, Holders]) -> dict[Uuid, set[BrokerId]]:
-    """The ids that the logs of a topic have, and which brokers say so."""
+    """Topic ids found in the logs of a topic, with the brokers that have them."""
     found: dict[Uuid, set[BrokerId]] = {}
     for holders in partitions.values():
         for broker_id, log in holders.items():
@@ -234,10 +234,10 @@ def _missing_partitions(holders: Mapping[str, Mapping[int, Holders]]) -> Iterabl
 def _diverging_logs(
     holders: Mapping[str, Mapping[int, Holders]], configs: Mapping[str, Mapping[str, str]]
 ) -> Iterable[Problem]:
-    """Committed records of one log that the log to lead does not have: somebody led who should not have."""
+    """Logs with committed records that the log of the future leader lacks: an unclean leader was elected before."""
     for name, partitions in sorted(holders.items()):
         if configs.get(name, {}).get("unclean.leader.election.enable") == "true":
-            continue  # whoever set that accepts it
+            continue  # the topic allows it
         for index, logs in sorted(partitions.items()):
             leader = max(logs, key=lambda broker_id: logs[broker_id].age)
             for broker_id, log in sorted(logs.items()):

@@ -1,4 +1,4 @@
-"""One term of the controller: what its events work with, and how what they decide reaches the brokers."""
+"""State of one controller term: context, pending requests and the channels to brokers."""
 
 import asyncio
 import itertools
@@ -9,17 +9,17 @@ from typing import Protocol, TypeAlias
 
 from tidelog.cluster.image import Broker, Partition
 from tidelog.config.broker import BrokerSettings
-from tidelog.controller.context import Asked, ControllerContext
-from tidelog.controller.events import Event, LeaderAndIsrAnswered
+from tidelog.controller.context import ControllerContext, LogEndQuery
+from tidelog.controller.events import Event, LeaderAndIsrResponseReceived
 from tidelog.controller.fenced_store import FencedStore
 from tidelog.controller.registration import ControllerFence
 from tidelog.controller.request_batch import RequestBatch
 from tidelog.controller.response_events import (
-    AskedLog,
+    QueriedLog,
     deletions_in,
-    leader_and_isr_answered,
-    log_ends_answered,
-    stop_replica_answered,
+    leader_and_isr_response_event,
+    log_ends_response_event,
+    stop_replica_response_event,
 )
 from tidelog.controller.states import Replica
 from tidelog.controller.statistics import ControllerStatistics
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Channels(Protocol):
-    """The way to the brokers: controller.channels.ControllerChannels, or what stands for it in tests."""
+    """Interface of controller.channels.ControllerChannels, faked in tests."""
 
     def add(self, broker: Broker) -> None: ...
 
@@ -73,14 +73,14 @@ class ControllerTerm:
         self.context = ControllerContext()
         self._listener_name = settings().inter_broker_listener_name
         self.batch = self._new_batch()
-        self._questions: dict[BrokerId, dict[TopicPartition, AskedLog]] = {}
+        self._log_end_queries: dict[BrokerId, dict[TopicPartition, QueriedLog]] = {}
         self._put_event = put_event
         self._attempts = itertools.count(1)
         self._has_seen_errors = False
         self._scheduled: set[Event] = set()
 
     def put(self, event: Event) -> None:
-        """Unless the term is over."""
+        """Put the event, unless the term has ended."""
         if not self.store.is_over:
             self._put_event(event)
 
@@ -88,7 +88,7 @@ class ControllerTerm:
         asyncio.get_running_loop().call_later(delay_s, self.put, event)
 
     def put_once_later(self, event: Event, delay_s: float) -> None:
-        """Unless an equal event is scheduled this way already."""
+        """Schedule the event, unless an equal one is scheduled already."""
         if event not in self._scheduled:
             self._scheduled.add(event)
             asyncio.get_running_loop().call_later(delay_s, self._put_scheduled, event)
@@ -106,7 +106,7 @@ class ControllerTerm:
         return changed
 
     def close(self) -> None:
-        """From now on nothing has effect: no write, no request, no event."""
+        """End the term: it makes no more writes, requests or events."""
         self.store.is_over = True
         for broker_id in self.context.brokers:
             self.channels.remove(broker_id)
@@ -114,7 +114,7 @@ class ControllerTerm:
     async def close_channels(self) -> None:
         await self.channels.close()
 
-    # -- what goes to brokers at the end of the event
+    # ---- requests to brokers, sent at the end of the event
 
     def enqueue_leader_and_isr(
         self, topic_partition: TopicPartition, brokers: Iterable[BrokerId], *, is_new: bool
@@ -124,7 +124,7 @@ class ControllerTerm:
         self.batch.add_leader_and_isr(brokers, topic.name, topic.topic_id, partition, is_new=is_new)
 
     def enqueue_update_metadata(self, partitions: Iterable[TopicPartition]) -> None:
-        """What all brokers answer to clients about these partitions."""
+        """Publish these partitions to all brokers, for metadata responses to clients."""
         described = [self._described(each, self.context.partition(each)) for each in partitions]
         self.batch.add_metadata(self.context.brokers, described)
 
@@ -143,7 +143,7 @@ class ControllerTerm:
         return topic.name, topic.topic_id, partition
 
     def _with_last_known_eligible(self, topic_partition: TopicPartition, partition: Partition) -> Partition:
-        """As Kafka tells it: who restarted uncleanly is not eligible any more, and was the last one known to be."""
+        """As in Kafka, a replica that restarted uncleanly moves from the eligible to the last known eligible ones."""
         health = self.context.health(topic_partition)
         doubted = health.restarted - health.clean
         return replace(
@@ -152,23 +152,23 @@ class ControllerTerm:
             last_known_eligible=tuple(each for each in partition.eligible_replicas if each in doubted),
         )
 
-    def ask_for_log_end(self, broker_id: BrokerId, topic_partition: TopicPartition, asked: Asked) -> None:
-        """At the end of the event, after the broker was told that the partition has no leader."""
+    def enqueue_log_end_query(self, broker_id: BrokerId, topic_partition: TopicPartition, query: LogEndQuery) -> None:
+        """Sent at the end of the event, after LeaderAndIsr says that the partition has no leader."""
         topic_id = self.context.topics[topic_partition.topic].topic_id
-        self._questions.setdefault(broker_id, {})[topic_partition] = AskedLog(topic_id, asked)
+        self._log_end_queries.setdefault(broker_id, {})[topic_partition] = QueriedLog(topic_id, query)
 
     def send(self) -> None:
-        """All that was decided since the last time (R36)."""
+        """Send everything enqueued since the last call (R36)."""
         if self.store.is_over:
             return
         batch, self.batch = self.batch, self._new_batch()
         for broker_id, request in batch.build(self.context.brokers):
-            self.channels.send(broker_id, request, self._on_answer_of(broker_id, request))
-        questions, self._questions = self._questions, {}
+            self.channels.send(broker_id, request, self._response_handler(broker_id, request))
+        questions, self._log_end_queries = self._log_end_queries, {}
         for broker_id, logs in questions.items():
-            self._send_question(broker_id, logs)
+            self._send_log_end_query(broker_id, logs)
 
-    def _send_question(self, broker_id: BrokerId, logs: Mapping[TopicPartition, AskedLog]) -> None:
+    def _send_log_end_query(self, broker_id: BrokerId, logs: Mapping[TopicPartition, QueriedLog]) -> None:
         indexes: dict[str, list[int]] = {}
         for topic, index in logs:
             indexes.setdefault(topic, []).append(index)
@@ -176,34 +176,36 @@ class ControllerTerm:
         self.channels.send(
             broker_id,
             DescribeLogDirsRequest(topics=topics),
-            lambda answer: self.put(log_ends_answered(broker_id, logs, answer)),
+            lambda answer: self.put(log_ends_response_event(broker_id, logs, answer)),
         )
 
     def _new_batch(self) -> RequestBatch:
         return RequestBatch(self.broker_id, self.fence.epoch, self._listener_name)
 
-    def _on_answer_of(self, broker_id: BrokerId, request: Request) -> Callable[[Response], None] | None:
+    def _response_handler(self, broker_id: BrokerId, request: Request) -> Callable[[Response], None] | None:
         if isinstance(request, LeaderAndIsrRequest):
-            return lambda answer: self._put_found(leader_and_isr_answered(broker_id, request, answer))
+            return lambda answer: self._put_response_event(leader_and_isr_response_event(broker_id, request, answer))
         if isinstance(request, StopReplicaRequest):
-            attempt = self._note_attempt(broker_id, request)
-            return lambda answer: self._put_found(stop_replica_answered(broker_id, request, answer, attempt))
+            attempt = self._record_attempt(broker_id, request)
+            return lambda answer: self._put_response_event(
+                stop_replica_response_event(broker_id, request, answer, attempt)
+            )
         return None
 
-    def _note_attempt(self, broker_id: BrokerId, request: StopReplicaRequest) -> int:
-        """R43: from now on only the answer to this request tells what became of the replicas that it deletes."""
+    def _record_attempt(self, broker_id: BrokerId, request: StopReplicaRequest) -> int:
+        """R43: only the response to the latest StopReplica counts for the replicas that it deletes."""
         attempt = next(self._attempts)
         for topic_partition in deletions_in(request):
             self.context.deletion_attempts[Replica(topic_partition, broker_id)] = attempt
         return attempt
 
-    def _put_found(self, event: Event | None) -> None:
+    def _put_response_event(self, event: Event | None) -> None:
         match event:
-            case LeaderAndIsrAnswered(failed=failed, refused=refused) if not (failed or refused):
+            case LeaderAndIsrResponseReceived(failed=failed, refused=refused) if not (failed or refused):
                 if self._has_seen_errors:
-                    self.put(event)  # else it says nothing new, as nearly always
-            case LeaderAndIsrAnswered():
-                # Noted here, not when the event is worked on: an answer that takes it back may arrive before that.
+                    self.put(event)  # otherwise the response contains nothing new, which is the usual case
+            case LeaderAndIsrResponseReceived():
+                # Recorded now, not when the event is handled: a response that reverses it may arrive before that.
                 self._has_seen_errors = True
                 self.put(event)
             case Event():

@@ -1,4 +1,4 @@
-"""Topics and partitions that appear in the store, and requests to delete some."""
+"""Topic changes in the store: new topics, new partitions, deletion requests."""
 
 import asyncio
 import logging
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from tidelog.cluster import znodes
 from tidelog.controller.context_loading import load_stored_topics
-from tidelog.controller.events import PartitionModification, TopicChange, TopicDeletion
+from tidelog.controller.events import PartitionModifications, TopicChange, TopicDeletion
 from tidelog.controller.notifications import remove_nodes
-from tidelog.controller.partition_state_machine import Changes, move_partitions, repair
+from tidelog.controller.partition_state_machine import Changes, elect_offline_leaders, move_partitions
 from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.states import PartitionState, Replica, ReplicaState
 from tidelog.controller.term import ControllerTerm
@@ -21,11 +21,11 @@ WATCHES_AT_ONCE = 500
 
 
 async def on_topic_change(term: ControllerTerm, event: TopicChange) -> str | None:
-    """New topics get leaders; topics that are gone from the store, by somebody else's hand, are forgotten."""
+    """Elect leaders for new topics. Drop topics that an external tool removed from the store."""
     names = await term.store.children(znodes.TOPICS, term.watch(event))
     gone = sorted(term.context.topics.keys() - set(names))
     for name in gone:
-        logger.warning("topic vanished from the store topic=%s", name)
+        logger.warning("topic disappeared from the store topic=%s", name)
         hide_topic(term, name)
         term.context.drop_topic(name)
     new = [name for name in names if name not in term.context.topics]
@@ -40,15 +40,15 @@ async def on_topic_change(term: ControllerTerm, event: TopicChange) -> str | Non
     return f"topics created topics={len(stored)} partitions={len(partitions)} with_leader={changes.created}"
 
 
-async def on_partition_modification(term: ControllerTerm, event: PartitionModification) -> str | None:
-    """A topic grew."""
-    known = term.context.topics.get(event.topic)
-    if known is None or event.topic in term.context.topics_to_delete:
-        return None  # nor is it watched any more: a topic that comes anew is a change of topics
+async def on_partition_modifications(term: ControllerTerm, event: PartitionModifications) -> str | None:
+    """Partitions were added to a topic."""
+    cached = term.context.topics.get(event.topic)
+    if cached is None or event.topic in term.context.topics_to_delete:
+        return None  # the watch stays removed: if the topic is created again, TopicChange sets it
     if await term.store.exists(znodes.topic_path(event.topic), term.watch(event)) is None:
         return None
     for stored in await load_stored_topics(term.store, [event.topic]):
-        added = stored.topic.partitions[len(known.partitions) :]
+        added = stored.topic.partitions[len(cached.partitions) :]
         if not added:
             return None
         term.context.add_partitions(event.topic, added)
@@ -64,7 +64,7 @@ async def on_topic_deletion(term: ControllerTerm, event: TopicDeletion) -> str |
         return None
     if not term.settings().delete_topic_enable:
         await remove_nodes(term.store, [znodes.delete_topic_path(topic) for topic in wanted])
-        return f"topics are not deleted: delete.topic.enable=false topics={','.join(wanted)}"
+        return f"ignored topic deletion, delete.topic.enable=false topics={','.join(wanted)}"
     if any(topic not in term.context.topics for topic in wanted):
         await on_topic_change(term, TopicChange())
     unknown = [topic for topic in wanted if topic not in term.context.topics]
@@ -75,11 +75,11 @@ async def on_topic_deletion(term: ControllerTerm, event: TopicDeletion) -> str |
 
 
 async def watch_topics(term: ControllerTerm, topics: Sequence[str]) -> None:
-    """Before they are read, so that nothing is missed."""
+    """Set watches before the topics are read, so that no change is missed."""
     for start in range(0, len(topics), WATCHES_AT_ONCE):
         await asyncio.gather(
             *(
-                term.store.exists(znodes.topic_path(topic), term.watch(PartitionModification(topic)))
+                term.store.exists(znodes.topic_path(topic), term.watch(PartitionModifications(topic)))
                 for topic in topics[start : start + WATCHES_AT_ONCE]
             )
         )
@@ -91,7 +91,7 @@ async def _start_partitions(term: ControllerTerm, partitions: Iterable[TopicPart
     replicas = [Replica(each, broker_id) for each in new for broker_id in context.partition(each).replicas]
     move_partitions(term, new, PartitionState.NEW, "partition created")
     move_replicas(term, replicas, ReplicaState.NEW, "partition created")
-    changes = await repair(term, new)
+    changes = await elect_offline_leaders(term, new)
     online = [each for each in replicas if context.is_online(each)]
     offline = [each for each in replicas if not context.is_online(each)]
     move_replicas(term, online, ReplicaState.ONLINE, "first leader chosen")

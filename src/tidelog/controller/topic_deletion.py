@@ -1,4 +1,4 @@
-"""Deleting topics: every replica is deleted on its broker first, also on those that are away now (R38)."""
+"""Topic deletion: every replica is deleted on its broker before the topic, even if the broker is down now (R38)."""
 
 import logging
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from tidelog.cluster import znodes
-from tidelog.controller.events import DeleteAgain, ReplicasDeleted
+from tidelog.controller.events import RetryTopicDeletion, TopicDeletionStopReplicaResponseReceived
 from tidelog.controller.fenced_store import in_transactions
 from tidelog.controller.partition_state_machine import move_partitions
 from tidelog.controller.replica_state_machine import move_replicas
@@ -23,7 +23,7 @@ RETRY_S = 5.0
 
 
 async def delete_topics(term: ControllerTerm, topics: Iterable[str]) -> None:
-    """Begin with these, and go on with those begun before."""
+    """Start these deletions and continue the pending ones."""
     term.context.topics_to_delete.update(topics)
     await resume_deletions(term)
 
@@ -33,12 +33,14 @@ async def resume_deletions(term: ControllerTerm) -> None:
         states = {term.context.replica_states.get(each) for each in term.context.replicas_of(topic)}
         if states <= {ReplicaState.DELETION_SUCCESSFUL}:
             await _complete(term, topic)
-        elif ReplicaState.DELETION_STARTED not in states and topic not in term.context.suspended_deletions:
+        elif ReplicaState.DELETION_STARTED not in states and topic not in term.context.topics_ineligible_for_deletion:
             _begin(term, topic)
 
 
-async def on_replicas_deleted(term: ControllerTerm, event: ReplicasDeleted) -> None:
-    """R43: an answer to an earlier attempt changes nothing, whatever it says."""
+async def on_topic_deletion_stop_replica_response_received(
+    term: ControllerTerm, event: TopicDeletionStopReplicaResponseReceived
+) -> None:
+    """R43: a response to an earlier attempt is ignored."""
     context = term.context
 
     def answered(replicas: Iterable[Replica]) -> list[Replica]:
@@ -53,18 +55,18 @@ async def on_replicas_deleted(term: ControllerTerm, event: ReplicasDeleted) -> N
     refused = answered(event.refused)
     suspend_deletions(term, [*answered(event.failed), *refused])
     if refused:
-        term.put_later(DeleteAgain(frozenset(each.topic_partition.topic for each in refused)), RETRY_S)
+        term.put_later(RetryTopicDeletion(frozenset(each.topic_partition.topic for each in refused)), RETRY_S)
     await resume_deletions(term)
 
 
-async def on_delete_again(term: ControllerTerm, event: DeleteAgain) -> None:
-    """What a broker failed to delete for another reason than a failed log directory is tried again."""
-    term.context.suspended_deletions -= event.topics
+async def on_retry_topic_deletion(term: ControllerTerm, event: RetryTopicDeletion) -> None:
+    """Retry deletions that failed for another reason than an offline log directory."""
+    term.context.topics_ineligible_for_deletion -= event.topics
     await resume_deletions(term)
 
 
 def suspend_deletions(term: ControllerTerm, replicas: Iterable[Replica]) -> None:
-    """These replicas cannot be deleted now: their topics wait until a broker comes (back)."""
+    """Mark the topics of these replicas ineligible for deletion until a broker starts."""
     context = term.context
     for replica in replicas:
         if not context.is_being_deleted(replica.topic_partition):
@@ -76,11 +78,11 @@ def suspend_deletions(term: ControllerTerm, replicas: Iterable[Replica]) -> None
 
 
 def allow_deletions(term: ControllerTerm, brokers: AbstractSet[BrokerId]) -> None:
-    """Topics that have replicas on these brokers need not wait any longer."""
+    """Make topics with replicas on these brokers eligible for deletion again."""
     context = term.context
-    context.suspended_deletions -= {
+    context.topics_ineligible_for_deletion -= {
         topic
-        for topic in context.suspended_deletions
+        for topic in context.topics_ineligible_for_deletion
         if any(replica.broker_id in brokers for replica in context.replicas_of(topic))
     }
 
@@ -98,31 +100,31 @@ def _begin(term: ControllerTerm, topic: str) -> None:
     move_replicas(term, left, ReplicaState.OFFLINE, "topic deletion begins")
     move_replicas(term, away, ReplicaState.DELETION_INELIGIBLE, "its broker or log directory is offline")
     move_replicas(term, here, ReplicaState.DELETION_STARTED, "topic deletion begins")
-    logger.info("deleting topic topic=%s replicas=%d replicas_away=%d", topic, len(here), len(away))
+    logger.info("deleting topic topic=%s replicas=%d offline_replicas=%d", topic, len(here), len(away))
     if away:
         _suspend(term, topic)
 
 
 def _suspend(term: ControllerTerm, topic: str) -> None:
-    if topic not in term.context.suspended_deletions:
-        term.context.suspended_deletions.add(topic)
-        logger.warning("topic deletion waits for brokers that are away or failed to delete topic=%s", topic)
+    if topic not in term.context.topics_ineligible_for_deletion:
+        term.context.topics_ineligible_for_deletion.add(topic)
+        logger.warning("topic deletion waits for brokers that are down or failed to delete topic=%s", topic)
 
 
 def hide_topic(term: ControllerTerm, topic: str) -> None:
-    """Brokers forget the topic at once, whatever the deletion still waits for."""
-    known = term.context.topics[topic]
-    partitions = [each for each, _ in known]
+    """Remove the topic from the brokers' metadata at once, even if its deletion has to wait."""
+    cached = term.context.topics[topic]
+    partitions = [each for each, _ in cached]
     move_partitions(term, partitions, PartitionState.OFFLINE, "topic deletion begins")
-    deleted = [replace(partition, leader=LEADER_DURING_DELETE) for partition in known.partitions]
-    term.batch.add_metadata(term.context.brokers, [(known.name, known.topic_id, partition) for partition in deleted])
+    deleted = [replace(partition, leader=LEADER_DURING_DELETE) for partition in cached.partitions]
+    term.batch.add_metadata(term.context.brokers, [(cached.name, cached.topic_id, partition) for partition in deleted])
 
 
 async def _complete(term: ControllerTerm, topic: str) -> None:
     context = term.context
     partitions = [each for each, _ in context.topics[topic]]
     if not await _delete_nodes(term, topic, partitions):
-        logger.error("topic cannot be deleted, its nodes keep changing topic=%s", topic)
+        logger.error("gave up topic deletion, nodes keep changing topic=%s", topic)
         return
     move_replicas(term, context.replicas_of(topic), ReplicaState.NON_EXISTENT, "topic deleted")
     move_partitions(term, partitions, PartitionState.NON_EXISTENT, "topic deleted")
@@ -131,7 +133,7 @@ async def _complete(term: ControllerTerm, topic: str) -> None:
 
 
 async def _delete_nodes(term: ControllerTerm, topic: str, partitions: list[TopicPartition]) -> bool:
-    """The request goes with the topic's own nodes: whoever finds it there has to go on."""
+    """Delete the request together with the topic's nodes: while the request exists, a controller continues with it."""
     below = [znodes.state_path(topic, each.partition) for each in partitions]
     below += [znodes.partition_path(topic, each.partition) for each in partitions]
     last = [

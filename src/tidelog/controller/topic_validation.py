@@ -1,4 +1,4 @@
-"""What a request to create a topic or partitions means for the cluster: pure decisions."""
+"""Validation and replica placement for CreateTopics and CreatePartitions: pure functions."""
 
 # Core: no clock, no I/O, no await.
 
@@ -28,7 +28,7 @@ from tidelog.types import NO_BROKER, BrokerId, Uuid
 USE_DEFAULT = -1
 MAX_PARTITIONS_PER_TOPIC = 100_000
 MAX_NEW_PARTITIONS_PER_REQUEST = 10_000
-"""A request for more is a mistake, and would hold up everybody else."""
+"""Larger requests are taken for mistakes: they would delay all other requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class NewTopic:
     partition_count: int = USE_DEFAULT
     replication_factor: int = USE_DEFAULT
     assignments: Sequence[tuple[int, tuple[BrokerId, ...]]] = ()
-    """Partition index and replicas, if the client chose the brokers itself."""
+    """Replicas by partition index, if the client assigned them."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class MorePartitions(NamedTuple):
-    """One topic of a CreatePartitions request: the new number in all."""
+    """One topic of a CreatePartitions request, with the new total number of partitions."""
 
     name: str
     partition_count: int
@@ -75,21 +75,21 @@ def decide_topic(
     below: Callable[[int], int],
     absent: Sequence[BrokerId] = (),
 ) -> Topic:
-    """The topic as it will be, or the error that refuses it. `absent`: members of the cluster that do not live now."""
+    """The new topic. Raises the error that refuses it. `absent`: members of the cluster that are down."""
     _check_name(request.name, image)
     configs = _checked_configs(request.configs, defaults.settings)
     if request.assignments:
         replicas = _manual_assignment(request, image, absent)
     else:
         replicas = _placed(request, image, defaults, below, absent)
-    partitions = tuple(unled(index, assigned) for index, assigned in enumerate(replicas))
+    partitions = tuple(partition_without_leader(index, assigned) for index, assigned in enumerate(replicas))
     return Topic(request.name, topic_id, partitions, configs)
 
 
 def decide_more_partitions(
     request: MorePartitions, topic: Topic | None, image: ClusterImage, absent: Sequence[BrokerId] = ()
 ) -> tuple[Partition, ...]:
-    """The partitions to add, or the error that refuses them."""
+    """The partitions to add. Raises the error that refuses them."""
     if topic is None:
         raise UnknownTopicOrPartition(f"The topic '{request.name}' does not exist.")
     count = len(topic.partitions)
@@ -102,10 +102,10 @@ def decide_more_partitions(
         )
     _check_partition_limit(request.partition_count)
     replicas = _added_replicas(request, topic, image, absent)
-    return tuple(unled(count + number, assigned) for number, assigned in enumerate(replicas))
+    return tuple(partition_without_leader(count + number, assigned) for number, assigned in enumerate(replicas))
 
 
-def unled(index: int, replicas: tuple[BrokerId, ...]) -> Partition:
+def partition_without_leader(index: int, replicas: tuple[BrokerId, ...]) -> Partition:
     """A partition before its first election."""
     return Partition(index, replicas, NO_BROKER, 0, (), version=NO_STATE_VERSION)
 

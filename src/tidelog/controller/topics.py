@@ -1,4 +1,7 @@
-"""Creating, deleting and growing topics: what was decided is written to the store, and the controller does the rest."""
+"""Topic administration: CreateTopics, DeleteTopics, CreatePartitions.
+
+Decisions are written to the store; controller events carry them out.
+"""
 
 import logging
 from collections import Counter
@@ -11,7 +14,7 @@ from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import is_internal
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults
-from tidelog.controller.configs import nobody_waits
+from tidelog.controller.configs import no_pause
 from tidelog.controller.context_loading import load_topics
 from tidelog.controller.members import absent_members
 from tidelog.controller.registration import ControllerFence
@@ -52,25 +55,25 @@ from tidelog.types import ZERO_UUID, BrokerId, Uuid
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 5
-"""How often to decide anew when the store has changed between reading and writing."""
+"""Maximum number of decisions when the store changes between read and write."""
 
 
 MAX_BATCH_PARTITIONS = 1000
-"""How many partitions of several topics are created in one transaction."""
+"""Maximum number of partitions created in one transaction with several topics."""
 
 
 class TopicOutcome(NamedTuple):
-    """What became of one topic of a request; without an error, the topic as it is now (or would be, or was)."""
+    """Outcome for one topic of a request; without an error, the topic as it is now (or would be, or was)."""
 
     name: str
     topic: Topic | None = None
     error: KafkaError | None = None
     topic_id: Uuid = ZERO_UUID
-    """The id that a deletion named, or the topic's."""
+    """The id named by a deletion request, or the topic's."""
 
 
 class TopicAdministration:
-    """Of one term. The image is asked for anew at every decision; it shows a change once the brokers know of it."""
+    """Administration in one term. Each decision reads the current image, which shows a change once brokers have it."""
 
     def __init__(
         self,
@@ -79,9 +82,9 @@ class TopicAdministration:
         settings: Callable[[], BrokerSettings],
         image: Callable[[], ClusterImage],
         fence: ControllerFence,
-        breathe: Callable[[], Awaitable[None]] = nobody_waits,
+        breathe: Callable[[], Awaitable[None]] = no_pause,
     ) -> None:
-        """`breathe` is awaited between the decision on one topic and the next."""
+        """`breathe` is awaited between the decisions on two topics, so that other requests get their turn."""
         self._breathe = breathe
         self._store = store
         self._randomness = randomness
@@ -90,7 +93,7 @@ class TopicAdministration:
         self._controller_fence = fence
 
     async def create_topics(self, requests: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
-        """One outcome per name. A name that is asked for twice is refused, whatever else it says."""
+        """One outcome per name. A name that occurs twice is refused."""
         try:
             check_request_size(requests, self._settings().num_partitions)
         except KafkaError as error:
@@ -123,7 +126,7 @@ class TopicAdministration:
         return outcome
 
     async def delete_topics(self, requests: Sequence[str | Uuid]) -> list[TopicOutcome]:
-        """By name (str) or by id (bytes); the topic of an outcome is the one that is gone."""
+        """Delete by name (str) or by id (bytes). An outcome has the deleted topic."""
         counts = Counter(requests)
         image = self._image()
         names_of_ids = {image.topic_names.get(wanted) for wanted in counts if not isinstance(wanted, str)}
@@ -165,7 +168,7 @@ class TopicAdministration:
         return TopicOutcome(request.name, topic, topic_id=topic.topic_id)
 
     async def _write_new_topics(self, topics: Sequence[Topic]) -> dict[str, TopicOutcome]:
-        """All in one transaction; if one of them stands in the way, one by one."""
+        """Create all topics in one transaction; if that fails, one by one."""
         try:
             with store_errors_for_clients():
                 await self._write(await self._creation(topics))
@@ -181,7 +184,7 @@ class TopicAdministration:
         return {topic.name: TopicOutcome(topic.name, topic, topic_id=topic.topic_id) for topic in topics}
 
     async def _creation(self, topics: Sequence[Topic]) -> list[Operation]:
-        # Kafka may leave the settings of a topic behind whose creation failed.
+        # Kafka may leave settings of a topic whose creation failed.
         stale = await self._store.get_many([znodes.topic_config_path(topic.name) for topic in topics])
         operations: list[Operation] = [self._fence()]
         for topic, config in zip(topics, stale, strict=True):
@@ -213,7 +216,7 @@ class TopicAdministration:
         return topic
 
     async def _write_deletion(self, topic: Topic) -> None:
-        """Only the request: the controller's event deletes the replicas, and then the topic (R38)."""
+        """Write the deletion request. A controller event deletes the replicas, then the topic (R38)."""
         for _ in range(MAX_ATTEMPTS):
             current = await self._reload(topic.name)
             if current is None or current.topic_id != topic.topic_id:
@@ -223,9 +226,9 @@ class TopicAdministration:
                 await self._write([self._fence(), unchanged, Create(znodes.delete_topic_path(topic.name))])
             except (NoNode, BadVersion):
                 continue
-            except NodeExists:  # asked for before: whoever asks again waits for the same deletion
+            except NodeExists:  # requested before: this caller waits for the same deletion
                 return
-            logger.info("topic is to be deleted topic=%s", topic.name)
+            logger.info("requested topic deletion topic=%s", topic.name)
             return
         raise RequestTimedOut(f"the topic '{topic.name}' kept changing")
 
@@ -253,7 +256,7 @@ class TopicAdministration:
         raise RequestTimedOut(f"the topic '{request.name}' kept changing")
 
     async def _write_partitions(self, topic: Topic, grown: Topic) -> bool:
-        """False if somebody else changed the topic meanwhile."""
+        """False if another writer changed the topic in the meantime."""
         assignment = znodes.encode_topic(grown.topic_id, grown.partitions)
         try:
             await self._write([self._fence(), Set(znodes.topic_path(topic.name), assignment, topic.version)])
@@ -279,11 +282,11 @@ class TopicAdministration:
 
 
 _DASH = 62
-"""The first six bits of an id whose text begins with a dash."""
+"""First six bits of an id whose text begins with a dash."""
 
 
 def new_topic_id(randomness: Randomness, image: ClusterImage) -> Uuid:
-    """Random, of version 4; Kafka keeps ids whose text begins with a dash out of the way of command lines."""
+    """Random UUID of version 4. As in Kafka, no id starts with a dash: command lines would take it for an option."""
     while True:
         bits = int.from_bytes(randomness.bytes(16), "big")
         bits = bits & ~(0xF << 76) | (4 << 76)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage
-from tidelog.controller.configs import ConfigAdministration, nobody_waits
+from tidelog.controller.configs import ConfigAdministration, no_pause
 from tidelog.controller.controller import Controller
 from tidelog.controller.members import unregister_member
 from tidelog.controller.producer_ids import ProducerIds
@@ -48,7 +48,7 @@ class World(NamedTuple):
     spawn: Callable[[Coroutine[Any, Any, object]], "asyncio.Task[object]"]
     entry: StoreEntry
     note_producer_ids: Callable[[int], Awaitable[None]]
-    breathe: Callable[[], Awaitable[None]] = nobody_waits
+    breathe: Callable[[], Awaitable[None]] = no_pause
     """Lets clients have their turn, between parts of a long request."""
 
 

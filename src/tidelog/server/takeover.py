@@ -11,8 +11,8 @@ from tidelog.controller.context_loading import load_topics
 from tidelog.controller.elections import NO_STATE_VERSION
 from tidelog.controller.registration import find_cluster_id
 from tidelog.controller.takeover import (
-    forget_inventory,
-    forget_verdict,
+    clear_verdict,
+    delete_inventory,
     publish_inventory,
     raise_controller_epoch,
     read_store_state,
@@ -82,7 +82,7 @@ class StoreEntry:
             return
         await raise_controller_epoch(store, self._known_controller_epoch)
         await publish_inventory(store, self.inventory())
-        await forget_verdict(store, state)
+        await clear_verdict(store, state)
 
     def _refused(self, sentence: str) -> TakeoverRefused:
         self.obstacle = sentence
@@ -188,5 +188,5 @@ class StoreEntry:
         self.is_in_use = state.is_in_use
         if state.is_in_use:
             self.obstacle = ""
-            await forget_inventory(store, self._broker_id)
+            await delete_inventory(store, self._broker_id)
         return state.node.takeover is TakeoverState.REFUSED

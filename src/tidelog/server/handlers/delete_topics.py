@@ -77,7 +77,7 @@ async def _delete_here(
         ]
     # Whoever makes the topic anew at once should find its name free, unless brokers are away.
     names = [outcome.name for outcome in outcomes if outcome.error is None]
-    await services.membership.controller.settle_deletions(names, timeout_ms / 1000)
+    await services.membership.controller.wait_for_deletions(names, timeout_ms / 1000)
     return [_result(outcome) for outcome in outcomes]
 
 

@@ -8,7 +8,7 @@ from tests.controller.controlled_cluster import ControlledCluster, FakeChannels,
 from tidelog.cluster import znodes
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.controller import Controller
-from tidelog.controller.fenced_store import FencedStore, TermOver
+from tidelog.controller.fenced_store import FencedStore, TermEnded
 from tidelog.controller.registration import ControllerFence
 from tidelog.errors import NotController
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -187,11 +187,11 @@ def test_a_write_after_the_term_fails_and_is_not_tried_again() -> None:
         store = FencedStore(cluster.store, ControllerFence(1, 0))
         await store.write([Create("/mine")])
         await cluster.store.set(znodes.CONTROLLER_EPOCH, b"2")
-        with pytest.raises(TermOver):
+        with pytest.raises(TermEnded):
             await store.write([Create("/theirs")])
         assert await cluster.store.exists("/theirs") is None
         store.is_over = True
-        with pytest.raises(TermOver):
+        with pytest.raises(TermEnded):
             await store.children("/")
 
     on_virtual_time(scenario)
