@@ -51,7 +51,7 @@ from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.broker import Broker
 from tidelog.storage.verification_guards import VerificationGuard
-from tidelog.transactions.verifier import Asked, Verdict
+from tidelog.transactions.verifier import Verdict, Verification
 from tidelog.types import TopicPartition
 
 PRODUCER = 7
@@ -59,7 +59,7 @@ VERIFIES, KNOWS_ABORTABLE, ADDS = 10, 11, 12
 
 
 class Question(NamedTuple):
-    asked: Asked
+    asked: Verification
     partition: TopicPartition
     verdict: Deferred[Verdict]
 
@@ -72,7 +72,9 @@ class FakeVerifier:
         self.confirms_at_once = True
         self.asked: list[Question] = []
 
-    def verify_guarded(self, asked: Asked, partition: TopicPartition, guard: VerificationGuard) -> Deferred[Verdict]:
+    def verify_guarded(
+        self, asked: Verification, partition: TopicPartition, guard: VerificationGuard
+    ) -> Deferred[Verdict]:
         question = Question(asked, partition, Deferred())
         self.asked.append(question)
         if self.confirms_at_once:
@@ -211,7 +213,7 @@ def test_the_first_batch_of_a_transaction_in_a_partition_is_verified_and_no_othe
     async def scenario(stage: Stage) -> None:
         assert [await stage.send(sequence) for sequence in range(3)] == [(0, 0), (0, 1), (0, 2)]
         assert [(each.asked, each.partition) for each in stage.verifier.asked] == [
-            (Asked("tx", PRODUCER, 0, adds=False), TopicPartition("t", 0))
+            (Verification("tx", PRODUCER, 0, adds=False), TopicPartition("t", 0))
         ]
         await stage.send(0, partition=1)
         assert len(stage.verifier.asked) == 2

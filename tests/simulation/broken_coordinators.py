@@ -12,7 +12,7 @@ from tidelog.groups.consumer import reconciliation
 from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.replicated.machine import Effects
 from tidelog.storage.log import Log
-from tidelog.transactions.ledger import MarkerOrder, TransactionLedger
+from tidelog.transactions.state_manager import MarkerOrder, TransactionStateManager
 from tidelog.transactions.transaction import Transaction
 
 
@@ -76,11 +76,11 @@ def no_epoch_of_its_own() -> Iterator[None]:
 
 @contextmanager
 def markers_before_the_decision_is_committed() -> Iterator[None]:
-    order_markers = TransactionLedger.order_markers
+    order_markers = TransactionStateManager.order_markers
 
-    def send_at_once(self: TransactionLedger, order: MarkerOrder, effects: Effects) -> None:
+    def send_at_once(self: TransactionStateManager, order: MarkerOrder, effects: Effects) -> None:
         order_markers(self, order, effects)
         effects.after_commit.pop()()
 
-    with patch.object(TransactionLedger, "order_markers", send_at_once):
+    with patch.object(TransactionStateManager, "order_markers", send_at_once):
         yield

@@ -14,8 +14,8 @@ from tidelog.protocol.structs import Response
 from tidelog.protocol.transaction_groups import parse_transactional_id
 from tidelog.replicated.machine import Effects, Reply
 from tidelog.replicated.memory_shard import MemoryReply, MemoryShard
-from tidelog.transactions.ledger import MarkerOrder
 from tidelog.transactions.machine import TransactionMachine
+from tidelog.transactions.state_manager import MarkerOrder
 from tidelog.transactions.states import TransactionState
 from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, ProducerIdentity, Transaction
 from tidelog.types import TopicPartition
@@ -64,7 +64,7 @@ class Coordinator:
         return self.shard.machine
 
     def known(self, transactional_id: str) -> Transaction | None:
-        return self.machine.ledger.get(transactional_id)
+        return self.machine.state_manager.get(transactional_id)
 
     def state(self, transactional_id: str) -> TransactionState | None:
         transaction = self.known(transactional_id)

@@ -150,7 +150,7 @@ def test_markers_carry_the_epoch_of_their_coordinator() -> None:
         ((marker, on_written),) = parts.markers.sent
         assert marker == Marker(42, 1, EPOCH, True, 2, frozenset({A0}), PARTITION)
         on_written(frozenset({A0}))
-        transaction = parts.machine.ledger.get(ID)
+        transaction = parts.machine.state_manager.get(ID)
         assert transaction is not None
         assert transaction.state is COMPLETE_COMMIT
 
@@ -194,5 +194,5 @@ def test_a_coordinator_that_leaves_forgets_its_markers() -> None:
 
 
 def _state(parts: Parts) -> object:
-    transaction = parts.machine.ledger.get(ID)
+    transaction = parts.machine.state_manager.get(ID)
     return None if transaction is None else transaction.state

@@ -36,7 +36,7 @@ def member(driver: ProducerIdentity, name: str) -> str:
 
 
 def member_names(coordinator: Coordinator) -> list[str]:
-    return [each.transactional_id.rpartition("-")[2] for each in coordinator.machine.ledger.members_of(GROUP)]
+    return [each.transactional_id.rpartition("-")[2] for each in coordinator.machine.state_manager.members_of(GROUP)]
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_exhausted_epochs_of_a_group_lead_to_a_new_producer_id(coordinator: Coor
     known = coordinator.known(GROUP)
     assert known is not None
     aged = replace(known, producer_epoch=LAST_CLIENT_EPOCH)
-    coordinator.shard.perform(lambda machine, effects: machine.ledger.write(aged, effects))
+    coordinator.shard.perform(lambda machine, effects: machine.state_manager.write(aged, effects))
     driver = ProducerIdentity(driver.producer_id, LAST_CLIENT_EPOCH)
     writer(coordinator, driver, "task", A0)
     following = coordinator.end(GROUP, driver, batch_id=0, winners=[member(driver, "task")])
@@ -160,7 +160,7 @@ def test_a_member_that_starts_again_too_often_gets_a_new_producer_id(
     known = coordinator.known(name)
     assert known is not None
     aged = replace(known, producer_epoch=LAST_CLIENT_EPOCH)
-    coordinator.shard.perform(lambda machine, effects: machine.ledger.write(aged, effects))
+    coordinator.shard.perform(lambda machine, effects: machine.state_manager.write(aged, effects))
     identity = coordinator.producer(name)
     assert identity == (1002, 0)
     coordinator.add(name, identity, A0)
@@ -214,7 +214,7 @@ def test_winners_are_committed_and_all_others_aborted(coordinator: Coordinator, 
         (retried.producer_id, A1): [(1, False)],
     }
     assert coordinator.state(GROUP) is COMPLETE_COMMIT
-    assert [each.transactional_id for each in coordinator.machine.ledger] == [GROUP]
+    assert [each.transactional_id for each in coordinator.machine.state_manager] == [GROUP]
     assert coordinator.init(GROUP).group_batch_id == 0
 
 

@@ -45,7 +45,7 @@ def at_epoch(coordinator: Coordinator, epoch: int) -> ProducerIdentity:
     assert known is not None
     aged = known.initialized(None, TIMEOUT_MS, coordinator.shard.now_ms, None)
     aged = type(aged)(**{name: getattr(aged, name) for name in aged.__slots__} | {"producer_epoch": epoch})
-    coordinator.shard.perform(lambda machine, effects: machine.ledger.write(aged, effects))
+    coordinator.shard.perform(lambda machine, effects: machine.state_manager.write(aged, effects))
     return ProducerIdentity(identity.producer_id, epoch)
 
 
@@ -510,9 +510,9 @@ def test_ids_that_nobody_uses_are_forgotten() -> None:
     coordinator.shard.advance(day_ms // 2)
     coordinator.producer("young")
     coordinator.shard.advance(day_ms // 2 + 3_600_000)
-    assert [each.transactional_id for each in coordinator.machine.ledger] == ["open", "young"]
+    assert [each.transactional_id for each in coordinator.machine.state_manager] == ["open", "young"]
     coordinator.shard.advance(day_ms // 2)
-    assert [each.transactional_id for each in coordinator.machine.ledger] == ["open"]
+    assert [each.transactional_id for each in coordinator.machine.state_manager] == ["open"]
     assert coordinator.producer(ID) == (1004, 0)
 
 
@@ -556,7 +556,7 @@ def test_records_that_cannot_be_read_are_passed_over(coordinator: Coordinator) -
     for key in (b"", b"\x00\x07abc", b"\x00\x00\x00\x05x"):
         coordinator.machine.replay(StateRecord(key, b"\x00\x01"), None)
     coordinator.machine.replay(StateRecord(b"\x00\x00\x00\x01y", b"\x00\x09"), None)
-    assert [each.transactional_id for each in coordinator.machine.ledger] == [ID]
+    assert [each.transactional_id for each in coordinator.machine.state_manager] == [ID]
 
 
 # ---- questions

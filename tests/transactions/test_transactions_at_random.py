@@ -164,10 +164,10 @@ class AnyTransactions(RuleBasedStateMachine):
 
     @rule()
     def the_coordinator_crashes(self) -> None:
-        before = dict(self.coordinator.machine.ledger.by_id)
+        before = dict(self.coordinator.machine.state_manager.by_id)
         self.coordinator.markers.waiting.clear()
         self.coordinator.shard = self.coordinator.shard.reloaded()
-        assert self.coordinator.machine.ledger.by_id == before
+        assert self.coordinator.machine.state_manager.by_id == before
         self.coordinator.shard.advance(0)
 
     @rule()
@@ -217,7 +217,7 @@ class AnyTransactions(RuleBasedStateMachine):
             self.coordinator.shard.advance(2 * TIMEOUT_MS)
             self.coordinator.deliver()
         self.records_tell_a_story_without_contradiction()
-        for transaction in self.coordinator.machine.ledger:
+        for transaction in self.coordinator.machine.state_manager:
             assert transaction.state in (
                 TransactionState.EMPTY,
                 TransactionState.COMPLETE_COMMIT,

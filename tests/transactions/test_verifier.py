@@ -37,7 +37,7 @@ from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
 from tidelog.storage.verification_guards import VerificationGuard
-from tidelog.transactions.verifier import Asked, TransactionVerifier, told_to_producer
+from tidelog.transactions.verifier import TransactionVerifier, Verification, error_for_producer
 from tidelog.types import TopicPartition
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -100,7 +100,7 @@ class Coordinator:
     async def verify(
         self, *partitions: TopicPartition, adds: bool = False, transactional_id: str = "t", epoch: int = 0
     ) -> dict[TopicPartition, KafkaError | None]:
-        asked = Asked(transactional_id, 7, epoch, adds)
+        asked = Verification(transactional_id, 7, epoch, adds)
         verdicts = await asyncio.gather(*(self.verifier.verify(asked, each) for each in partitions))
         return dict(zip(partitions, verdicts, strict=True))
 
@@ -162,7 +162,7 @@ def test_two_epochs_of_one_transactional_id_are_never_in_one_request() -> None:
 def test_batches_of_one_guard_share_a_question_and_are_told_in_their_order() -> None:
     async def scenario(coordinator: Coordinator) -> None:
         told: list[tuple[int, KafkaError | None]] = []
-        guard, asked = VerificationGuard(HEADER, 0, starts_at_zero=False), Asked("t", 7, 0, False)
+        guard, asked = VerificationGuard(HEADER, 0, starts_at_zero=False), Verification("t", 7, 0, False)
 
         def ask(number: int) -> None:
             verdict = coordinator.verifier.verify_guarded(asked, A0, guard)
@@ -272,5 +272,5 @@ def test_members_of_a_transaction_group_have_the_coordinator_of_their_group() ->
 def test_producers_are_told_what_they_can_make_something_of(
     error: KafkaError, adds: bool, knows_abortable: bool, expected: type[KafkaError]
 ) -> None:
-    told = told_to_producer(error, Asked("t", 7, 0, adds), knows_abortable=knows_abortable)
+    told = error_for_producer(error, Verification("t", 7, 0, adds), knows_abortable=knows_abortable)
     assert type(told) is expected

@@ -59,7 +59,7 @@ def _loaded(shard: Shard[Any], machine: StateMachine) -> StateMachine:
 
 def _facts(machine: StateMachine) -> dict[Any, Any]:
     if isinstance(machine, TransactionMachine):
-        return dict(machine.ledger.by_id)
+        return dict(machine.state_manager.by_id)
     assert isinstance(machine, GroupMachine)
     committed = machine.offsets.committed
     facts: dict[Any, Any] = {("group", group.group_id): _group_facts(group) for group in machine.groups.values()}

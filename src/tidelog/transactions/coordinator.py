@@ -1,4 +1,4 @@
-"""The transactions that this broker coordinates: what handlers ask, on its way to the right partition's machine."""
+"""Transaction coordinator: routes requests to the state machine of a `__transaction_state` partition."""
 
 import asyncio
 import logging
@@ -22,9 +22,9 @@ from tidelog.protocol.transaction_groups import PREFIX, PlainId, TransactionalId
 from tidelog.replicated.machine import Effects, Reply
 from tidelog.replicated.topic import ReplicatedTopic
 from tidelog.runtime.side_tasks import SideTasks
-from tidelog.transactions.ledger import MarkerOrder
 from tidelog.transactions.machine import TransactionMachine
 from tidelog.transactions.markers import Marker, OnWritten
+from tidelog.transactions.state_manager import MarkerOrder
 from tidelog.transactions.states import TransactionState
 from tidelog.transactions.statistics import TransactionCounts
 from tidelog.transactions.transaction import ProducerIdentity, Transaction
@@ -42,7 +42,7 @@ class ProducerIdSource(Protocol):
 
 
 class Markers(Protocol):
-    """What is needed of `MarkerSender`."""
+    """Interface of `MarkerSender`."""
 
     def send(self, marker: Marker, on_written: OnWritten) -> None: ...
 
@@ -53,7 +53,7 @@ Topic = ReplicatedTopic[TransactionMachine]
 
 
 class TransactionCoordinator:
-    """Each call ends in exactly one answer to `reply`, now or later."""
+    """Each call completes its `reply` exactly once, now or later."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class TransactionCoordinator:
     # ---- requests
 
     async def init(self, request: InitProducerIdRequest, reply: Reply) -> None:
-        """Of a producer with a transactional id."""
+        """InitProducerId of a producer with a transactional id."""
         assert request.transactional_id is not None
         try:
             self._check_init(request)
             await self._producer_ids.ensure()
-        except RetriableError:  # older clients give up on any other code that says so
-            reply.fail(CoordinatorLoadInProgress("there is no producer id at hand"))
+        except RetriableError:  # older clients retry no other code
+            reply.fail(CoordinatorLoadInProgress("the producer id block is used up"))
         except KafkaError as error:
             reply.fail(error)
         else:
@@ -146,15 +146,15 @@ class TransactionCoordinator:
         )
 
     def transactions(self) -> Iterator[Transaction]:
-        """All that are coordinated here. Raises CoordinatorLoadInProgress."""
+        """All transactions coordinated by this broker. Raises CoordinatorLoadInProgress."""
         if self.topic.is_loading:
             raise CoordinatorLoadInProgress("the coordinator is still reading its records")
         for _, machine in self.topic.loaded():
-            yield from machine.ledger
+            yield from machine.state_manager
 
     def count_by_state(self) -> Counter[TransactionState]:
-        """Of those that can be asked for now."""
-        return Counter(each.state for _, machine in self.topic.loaded() for each in machine.ledger)
+        """Transactions of loaded partitions by state."""
+        return Counter(each.state for _, machine in self.topic.loaded() for each in machine.state_manager)
 
     def _perform(
         self,
@@ -162,14 +162,14 @@ class TransactionCoordinator:
         reply: Reply,
         step: Callable[[TransactionMachine, TransactionalId, Effects], None],
     ) -> None:
-        """What kind of id it is, is told here, and nowhere below."""
+        """Parse the id. Code below gets a PlainId, GroupId or MemberId."""
         if transactional_id:
             parsed = parse_transactional_id(transactional_id)
             self.topic.perform(parsed.coordinator_key, reply, lambda machine, effects: step(machine, parsed, effects))
         else:
             reply.fail(InvalidRequest("the transactional id is empty"))
 
-    # ---- what machines need
+    # ---- dependencies of the state machines
 
     def _make_machine(self, partition: int) -> TransactionMachine:
         machine: TransactionMachine
@@ -185,7 +185,7 @@ class TransactionCoordinator:
         try:
             return self._producer_ids.take()
         except KafkaError:
-            self._tasks.start(self._producer_ids.ensure())  # for whoever asks again
+            self._tasks.start(self._producer_ids.ensure())  # for the client's retry
             raise
 
     def _send(self, partition: int, machine: TransactionMachine, order: MarkerOrder) -> None:
@@ -203,13 +203,13 @@ class TransactionCoordinator:
     def _on_written(
         self, partition: int, machine: TransactionMachine, order: MarkerOrder, written: frozenset[TopicPartition]
     ) -> None:
-        """Markers are not told twice: while this broker cannot act, what it knows of them is kept."""
+        """Retried while the partition cannot be written: the marker sender reports a marker only once."""
         if machine.is_gone:
             return
-        is_noted = self.topic.perform_in(
+        is_recorded = self.topic.perform_in(
             partition, lambda present, effects: present.on_markers_written(order, written, effects)
         )
-        if not is_noted:
+        if not is_recorded:
             loop = asyncio.get_running_loop()
             loop.call_later(WRITTEN_RETRY_S, self._on_written, partition, machine, order, written)
 
@@ -219,11 +219,11 @@ class TransactionCoordinator:
 
 
 def _on_failure(error: BaseException) -> None:
-    logger.warning("cannot get producer ids error=%s", error)
+    logger.warning("failed to claim producer ids error=%s", error)
 
 
 def _check_group(transactional_id: str) -> None:
-    """An id that begins like that of a transaction group is one of these."""
+    """An id with the prefix of transaction groups must be a valid group or member id."""
     if transactional_id.startswith(PREFIX) and isinstance(parse_transactional_id(transactional_id), PlainId):
         raise InvalidRequest(
             f"{transactional_id!r} is neither a transaction group ({PREFIX}<name>)"

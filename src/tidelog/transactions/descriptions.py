@@ -1,4 +1,4 @@
-"""What is told of a transaction to those who ask."""
+"""Responses about one transaction: DescribeTransactions and partition verification."""
 
 # Core: no clock, no I/O, no await.
 

@@ -1,7 +1,7 @@
-"""The transaction coordinator of one partition of `__transaction_state`: what requests, timers and markers lead to.
+"""Transaction state machine of one `__transaction_state` partition: decides on requests, timers and written markers.
 
-Kafka refuses requests while a record is on its way to the log. Here the next step sees what was written before it, and
-its answer waits until that is committed: an answer never tells what may yet be lost.
+Kafka refuses requests while a record is being appended. Here the next step sees the uncommitted records before it, and
+its response waits until they are committed: a response never depends on a record that may still be lost.
 """
 
 # Core that logs: no clock, no I/O, no await.
@@ -28,15 +28,6 @@ from tidelog.protocol.transaction_groups import GroupId, MemberId, PlainId, Tran
 from tidelog.replicated.machine import Answer, Effects, Producer, Reply, StateRecord
 from tidelog.transactions.descriptions import description, verified
 from tidelog.transactions.groups import TransactionGroups
-from tidelog.transactions.ledger import (
-    EXPIRATION,
-    MarkerOrder,
-    TimerKey,
-    TimerKind,
-    TransactionLedger,
-    resume_timeout,
-    start_timeout,
-)
 from tidelog.transactions.rules import (
     check_expected,
     check_owner,
@@ -44,6 +35,15 @@ from tidelog.transactions.rules import (
     expected_identity,
     is_to_be_ended,
     needs_new_producer_id,
+)
+from tidelog.transactions.state_manager import (
+    EXPIRATION,
+    MarkerOrder,
+    TimerKey,
+    TimerKind,
+    TransactionStateManager,
+    resume_timeout,
+    start_timeout,
 )
 from tidelog.transactions.states import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from tidelog.transactions.statistics import TransactionCounts
@@ -73,29 +73,29 @@ class TransactionMachine:
         send_markers: Callable[[MarkerOrder], None],
         counts: TransactionCounts | None = None,
     ) -> None:
-        """`take_producer_id` raises a KafkaError if there is none at hand."""
+        """`take_producer_id` raises a KafkaError if no producer id is available."""
         self._settings = settings
         self._take_producer_id = take_producer_id
-        self.ledger = TransactionLedger(send_markers)
+        self.state_manager = TransactionStateManager(send_markers)
         self._counts = counts or TransactionCounts()
-        self._groups = TransactionGroups(self.ledger, take_producer_id, self._counts)
+        self._groups = TransactionGroups(self.state_manager, take_producer_id, self._counts)
         self.on_gone: Callable[[], None] = lambda: None
-        """Called when this broker is not the coordinator any more."""
+        """Called when this broker is no longer the coordinator."""
         self.is_gone = False
 
     # ---- StateMachine
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
-        self.ledger.replay(record)
+        self.state_manager.replay(record)
 
     def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
-        """Nothing in this topic is part of a transaction."""
+        """No record of this topic is part of a transaction."""
 
     def on_loaded(self, effects: Effects) -> None:
-        """Writes nothing: were that refused, the markers would be lost with it. Timers do what is to be written."""
+        """Orders markers and writes nothing: a refused write would drop the markers too. Timers make the writes."""
         effects.is_read_of_state = True
         effects.set_timer(EXPIRATION, self._settings().transaction_remove_expired_transaction_cleanup_interval_ms)
-        for transaction in self.ledger:
+        for transaction in self.state_manager:
             if isinstance(transaction.id, MemberId):
                 continue  # its group orders its markers
             if transaction.state is ONGOING:
@@ -135,15 +135,15 @@ class TransactionMachine:
 
     def _init(self, plain_id: PlainId, request: InitProducerIdRequest, effects: Effects) -> Outcome:
         timeout_ms, expected = request.transaction_timeout_ms, expected_identity(request)
-        transaction = self.ledger.get(plain_id.text)
+        transaction = self.state_manager.get(plain_id.text)
         if transaction is None:
             transaction = created(plain_id, self._take_producer_id(), timeout_ms, effects.now_ms)
         else:
             check_expected(transaction, expected)
         if transaction.state is ONGOING:
             check_owner(transaction, expected)
-            self._abort(transaction, effects, "its producer starts again")
-            return ConcurrentTransactions("the transaction that was open is being aborted")
+            self._abort(transaction, effects, "its producer was initialized again")
+            return ConcurrentTransactions("the open transaction is being aborted")
         return self._initialize(transaction, expected, timeout_ms, effects)
 
     def _initialize(
@@ -152,7 +152,7 @@ class TransactionMachine:
         new_producer_id = self._take_producer_id() if needs_new_producer_id(transaction, expected) else None
         expected_epoch = None if expected is None else expected.producer_epoch
         initialized = transaction.initialized(expected_epoch, timeout_ms, effects.now_ms, new_producer_id)
-        self.ledger.write(initialized, effects)
+        self.state_manager.write(initialized, effects)
         return InitProducerIdResponse(
             error_code=NO_ERROR, producer_id=initialized.producer_id, producer_epoch=initialized.producer_epoch
         )
@@ -169,7 +169,7 @@ class TransactionMachine:
         reply: Reply,
         effects: Effects,
     ) -> None:
-        """`granted` is the answer if they are part of the transaction now, or were before."""
+        """`granted` is the response if the partitions are part of the transaction, new or not."""
 
         def decide() -> Outcome:
             transaction = self._check_producer(transactional_id, identity)
@@ -187,7 +187,7 @@ class TransactionMachine:
         reply: Reply,
         effects: Effects,
     ) -> None:
-        """Whether partitions are part of the transaction, without adding them (KIP-890)."""
+        """Check that partitions are part of the transaction, without adding them (KIP-890)."""
 
         def decide() -> Outcome:
             transaction = self._check_producer(transactional_id, identity)
@@ -201,7 +201,7 @@ class TransactionMachine:
     def _check_producer(self, transactional_id: TransactionalId, identity: ProducerIdentity) -> Transaction:
         if isinstance(transactional_id, GroupId):
             raise InvalidTxnState("the members of a transaction group write, not the group")
-        transaction = check_producer(self.ledger.get(transactional_id.text), identity)
+        transaction = check_producer(self.state_manager.get(transactional_id.text), identity)
         if isinstance(transactional_id, MemberId):
             self._groups.check_open(transactional_id)
         return transaction
@@ -209,7 +209,7 @@ class TransactionMachine:
     def _add(
         self, transaction: Transaction, partitions: Collection[TopicPartition], client_version: int, effects: Effects
     ) -> None:
-        self.ledger.write(transaction.with_partitions(partitions, effects.now_ms, client_version), effects)
+        self.state_manager.write(transaction.with_partitions(partitions, effects.now_ms, client_version), effects)
         if isinstance(transaction.id, MemberId):
             self._groups.on_member_writes(transaction.id, effects)
         elif transaction.state is not ONGOING:
@@ -237,7 +237,7 @@ class TransactionMachine:
         self._answer(reply, effects, decide)
 
     def _end(self, request: EndTxnRequest, api_version: int, effects: Effects) -> EndTxnResponse:
-        transaction = self.ledger.get(request.transactional_id)
+        transaction = self.state_manager.get(request.transactional_id)
         if transaction is None:
             raise InvalidProducerIdMapping
         identity = ProducerIdentity(request.producer_id, request.producer_epoch)
@@ -261,18 +261,18 @@ class TransactionMachine:
             effects.now_ms,
             self._take_producer_id() if is_exhausted else NO_PRODUCER_ID,
         )
-        self.ledger.write(decided, effects)
-        self._counts.note_decision(decided, effects)
+        self.state_manager.write(decided, effects)
+        self._counts.record_decision(decided, effects)
         if decided.partitions:
-            self.ledger.order_markers(_order(decided), effects)
+            self.state_manager.order_markers(_order(decided), effects)
         else:
-            self.ledger.write(decided.completed(effects.now_ms), effects)
+            self.state_manager.write(decided.completed(effects.now_ms), effects)
         return decided
 
     def _abort(self, transaction: Transaction, effects: Effects, reason: str) -> None:
-        """By the coordinator, which shuts the producer out by its next epoch, whatever version it speaks."""
+        """Abort by the coordinator. It fences the producer with the next epoch, whatever protocol version it uses."""
         logger.info(
-            "aborting a transaction transactional_id=%s producer_id=%d producer_epoch=%d partitions=%d because %s",
+            "aborting transaction transactional_id=%s producer_id=%d producer_epoch=%d partitions=%d reason=%s",
             transaction.transactional_id,
             transaction.producer_id,
             transaction.producer_epoch,
@@ -287,14 +287,14 @@ class TransactionMachine:
         if isinstance(transaction.id, GroupId):
             self._groups.order_markers(transaction, effects)
         elif transaction.partitions:
-            self.ledger.order_markers(_order(transaction), effects)
+            self.state_manager.order_markers(_order(transaction), effects)
 
     def on_markers_written(self, order: MarkerOrder, partitions: frozenset[TopicPartition], effects: Effects) -> None:
-        if self.ledger.on_markers_written(order, partitions):
+        if self.state_manager.on_markers_written(order, partitions):
             self._finish(order.transactional_id, effects)
 
     def _finish(self, transactional_id: TransactionalId, effects: Effects) -> None:
-        """Write down what is done, if need be again and again."""
+        """Write the completed state, and retry until it is written."""
 
         def try_again(error: KafkaError, instead: Effects) -> None:
             instead.set_timer(TimerKey(TimerKind.FINISH, transactional_id), FINISH_RETRY_MS)
@@ -303,58 +303,60 @@ class TransactionMachine:
         if isinstance(transactional_id, MemberId):
             self._groups.finish_member(transactional_id, effects)
             return
-        transaction = self.ledger.get(transactional_id.text)
+        transaction = self.state_manager.get(transactional_id.text)
         if transaction is None or not transaction.state.is_prepared:
             return
         if isinstance(transactional_id, GroupId):
             self._groups.finish(transaction, effects)
-        elif self.ledger.is_done(transaction):
-            self.ledger.write(transaction.completed(effects.now_ms), effects)
+        elif self.state_manager.is_done(transaction):
+            self.state_manager.write(transaction.completed(effects.now_ms), effects)
 
-    # ---- time
+    # ---- timers
 
     def _times_out_at_ms(self, transaction: Transaction) -> int:
         is_group = isinstance(transaction.id, GroupId)
         return self._groups.times_out_at_ms(transaction) if is_group else transaction.times_out_at_ms
 
     def _on_timeout(self, transactional_id: PlainId | GroupId, effects: Effects) -> None:
-        transaction = self.ledger.get(transactional_id.text)
+        transaction = self.state_manager.get(transactional_id.text)
         if transaction is None or transaction.state is not ONGOING:
             return
         retry_ms = self._settings().transaction_abort_timed_out_transaction_cleanup_interval_ms
-        # Should the abort be refused, it is tried again; if not, there will be nothing to do then.
+        # If the abort is refused, this timer retries it; otherwise it will find nothing to do.
         effects.set_timer(TimerKey(TimerKind.TIMEOUT, transactional_id), retry_ms)
         abort = self._groups.abort if isinstance(transactional_id, GroupId) else self._abort
         try:
             abort(transaction, effects, "it timed out")
-            effects.after_commit.append(self._counts.note_timeout)
+            effects.after_commit.append(self._counts.record_timeout)
         except KafkaError as error:
-            logger.warning("cannot abort a transaction yet transactional_id=%s error=%s", transactional_id.text, error)
+            logger.warning(
+                "failed to abort transaction, retrying transactional_id=%s error=%s", transactional_id.text, error
+            )
 
     def _expire(self, effects: Effects) -> None:
         settings = self._settings()
         oldest_ms = effects.now_ms - settings.transactional_id_expiration_ms
-        expired = [each for each in self.ledger if each.updated_at_ms <= oldest_ms and _may_expire(each)]
-        is_all = self.ledger.forget_some(expired, effects)
+        expired = [each for each in self.state_manager if each.updated_at_ms <= oldest_ms and _may_expire(each)]
+        is_all = self.state_manager.forget_some(expired, effects)
         if expired:
-            logger.info("forgetting transactional ids that are not used any more count=%d", len(expired))
+            logger.info("deleting unused transactional ids count=%d", len(expired))
         interval_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
         effects.set_timer(EXPIRATION, interval_ms if is_all else NEXT_EXPIRED_MS)
 
-    # ---- questions
+    # ---- DescribeTransactions
 
     def describe(self, transactional_id: TransactionalId, reply: Reply, effects: Effects) -> None:
         def decide() -> Outcome:
-            transaction = self.ledger.get(transactional_id.text)
+            transaction = self.state_manager.get(transactional_id.text)
             if transaction is None:
                 return TransactionalIdNotFound()
-            partitions = self.ledger.partitions_left(transaction)
+            partitions = self.state_manager.partitions_left(transaction)
             return DescribeTransactionsResponse(transaction_states=[description(transaction, partitions)])
 
         self._answer(reply, effects, decide)
 
     def _answer(self, reply: Reply, effects: Effects, decide: Callable[[], Outcome]) -> None:
-        """Also refusals wait for what was written before: they speak of it."""
+        """Errors too wait until earlier records are committed: they depend on them."""
         effects.is_read_of_state = True
         try:
             outcome = decide()
@@ -376,7 +378,7 @@ def _order(transaction: Transaction) -> MarkerOrder:
 
 
 def _may_expire(transaction: Transaction) -> bool:
-    """A group that has numbered what it committed knows it for ever, and members go when their group ends."""
+    """A group with a batch id never expires, and members are deleted when their group ends."""
     match transaction.id:
         case MemberId():
             return False

@@ -1,7 +1,7 @@
-"""How transactions ended, told to the leaders of their partitions: WriteTxnMarkers, repeated until it is done.
+"""Transaction marker sender: WriteTxnMarkers to partition leaders, retried until every partition has its marker.
 
-A marker that a partition has already is harmless, so whenever it is doubtful whether one was written it is sent again.
-Each broker has one request under way; what comes meanwhile goes with the next one.
+A duplicate marker is harmless, so a marker is sent again whenever it is uncertain whether it was written. Each broker
+has one request in flight; markers that arrive in the meantime go with the next one.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ REQUEST_TIMEOUT_S = 40.0
 BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 2.0
 MISSING_TOPIC_GRACE_S = 1.0
-"""A topic that the image lacks for so long is deleted; one that is missing for a moment may be quite new."""
+"""A topic missing from the image for this long counts as deleted; one missing for less may be new."""
 
 
 class Marker(NamedTuple):
@@ -48,14 +48,14 @@ class Marker(NamedTuple):
     transaction_version: int
     partitions: frozenset[TopicPartition]
     coordinator_partition: int
-    """Of the transaction state topic: whose leader sends the marker."""
+    """Partition of `__transaction_state` whose leader sends the marker."""
 
 
 OnWritten = Callable[[frozenset[TopicPartition]], None]
 
 
-class _Pending:
-    """A marker, as far as it is not written yet."""
+class _PendingMarker:
+    """A marker with the partitions (`left`) that do not have it yet."""
 
     __slots__ = ("left", "marker", "on_written", "since_s")
 
@@ -72,46 +72,46 @@ class _Pending:
             self.on_written(done)
 
 
-class _Lane(BrokerLane[_Pending, set[TopicPartition]]):
-    """What one broker is to be told, or what has no leader for now."""
+class _Lane(BrokerLane[_PendingMarker, set[TopicPartition]]):
+    """Markers for one broker, or for partitions without a leader (NO_BROKER)."""
 
     def __init__(self, send: Callable[[], Awaitable[None]]) -> None:
         super().__init__(
             send, key=lambda pending: pending.marker.producer_id, parts=set, max_items=MAX_MARKERS_PER_REQUEST
         )
-        self.flight: dict[_Pending, set[TopicPartition]] = {}
-        """What the request under way is about, as far as it still matters what this broker answers."""
-        self.refused: dict[_Pending, set[TopicPartition]] = defaultdict(set)
-        """What it could not write, to be asked for again in a while. Everything else goes on meanwhile."""
+        self.flight: dict[_PendingMarker, set[TopicPartition]] = {}
+        """Partitions of the request in flight, without those that have another leader by now."""
+        self.refused: dict[_PendingMarker, set[TopicPartition]] = defaultdict(set)
+        """Partitions that the broker refused, sent again after a pause. Other markers do not wait for them."""
         self.timer: asyncio.TimerHandle | None = None
         self.lost = Backoff(None, BACKOFF_S, LONGEST_BACKOFF_S)
         self.refusals = Backoff(None, BACKOFF_S, LONGEST_BACKOFF_S)
 
-    def put_back(self, partitions_of: dict[_Pending, set[TopicPartition]]) -> None:
+    def put_back(self, partitions_of: dict[_PendingMarker, set[TopicPartition]]) -> None:
         for pending, partitions in partitions_of.items():
             if partitions & pending.left:
                 self.queue[pending] |= partitions & pending.left
 
 
 class MarkerSender:
-    """Sends markers until every partition has them, follows their leaders, and forgets what is no longer ours."""
+    """Sends markers until every partition has them; follows leader and coordinator changes."""
 
     def __init__(self, links: Links, clock: Clock, image: Callable[[], ClusterImage]) -> None:
         self._links = links
         self._clock = clock
         self._image = image
         self._seen = image()
-        self._pending: dict[int, set[_Pending]] = defaultdict(set)
+        self._pending: dict[int, set[_PendingMarker]] = defaultdict(set)
         self._lanes: dict[BrokerId, _Lane] = {}
         self._missing: set[TopicPartition] = set()
-        """Partitions without a leader whose topics the image lacked a while ago."""
+        """Partitions that were missing from the image at the last check."""
         self._is_closed = False
 
-    # ---- what others see
+    # ---- interface
 
     def send(self, marker: Marker, on_written: OnWritten) -> None:
-        """`on_written` hears of partitions as their leaders have the marker, or as their topics are gone."""
-        pending = _Pending(marker, on_written, self._clock.monotonic())
+        """`on_written` is called with partitions once they have the marker, or once their topics are deleted."""
+        pending = _PendingMarker(marker, on_written, self._clock.monotonic())
         if not pending.left:
             on_written(frozenset())
             return
@@ -119,7 +119,7 @@ class MarkerSender:
         self._assign(pending, pending.left)
 
     def forget(self, coordinator_partition: int) -> None:
-        """Another broker is the coordinator now, and sends them itself."""
+        """Drop the markers of a partition that another broker coordinates now: that broker sends them."""
         for pending in self._pending.pop(coordinator_partition, ()):
             pending.left.clear()
             for lane in self._lanes.values():
@@ -127,7 +127,7 @@ class MarkerSender:
                 lane.refused.pop(pending, None)
 
     def on_image(self, image: ClusterImage) -> None:
-        """Leaders may have moved: what is unsent, or was sent to another than the leader of now, follows them."""
+        """Reassign markers to new leaders, also those in flight to a previous leader."""
         if image.topics is self._seen.topics and image.brokers is self._seen.brokers:
             return
         self._seen = image
@@ -135,7 +135,7 @@ class MarkerSender:
             for waiting in (lane.queue, lane.refused, lane.flight):
                 self._follow_leaders(broker_id, waiting)
 
-    def _follow_leaders(self, broker_id: BrokerId, waiting: dict[_Pending, set[TopicPartition]]) -> None:
+    def _follow_leaders(self, broker_id: BrokerId, waiting: dict[_PendingMarker, set[TopicPartition]]) -> None:
         for pending, partitions in list(waiting.items()):
             moved = {each for each in partitions if self._leader_of(each) != broker_id}
             partitions -= moved
@@ -145,22 +145,22 @@ class MarkerSender:
 
     @property
     def pending_count(self) -> int:
-        """Partitions that lack a marker."""
+        """Number of partitions that lack a marker."""
         return sum(len(pending.left) for pending in self._all_pending())
 
     @property
     def unknown_destination_count(self) -> int:
-        """Of those, partitions that have no leader who could be told."""
+        """Number of partitions that lack a marker and have no leader."""
         lane = self._lanes.get(NO_BROKER)
         return 0 if lane is None else sum(map(len, lane.queue.values()))
 
     @property
     def oldest_age_s(self) -> float:
-        """For how long the marker that waits longest has waited; 0 if none does."""
+        """Age of the oldest pending marker; 0 if there is none."""
         now_s = self._clock.monotonic()
         return max((now_s - pending.since_s for pending in self._all_pending()), default=0.0)
 
-    def _all_pending(self) -> Iterator[_Pending]:
+    def _all_pending(self) -> Iterator[_PendingMarker]:
         for several in self._pending.values():
             yield from several
 
@@ -171,16 +171,16 @@ class MarkerSender:
                 lane.timer.cancel()
         await close_lanes(self._lanes.values())
 
-    # ---- who is to be told
+    # ---- queues by leader
 
     def _leader_of(self, topic_partition: TopicPartition) -> BrokerId:
-        """NO_BROKER also for a leader that is not alive, and for a partition that is not known."""
+        """NO_BROKER also if the leader is not alive or the partition is unknown."""
         image = self._image()
         partition = image.partition(topic_partition)
         return partition.leader if partition is not None and partition.leader in image.brokers else NO_BROKER
 
-    def _assign(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
-        for topic_partition in sorted(partitions):  # in one order, however strings hash
+    def _assign(self, pending: _PendingMarker, partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in sorted(partitions):  # sorted, so that the order does not depend on string hashes
             leader = self._leader_of(topic_partition)
             lane = self._lane_to(leader)
             lane.queue[pending].add(topic_partition)
@@ -192,7 +192,7 @@ class MarkerSender:
             if broker_id == NO_BROKER:
                 lane = _Lane(self._wait_for_leaders)
             else:
-                lane = _Lane(lambda: self._tell(broker_id))
+                lane = _Lane(lambda: self._send_to(broker_id))
             self._lanes[broker_id] = lane
         return lane
 
@@ -201,7 +201,7 @@ class MarkerSender:
             lane.run()
 
     async def _wait_for_leaders(self) -> None:
-        """Leaders are told by images; only that a topic stays away has to be noticed."""
+        """Drop partitions of deleted topics. `on_image` handles new leaders."""
         lane = self._lanes[NO_BROKER]
         await asyncio.sleep(MISSING_TOPIC_GRACE_S)
         waiting = {each for partitions in lane.queue.values() for each in partitions}
@@ -215,31 +215,31 @@ class MarkerSender:
         if not lane.queue:
             self._missing = set()
 
-    def _on_gone(self, pending: _Pending, partitions: set[TopicPartition]) -> None:
+    def _on_gone(self, pending: _PendingMarker, partitions: set[TopicPartition]) -> None:
         if partitions:
             logger.info(
-                "no marker is needed, the topics are gone producer_id=%d partitions=%s",
+                "dropped markers of deleted topics producer_id=%d partitions=%s",
                 pending.marker.producer_id,
                 ",".join(sorted(map(str, partitions))),
             )
             self._on_written(pending, partitions)
 
-    def _on_written(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
+    def _on_written(self, pending: _PendingMarker, partitions: Iterable[TopicPartition]) -> None:
         pending.written(partitions)
         if not pending.left:
             several = self._pending.get(pending.marker.coordinator_partition)
             if several is not None:
                 several.discard(pending)
 
-    # ---- telling one broker
+    # ---- requests
 
-    async def _tell(self, broker_id: BrokerId) -> None:
+    async def _send_to(self, broker_id: BrokerId) -> None:
         lane = self._lanes[broker_id]
-        if not await self._tell_once(broker_id, lane):
+        if not await self._send_once(broker_id, lane):
             await asyncio.sleep(lane.lost.next_s())
 
-    async def _tell_once(self, broker_id: BrokerId, lane: _Lane) -> bool:
-        """Whether it answered."""
+    async def _send_once(self, broker_id: BrokerId, lane: _Lane) -> bool:
+        """True if the broker answered."""
         lane.flight = flight = lane.take()
         request = WriteTxnMarkersRequest([_message(pending.marker, parts) for pending, parts in flight.items()])
         try:
@@ -247,51 +247,53 @@ class MarkerSender:
             lane.lost.reset()
             self._on_answer(broker_id, lane, answer)
         except ConnectionLost as error:
-            logger.info("markers were not written, trying again broker=%d error=%s", broker_id, error)
+            logger.info("failed to write markers, retrying broker=%d error=%s", broker_id, error)
         except Exception:
-            logger.exception("markers were not written, trying again broker=%d", broker_id)
+            logger.exception("failed to write markers, retrying broker=%d", broker_id)
         is_answered = not lane.flight
         lane.put_back(lane.flight)
         lane.flight = {}
         return is_answered
 
     def _on_answer(self, broker_id: BrokerId, lane: _Lane, answer: WriteTxnMarkersResponse) -> None:
-        codes = _codes(answer)
+        codes_by_producer = _codes(answer)
         for pending, partitions in list(lane.flight.items()):
-            told = codes.get(pending.marker.producer_id, {})
-            # What has moved meanwhile was sent to others too, and is as good as written if this broker did it.
-            self._on_written(pending, [each for each in pending.left if _is_done(told.get(each))])
+            codes = codes_by_producer.get(pending.marker.producer_id, {})
+            # Includes partitions that moved to another leader: if this broker wrote the marker, it is written.
+            self._on_written(pending, [each for each in pending.left if _is_done(codes.get(each))])
             del lane.flight[pending]
             if partitions & pending.left:
                 self._on_refused(broker_id, lane, pending, partitions & pending.left)
-                self._log_failure(broker_id, pending, partitions & pending.left, told)
+                self._log_refused(broker_id, pending, partitions & pending.left, codes)
         if not lane.refused:
             lane.refusals.reset()
 
-    def _on_refused(self, broker_id: BrokerId, lane: _Lane, pending: _Pending, partitions: set[TopicPartition]) -> None:
-        """Asked again after a rest, or as soon as there is another leader."""
+    def _on_refused(
+        self, broker_id: BrokerId, lane: _Lane, pending: _PendingMarker, partitions: set[TopicPartition]
+    ) -> None:
+        """Retry after a pause, or at once if there is another leader."""
         moved = {each for each in partitions if self._leader_of(each) != broker_id}
         self._assign(pending, moved)
         if partitions - moved:
             lane.refused[pending] |= partitions - moved
             if lane.timer is None:
                 loop = asyncio.get_running_loop()
-                lane.timer = loop.call_later(lane.refusals.next_s(), self._ask_again, broker_id, lane)
+                lane.timer = loop.call_later(lane.refusals.next_s(), self._retry_refused, broker_id, lane)
 
-    def _ask_again(self, broker_id: BrokerId, lane: _Lane) -> None:
+    def _retry_refused(self, broker_id: BrokerId, lane: _Lane) -> None:
         lane.timer = None
         lane.put_back(lane.refused)
         lane.refused.clear()
         self._run(lane)
 
-    def _log_failure(
-        self, broker_id: BrokerId, pending: _Pending, left: set[TopicPartition], told: dict[TopicPartition, int]
+    def _log_refused(
+        self, broker_id: BrokerId, pending: _PendingMarker, left: set[TopicPartition], codes: dict[TopicPartition, int]
     ) -> None:
         first = min(left)
-        error = ERRORS_BY_CODE.get(told.get(first, UnknownServerError.code), UnknownServerError)
+        error = ERRORS_BY_CODE.get(codes.get(first, UnknownServerError.code), UnknownServerError)
         log = logger.warning if error is TransactionCoordinatorFenced else logger.info
         log(
-            "a marker was refused, trying again broker=%d producer_id=%d partition=%s of=%d error=%s",
+            "broker refused marker, retrying broker=%d producer_id=%d partition=%s partitions=%d error=%s",
             broker_id,
             pending.marker.producer_id,
             first,
@@ -301,7 +303,7 @@ class MarkerSender:
 
 
 def _is_done(code: int | None) -> bool:
-    """A later epoch of the producer writes there only since this transaction has ended there."""
+    """True if the partition has the marker. InvalidProducerEpoch: a later epoch writes only after this marker."""
     return code in (NO_ERROR, InvalidProducerEpoch.code)
 
 
@@ -319,7 +321,7 @@ def _message(marker: Marker, partitions: set[TopicPartition]) -> WritableTxnMark
 
 
 def _codes(answer: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, int]]:
-    """By producer id and partition."""
+    """Error codes by producer id and partition."""
     return {
         result.producer_id: {
             TopicPartition(topic.name, partition.partition_index): partition.error_code

@@ -1,4 +1,4 @@
-"""Who may do what to a transaction, as Kafka 4.3 judges it. All of it is about one id and one request."""
+"""Producer id and epoch checks of transaction requests, as in Kafka 4.3: one transactional id, one request."""
 
 # Core: no clock, no I/O, no await.
 
@@ -10,26 +10,26 @@ from tidelog.types import NO_PRODUCER_ID
 
 
 def expected_identity(request: InitProducerIdRequest) -> ProducerIdentity | None:
-    """Who a producer says it is when it asks for its next epoch (KIP-360)."""
+    """Producer id and epoch that a producer claims when it requests its next epoch (KIP-360)."""
     if request.producer_id == NO_PRODUCER_ID:
         return None
     return ProducerIdentity(request.producer_id, request.producer_epoch)
 
 
 def check_expected(transaction: Transaction, expected: ProducerIdentity | None) -> None:
-    """The epoch is looked at when it is raised."""
+    """Check the producer id. The epoch is checked when it is incremented."""
     if transaction.state.is_prepared:
         raise still_ending()
     if expected is None or expected.producer_id == transaction.producer_id:
         return
-    # The answer that told the new producer id may have been lost.
+    # The response with the new producer id may have been lost.
     is_repeated = expected.producer_id == transaction.previous_producer_id
     if not (is_repeated and expected.producer_epoch >= LAST_CLIENT_EPOCH):
         raise ProducerFenced(f"the producer id is {transaction.producer_id}, not {expected.producer_id}")
 
 
 def check_owner(transaction: Transaction, expected: ProducerIdentity | None) -> None:
-    """A producer that names itself ends an open transaction only if it is its own: Kafka lets older ones do it too."""
+    """A producer with an expected identity aborts only its own open transaction. Kafka lets older epochs do it too."""
     if expected is not None and expected != transaction.identity:
         raise ProducerFenced(f"the epoch is {transaction.producer_epoch}, not {expected.producer_epoch}")
 
@@ -41,7 +41,7 @@ def needs_new_producer_id(transaction: Transaction, expected: ProducerIdentity |
 
 
 def check_producer(transaction: Transaction | None, identity: ProducerIdentity) -> Transaction:
-    """Whoever adds to a transaction is its present producer, and nothing of it is decided."""
+    """Only the current producer adds to a transaction, and only before it is decided."""
     if transaction is not None:
         _check_not_ending(transaction, identity)
     if transaction is None or transaction.producer_id != identity.producer_id:
@@ -54,19 +54,19 @@ def check_producer(transaction: Transaction | None, identity: ProducerIdentity) 
 
 
 def _check_not_ending(transaction: Transaction, identity: ProducerIdentity) -> None:
-    """A producer knows its next epoch, or its next producer id, while the markers are on their way."""
+    """While markers are written, the producer already uses its next epoch or producer id."""
     if transaction.state.is_prepared and transaction.next_identity == identity:
         raise still_ending()
 
 
 def still_ending() -> ConcurrentTransactions:
-    return ConcurrentTransactions("the transaction before it is still ending")
+    return ConcurrentTransactions("the previous transaction is still ending")
 
 
 def is_to_be_ended(
     transaction: Transaction, identity: ProducerIdentity, *, is_commit: bool, client_version: int
 ) -> bool:
-    """Whether the request ends something; False if that has happened already. Raises what refuses it."""
+    """True if the request ends the transaction; False if it has ended that way already. Raises the error otherwise."""
     if client_version >= EPOCH_PER_TRANSACTION:
         return _has_to_end_epoch(transaction, identity, is_commit=is_commit)
     if transaction.producer_id != identity.producer_id:
@@ -81,7 +81,7 @@ def is_to_be_ended(
 
 
 def is_repeated_identity(transaction: Transaction, identity: ProducerIdentity) -> bool:
-    """It is the one that the transaction had before its end raised the epoch, or exhausted it (KIP-890)."""
+    """True for the identity that the transaction had before its end incremented or exhausted the epoch (KIP-890)."""
     if transaction.producer_id == identity.producer_id:
         return transaction.producer_epoch == identity.producer_epoch + 1
     return (
@@ -93,7 +93,7 @@ def is_repeated_identity(transaction: Transaction, identity: ProducerIdentity) -
 
 
 def _has_to_end_epoch(transaction: Transaction, identity: ProducerIdentity, *, is_commit: bool) -> bool:
-    """The epoch alone tells whether a request is about this transaction, the one before it, or an older one."""
+    """The epoch identifies the transaction that a request means: this one, the previous one, or an older one."""
     _check_not_ending(transaction, identity)
     is_repeated = is_repeated_identity(transaction, identity)
     if transaction.producer_id != identity.producer_id and not is_repeated:
@@ -110,7 +110,7 @@ def _has_to_end_epoch(transaction: Transaction, identity: ProducerIdentity, *, i
         return _is_repeated_end(transaction, is_commit=is_commit)
     if is_commit:
         raise _wrong_state(transaction, is_commit=is_commit)
-    return True  # nothing was begun: an abort is how the producer gets its next epoch
+    return True  # nothing was begun: the abort gives the producer its next epoch
 
 
 def _is_repeated_end(transaction: Transaction, *, is_commit: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The states of a transaction as the coordinator sees them, and which state may follow which."""
+"""Transaction states of the coordinator, with their legal transitions."""
 
 # Core: no clock, no I/O, no await.
 
@@ -12,14 +12,14 @@ from tidelog.state_machine import TransitionTable
 class TransactionState(IntEnum):
     """Numbered as in the records of `__transaction_state`."""
 
-    EMPTY = 0  # the producer has its id and epoch, and has not begun
+    EMPTY = 0  # the producer has its id and epoch, no transaction has begun
     ONGOING = 1
-    PREPARE_COMMIT = 2  # decided; the markers are being written
+    PREPARE_COMMIT = 2  # decided, markers are being written
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4  # all markers are written
     COMPLETE_ABORT = 5
-    DEAD = 6  # Kafka's word for an id about to be forgotten; never written
-    PREPARE_EPOCH_FENCE = 7  # Kafka's word for an abort about to be written; never written
+    DEAD = 6  # in Kafka, an id that is being deleted; never written here
+    PREPARE_EPOCH_FENCE = 7  # in Kafka, an abort that is being written; never written here
 
     @property
     def label(self) -> str:
@@ -50,7 +50,7 @@ _COMPLETED = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
 STATES_BY_LABEL: Mapping[str, TransactionState] = {state.label: state for state in TransactionState}
 
 _TABLE: Final = {
-    # A producer of transactions version 2 may abort what it has not begun, and gets its next epoch for it (KIP-890).
+    # With transactions version 2 a producer may abort before it has begun: it gets its next epoch (KIP-890).
     EMPTY: {EMPTY, ONGOING, PREPARE_ABORT, DEAD},
     ONGOING: {ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_EPOCH_FENCE},
     PREPARE_COMMIT: {COMPLETE_COMMIT},

@@ -1,4 +1,4 @@
-"""What metrics tell of transactions."""
+"""Transaction metrics: numbers of commits, aborts and timeouts."""
 
 # Core: no clock, no I/O, no await.
 
@@ -7,7 +7,7 @@ from tidelog.transactions.transaction import Transaction
 
 
 class TransactionCounts:
-    """What has happened since the broker started, in all partitions that it has coordinated since."""
+    """Counters since the broker started, over all partitions that it coordinated."""
 
     __slots__ = ("aborts", "commits", "timeouts")
 
@@ -15,17 +15,17 @@ class TransactionCounts:
         self.commits = 0
         self.aborts = 0
         self.timeouts = 0
-        """Of the aborts, those of transactions that took too long."""
+        """Aborts of transactions that timed out."""
 
-    def note_decision(self, decided: Transaction, effects: Effects) -> None:
-        """It counts once it is committed."""
-        effects.after_commit.append(self._note_commit if decided.is_committing else self._note_abort)
+    def record_decision(self, decided: Transaction, effects: Effects) -> None:
+        """Count the decision once it is committed."""
+        effects.after_commit.append(self._record_commit if decided.is_committing else self._record_abort)
 
-    def _note_commit(self) -> None:
+    def _record_commit(self) -> None:
         self.commits += 1
 
-    def _note_abort(self) -> None:
+    def _record_abort(self) -> None:
         self.aborts += 1
 
-    def note_timeout(self) -> None:
+    def record_timeout(self) -> None:
         self.timeouts += 1

@@ -1,4 +1,4 @@
-"""What the coordinator keeps of a transactional id: one value, and the values that may follow it."""
+"""Transaction metadata of a transactional id: an immutable value; each transition returns a new one."""
 
 # Core: no clock, no I/O, no await.
 
@@ -26,19 +26,19 @@ KEY_VERSION = 0
 VALUE_VERSION = 1
 
 LAST_EPOCH = 32767
-"""Never a client's: it is kept for fencing the one before it."""
+"""Never given to a client: reserved for fencing the epoch before it."""
 LAST_CLIENT_EPOCH = LAST_EPOCH - 1
 
 NO_BATCH_ID = -1
 
 FIRST_TRANSACTIONS = 0
-"""How Kafka notes all clients from before the second version of transactions."""
+"""Recorded by Kafka for all clients before transactions version 2."""
 EPOCH_PER_TRANSACTION = 2
 """Transactions version 2: each transaction has an epoch of its own, and writing adds partitions (KIP-890)."""
 
 
 NO_HISTORY: Final = SharedHistory[str]()
-"""Of a transaction that is new, or stands for itself."""
+"""History of a new transaction, or of one outside a state manager."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -60,19 +60,19 @@ class Transaction:
     started_at_ms: int = NO_TIMESTAMP
     partitions: frozenset[TopicPartition] = frozenset()
     client_version: int = FIRST_TRANSACTIONS
-    """How the client that moved it last speaks of transactions."""
+    """Transactions version of the client that made the last transition."""
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the last move: another one if that move exhausted its epochs."""
+    """Producer id before the last transition; differs from the current one if that transition exhausted the epochs."""
     next_producer_id: int = NO_PRODUCER_ID
-    """What takes the place of the producer id at the end of this transaction."""
+    """Producer id that replaces the current one at the end of this transaction."""
     last_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch that the producer itself asked to follow, so that it can repeat the question (KIP-360)."""
+    """Epoch that the producer sent when it requested the current one, so that it can repeat the request (KIP-360)."""
     batch_id: int = NO_BATCH_ID
-    """Of a transaction group: the last batch that it has committed."""
+    """For a transaction group: the last committed batch."""
     winners: tuple[str, ...] = ()
-    """Of a transaction group: the members whose records the decision commits."""
+    """For a transaction group: the members to commit."""
     history: SharedHistory[str] = field(default=NO_HISTORY, compare=False, repr=False)
-    """Of all transactions in the same partition of the state topic: for the error of an illegal transition."""
+    """History shared by all transactions of a partition, for the error of an illegal transition."""
 
     @property
     def transactional_id(self) -> str:
@@ -84,7 +84,7 @@ class Transaction:
 
     @property
     def next_identity(self) -> ProducerIdentity:
-        """Under which the producer goes on after this transaction; it is told before all markers are written."""
+        """Identity of the producer after this transaction; the producer gets it before all markers are written."""
         if self.has_epoch_per_transaction and self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdentity(self.next_producer_id, 0)
         return self.identity
@@ -105,7 +105,7 @@ class Transaction:
     def is_committing(self) -> bool:
         return self.state is PREPARE_COMMIT
 
-    # ---- what may follow
+    # ---- transitions
 
     def _moved(self, state: TransactionState, **changes: Any) -> "Transaction":
         self.history.check(TRANSITIONS, self.transactional_id, self.state, state, self.identity)
@@ -115,7 +115,7 @@ class Transaction:
     def initialized(
         self, expected_epoch: int | None, timeout_ms: int, now_ms: int, new_producer_id: int | None
     ) -> "Transaction":
-        """The next epoch, or the first one of a new producer id. Raises ProducerFenced."""
+        """Start the next epoch, or the first epoch of a new producer id. Raises ProducerFenced."""
         if new_producer_id is not None:
             identity = ProducerIdentity(new_producer_id, 0)
             last_epoch = NO_PRODUCER_EPOCH if expected_epoch is None else self.producer_epoch
@@ -134,17 +134,17 @@ class Transaction:
         )
 
     def _next_epoch(self, expected_epoch: int | None) -> tuple[int, int]:
-        """And the epoch before it, if it was this producer's."""
+        """The next epoch, and the previous one if this producer had it."""
         if expected_epoch is None or self.producer_epoch == NO_PRODUCER_EPOCH:
             return self.producer_epoch + 1, NO_PRODUCER_EPOCH
         if expected_epoch == self.producer_epoch:
             return self.producer_epoch + 1, self.producer_epoch
         if expected_epoch == self._epoch_before():
-            return self.producer_epoch, expected_epoch  # it asks again: the answer was lost
+            return self.producer_epoch, expected_epoch  # a repeated request: the response was lost
         raise ProducerFenced(f"the epoch is {self.producer_epoch}, not {expected_epoch}")
 
     def _epoch_before(self) -> int:
-        """Which the producer may still take for its own. An end by transactions version 2 has raised it by one."""
+        """Epoch that the producer may still use. An end with transactions version 2 has incremented the epoch."""
         if self.state.is_completed and self.has_epoch_per_transaction:
             return self.producer_epoch - 1 if self.producer_epoch else LAST_CLIENT_EPOCH
         return self.last_epoch
@@ -161,7 +161,7 @@ class Transaction:
     def prepared(
         self, state: TransactionState, client_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> "Transaction":
-        """Decided. With an epoch per transaction the markers carry the next one, which shuts late writes out."""
+        """Decide the outcome. With an epoch per transaction the markers have the next one, which fences late writes."""
         is_bumped = client_version >= EPOCH_PER_TRANSACTION and self.producer_epoch < LAST_EPOCH
         return self._moved(
             state,
@@ -209,7 +209,7 @@ class Transaction:
 
 
 def created(transactional_id: TransactionalId, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """A new id; `initialized` gives it its first epoch."""
+    """A new transaction; `initialized` gives it its first epoch."""
     return Transaction(
         id=transactional_id,
         producer_id=producer_id,

@@ -1,7 +1,7 @@
 """Verification of transactions before a partition appends the first records of one (KIP-890).
 
-The coordinator of the transaction is asked. Without it a late batch could begin a transaction that nobody ends, and
-hold up readers of committed records for ever.
+The broker asks the transaction coordinator. Without verification a late batch could begin a transaction that never
+ends, and block read_committed consumers for ever.
 """
 
 import asyncio
@@ -56,11 +56,11 @@ CLUSTER_AUTHORIZATION_FAILED = 31
 RETRIABLE = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator, OperationNotAttempted)
 
 Verdict = KafkaError | None
-"""Of the coordinator. None: the partition is part of the transaction."""
+"""Error of the coordinator. None: the partition is part of the transaction."""
 
 
-class Asked(NamedTuple):
-    """A transaction, and whether the partition shall become part of it or is expected to be already."""
+class Verification(NamedTuple):
+    """Transaction to verify. `adds`: add the partition to it; otherwise the partition must be part of it already."""
 
     transactional_id: str
     producer_id: int
@@ -68,11 +68,11 @@ class Asked(NamedTuple):
     adds: bool
 
 
-_Questions = dict[Asked, dict[TopicPartition, list[Deferred[Verdict]]]]
+_PendingVerifications = dict[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]
 
 
 class TransactionVerifier:
-    """Questions to one broker go together: one request is under way, what comes meanwhile goes with the next."""
+    """Batches verifications by coordinator: one request in flight; later verifications go with the next one."""
 
     def __init__(
         self,
@@ -85,42 +85,43 @@ class TransactionVerifier:
         self._clock = clock
         self._image = image
         self._settings = settings
-        self._lanes: dict[BrokerId, BrokerLane[Asked, dict[TopicPartition, list[Deferred[Verdict]]]]] = {}
-        self._guarded: dict[tuple[VerificationGuard, Asked], list[Deferred[Verdict]]] = {}
+        self._lanes: dict[BrokerId, BrokerLane[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]] = {}
+        self._guarded: dict[tuple[VerificationGuard, Verification], list[Deferred[Verdict]]] = {}
         self._tasks = SideTasks(_on_failure)
         self._is_closed = False
         self.failures = 0
-        """Partitions that could not be confirmed."""
+        """Number of partitions that could not be verified."""
 
     @property
     def is_enabled(self) -> bool:
         return self._settings().transaction_partition_verification_enable
 
-    async def verify(self, asked: Asked, partition: TopicPartition) -> Verdict:
-        """Asked again for a while if the transaction shall begin, and the markers of the one before are on their way.
+    async def verify(self, verification: Verification, partition: TopicPartition) -> Verdict:
+        """The coordinator's verdict. ConcurrentTransactions is retried while the previous transaction gets its markers.
 
-        These take a few milliseconds, and every transaction of a busy producer waits for them: it is asked again soon,
-        and then less and less often.
+        Markers take a few milliseconds, and every transaction of a busy producer waits for them. Therefore the first
+        retry is early, and the delay doubles.
         """
         deadline_s = self._clock.monotonic() + self._settings().add_partitions_to_txn_retry_backoff_max_ms / 1000
         delay_s = FIRST_RETRY_S
         while True:
-            verdict = await self._ask(asked, partition).wait()
-            is_concurrent = asked.adds and isinstance(verdict, ConcurrentTransactions)
+            verdict = await self._enqueue(verification, partition).wait()
+            is_concurrent = verification.adds and isinstance(verdict, ConcurrentTransactions)
             if not is_concurrent or self._clock.monotonic() >= deadline_s:
                 return verdict
             delay_s = min(delay_s, self._settings().add_partitions_to_txn_retry_backoff_ms / 1000)
             await asyncio.sleep(delay_s)
             delay_s *= 2
 
-    def verify_guarded(self, asked: Asked, partition: TopicPartition, guard: VerificationGuard) -> Deferred[Verdict]:
-        """For a batch that is held back by `guard`; completed after this returns.
+    def verify_guarded(
+        self, verification: Verification, partition: TopicPartition, guard: VerificationGuard
+    ) -> Deferred[Verdict]:
+        """Verdict for a batch that is held back by `guard`, never complete on return.
 
-        Those of one guard are completed one right after the other, in the order in which they came: the batches of a
-        producer keep their order.
+        Verdicts of one guard are completed together, in order of arrival: batches of a producer keep their order.
         """
         verdict: Deferred[Verdict] = Deferred()
-        key = (guard, asked)
+        key = (guard, verification)
         waiting = self._guarded.get(key)
         if waiting is None:
             self._guarded[key] = [verdict]
@@ -129,7 +130,7 @@ class TransactionVerifier:
             waiting.append(verdict)
         return verdict
 
-    async def _verify_guarded(self, key: tuple[VerificationGuard, Asked], partition: TopicPartition) -> None:
+    async def _verify_guarded(self, key: tuple[VerificationGuard, Verification], partition: TopicPartition) -> None:
         verdict: Verdict = CoordinatorNotAvailable("this broker stops")
         try:
             verdict = await self.verify(key[1], partition)
@@ -142,17 +143,17 @@ class TransactionVerifier:
         await close_lanes(self._lanes.values())
         await self._tasks.cancel()
 
-    # ---- asking coordinators
+    # ---- requests to coordinators
 
-    def _ask(self, asked: Asked, partition: TopicPartition) -> Deferred[Verdict]:
+    def _enqueue(self, verification: Verification, partition: TopicPartition) -> Deferred[Verdict]:
         verdict: Deferred[Verdict] = Deferred()
-        coordinator = self._coordinator_of(asked.transactional_id)
+        coordinator = self._coordinator_of(verification.transactional_id)
         if coordinator == NO_BROKER or self._is_closed:
             self.failures += 1
-            verdict.resolve(CoordinatorNotAvailable(f"no broker coordinates {asked.transactional_id!r} now"))
+            verdict.resolve(CoordinatorNotAvailable(f"no broker coordinates {verification.transactional_id!r} now"))
             return verdict
         lane = self._lane_to(coordinator)
-        lane.queue[asked][partition].append(verdict)
+        lane.queue[verification][partition].append(verdict)
         lane.run()
         return verdict
 
@@ -162,45 +163,49 @@ class TransactionVerifier:
             return NO_BROKER
         return topic.partitions[partition_for(coordinator_key(transactional_id), len(topic.partitions))].leader
 
-    def _lane_to(self, coordinator: BrokerId) -> BrokerLane[Asked, dict[TopicPartition, list[Deferred[Verdict]]]]:
+    def _lane_to(
+        self, coordinator: BrokerId
+    ) -> BrokerLane[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]:
         lane = self._lanes.get(coordinator)
         if lane is None:
             lane = self._lanes[coordinator] = BrokerLane(
-                lambda: self._ask_coordinator(coordinator),
-                key=lambda asked: asked.transactional_id,
+                lambda: self._send_to_coordinator(coordinator),
+                key=lambda verification: verification.transactional_id,
                 parts=lambda: defaultdict(list),
                 max_items=MAX_TRANSACTIONS_PER_REQUEST,
             )
         return lane
 
-    async def _ask_coordinator(self, coordinator: BrokerId) -> None:
-        questions = self._lanes[coordinator].take()
-        request = AddPartitionsToTxnRequest([_message(asked, partitions) for asked, partitions in questions.items()])
+    async def _send_to_coordinator(self, coordinator: BrokerId) -> None:
+        pending = self._lanes[coordinator].take()
+        request = AddPartitionsToTxnRequest(
+            [_message(verification, partitions) for verification, partitions in pending.items()]
+        )
         try:
             answer = await self._links.ask(coordinator, request, AddPartitionsToTxnResponse, TIMEOUT_S)
         except ConnectionLost as error:
-            logger.info("transactions could not be verified coordinator=%d error=%s", coordinator, error)
-            self._complete_all(questions, CoordinatorNotAvailable(f"broker {coordinator} did not answer: {error}"))
+            logger.info("failed to verify transactions coordinator=%d error=%s", coordinator, error)
+            self._complete_all(pending, CoordinatorNotAvailable(f"broker {coordinator} did not answer: {error}"))
         except asyncio.CancelledError:
-            self._complete_all(questions, CoordinatorNotAvailable("this broker stops"))
+            self._complete_all(pending, CoordinatorNotAvailable("this broker stops"))
             raise
         else:
-            self._on_answer(questions, answer)
+            self._on_answer(pending, answer)
 
-    def _on_answer(self, questions: _Questions, answer: AddPartitionsToTxnResponse) -> None:
+    def _on_answer(self, pending: _PendingVerifications, answer: AddPartitionsToTxnResponse) -> None:
         if answer.error_code != NO_ERROR:
-            # That a broker is not trusted is nothing its clients could do anything about.
+            # Clients cannot help it if this broker is not authorised.
             code = InvalidTxnState.code if answer.error_code == CLUSTER_AUTHORIZATION_FAILED else answer.error_code
-            self._complete_all(questions, _error(code))
+            self._complete_all(pending, _error(code))
             return
         results = {result.transactional_id: result for result in answer.results_by_transaction}
-        for asked, partitions in questions.items():
-            codes = _codes(results.get(asked.transactional_id))
+        for verification, partitions in pending.items():
+            codes = _codes(results.get(verification.transactional_id))
             for partition, waiting in partitions.items():
                 self._complete(waiting, _error(codes.get(partition, UnknownServerError.code)))
 
-    def _complete_all(self, questions: _Questions, verdict: Verdict) -> None:
-        for partitions in questions.values():
+    def _complete_all(self, pending: _PendingVerifications, verdict: Verdict) -> None:
+        for partitions in pending.values():
             for waiting in partitions.values():
                 self._complete(waiting, verdict)
 
@@ -211,15 +216,15 @@ class TransactionVerifier:
 
 
 def _on_failure(error: BaseException) -> None:
-    logger.error("a transaction could not be verified", exc_info=error)
+    logger.error("failed to verify transaction", exc_info=error)
 
 
-def told_to_producer(error: KafkaError, asked: Asked, *, knows_abortable: bool) -> KafkaError:
-    """What Kafka answers to a produce whose transaction was not confirmed.
+def error_for_producer(error: KafkaError, verification: Verification, *, knows_abortable: bool) -> KafkaError:
+    """Error that Kafka returns to a producer whose transaction was not verified.
 
-    Producers from before KIP-890 part two repeat a batch after NOT_ENOUGH_REPLICAS, and know no better error.
+    Producers from before KIP-890 part 2 have no better retriable error than NOT_ENOUGH_REPLICAS.
     """
-    if isinstance(error, RETRIABLE) or (isinstance(error, ConcurrentTransactions) and not asked.adds):
+    if isinstance(error, RETRIABLE) or (isinstance(error, ConcurrentTransactions) and not verification.adds):
         return NotEnoughReplicas(f"it is not known whether the partition is part of the transaction: {_named(error)}")
     if isinstance(error, TransactionAbortable) and not knows_abortable:
         error = InvalidTxnState(error.message)
@@ -232,12 +237,12 @@ def _named(error: KafkaError) -> str:
     return f"{type(error).__name__} ({error.message})" if error.message else type(error).__name__
 
 
-def _message(asked: Asked, partitions: Iterable[TopicPartition]) -> AddPartitionsToTxnTransaction:
+def _message(verification: Verification, partitions: Iterable[TopicPartition]) -> AddPartitionsToTxnTransaction:
     return AddPartitionsToTxnTransaction(
-        transactional_id=asked.transactional_id,
-        producer_id=asked.producer_id,
-        producer_epoch=asked.producer_epoch,
-        verify_only=not asked.adds,
+        transactional_id=verification.transactional_id,
+        producer_id=verification.producer_id,
+        producer_epoch=verification.producer_epoch,
+        verify_only=not verification.adds,
         topics=[AddPartitionsToTxnTopic(name, indexes) for name, indexes in indexes_by_topic(partitions).items()],
     )
 
@@ -256,5 +261,5 @@ def _error(code: int) -> Verdict:
     if code == NO_ERROR:
         return None
     error = ERRORS_BY_CODE.get(code, UnknownServerError)
-    # Producers expect to hear of a successor in this form here.
+    # Producers expect this error for fencing here.
     return InvalidProducerEpoch("another producer has taken over") if error is ProducerFenced else error()

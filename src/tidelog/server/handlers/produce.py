@@ -52,7 +52,7 @@ from tidelog.server.sliced_requests import MANY
 from tidelog.storage.record_checks import UndecodableBatch
 from tidelog.storage.validation import AppendOrigin, NeedsSlices, PreparedBatch, only_batch
 from tidelog.storage.verification_guards import VerificationGuard
-from tidelog.transactions.verifier import Asked, told_to_producer
+from tidelog.transactions.verifier import Verification, error_for_producer
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -302,13 +302,13 @@ def _verify_and_append(
     return _failed(topic_partition.partition, RequestTimedOut("the transaction was not confirmed in time"))
 
 
-def _question(header: BatchHeader, appends: _Appends) -> Asked:
+def _question(header: BatchHeader, appends: _Appends) -> Verification:
     if appends.transactional_id is None:
         raise TransactionalIdAuthorizationFailed("the batch is part of a transaction, and the request does not name it")
     if header.producer_id < 0:
         raise InvalidTxnState("the batch is part of a transaction, and does not say whose")
     adds = appends.call.version >= ADDS_TO_TRANSACTION_FROM_VERSION
-    return Asked(appends.transactional_id, header.producer_id, header.producer_epoch, adds)
+    return Verification(appends.transactional_id, header.producer_id, header.producer_epoch, adds)
 
 
 def _append_to(
@@ -388,14 +388,14 @@ class _HeldBatch(NamedTuple):
     prepared: PreparedBatch | None
 
     def append(
-        self, refusal: KafkaError | None, asked: Asked, guard: VerificationGuard, appends: _Appends
+        self, refusal: KafkaError | None, asked: Verification, guard: VerificationGuard, appends: _Appends
     ) -> PartitionProduceResponse:
         """Checks the guard again in the step that appends, or an end marker could come in between."""
         index = self.topic_partition.partition
         try:
             if refusal is not None:
                 knows_abortable = appends.call.version >= ABORTABLE_FROM_VERSION
-                return _failed(index, told_to_producer(refusal, asked, knows_abortable=knows_abortable))
+                return _failed(index, error_for_producer(refusal, asked, knows_abortable=knows_abortable))
             log = appends.call.services.replicas.get(*self.topic_partition).log
             try:
                 log.producers.check_verified(self.header, guard)

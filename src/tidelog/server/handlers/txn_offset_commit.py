@@ -23,7 +23,7 @@ from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
 from tidelog.server.dispatch import Call
 from tidelog.server.unknown_partitions import divide_topics, merged
-from tidelog.transactions.verifier import Asked
+from tidelog.transactions.verifier import Verification
 
 KNOWS_LOADING_FROM_VERSION = 2
 KNOWS_ABORTABLE_FROM_VERSION = 4
@@ -64,7 +64,7 @@ async def _verify(request: TxnOffsetCommitRequest, call: Call) -> None:
     verifier, adds = call.services.verifier, call.version >= ADDS_FROM_VERSION
     if not adds and not verifier.is_enabled:
         return
-    asked = Asked(request.transactional_id, request.producer_id, request.producer_epoch, adds)
+    asked = Verification(request.transactional_id, request.producer_id, request.producer_epoch, adds)
     refusal = await verifier.verify(asked, call.services.groups.partition_of(request.group_id))
     if refusal is not None:
         raise type(refusal)(*refusal.args)  # one that is also kept here would refer to itself by its traceback

@@ -270,7 +270,7 @@ class Copying(Work):
                 yield f"I7 worker {worker.number} does not end"
         for shard in acting(self.bench.cluster):
             if isinstance(shard.machine, TransactionMachine):
-                for each in shard.machine.ledger:
+                for each in shard.machine.state_manager:
                     if each.state is ONGOING or each.state.is_prepared:
                         yield f"T3 the transaction of {each.transactional_id} is still {each.state}"
         for key in OUTPUTS:

@@ -1,4 +1,4 @@
-"""All transactions of one partition of the state topic, their timers, and the markers on their way for them."""
+"""Transaction state manager: transactions of one `__transaction_state` partition, their timers and pending markers."""
 
 # Core that logs: no clock, no I/O, no await.
 
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 
 class TimerKind(Enum):
-    TIMEOUT = auto()  # a transaction has taken too long
-    FINISH = auto()  # that all markers are written could not be noted
-    EXPIRATION = auto()  # ids that nobody uses are forgotten
+    TIMEOUT = auto()  # the transaction timed out
+    FINISH = auto()  # retry of writing the completed state
+    EXPIRATION = auto()  # deletion of unused transactional ids
 
 
 class TimerKey(NamedTuple):
@@ -34,27 +34,27 @@ EXPIRATION = TimerKey(TimerKind.EXPIRATION)
 
 
 def start_timeout(transaction: Transaction, effects: Effects) -> None:
-    """In place of the timer of an earlier transaction. It is never cancelled: on expiry there may be nothing to abort.
+    """Start the timeout; replaces the timer of an earlier transaction. It is never cancelled: it may find nothing to do.
 
-    Once it runs the wall clock does not matter: one that is set back would keep the transaction open, and with it hold
-    back the last stable offset of its partitions.
+    The timer runs on the monotonic clock: a wall clock that is set back would keep the transaction open and hold back
+    the last stable offset of its partitions.
     """
     effects.set_timer(TimerKey(TimerKind.TIMEOUT, transaction.id), transaction.timeout_ms)
 
 
 def resume_timeout(transaction: Transaction, times_out_at_ms: int, effects: Effects) -> None:
-    """Under a new coordinator, whose clock may be far behind that of the one before: never more than the timeout."""
+    """Resume the timeout on a new coordinator. Its clock may be far behind: never more than the full timeout."""
     left_ms = min(max(0, times_out_at_ms - effects.now_ms), transaction.timeout_ms)
     effects.set_timer(TimerKey(TimerKind.TIMEOUT, transaction.id), left_ms)
 
 
 MAX_FORGOTTEN_BYTES = 100_000
-"""What is forgotten in one step must fit into a batch."""
+"""The tombstones of one step must fit into a batch."""
 TOMBSTONE_OVERHEAD_BYTES = 20
 
 
 class MarkerOrder(NamedTuple):
-    """How the transaction of a producer ends, for all its partitions."""
+    """Markers of one ended transaction, for all its partitions."""
 
     transactional_id: TransactionalId
     producer_id: int
@@ -64,17 +64,17 @@ class MarkerOrder(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
-class TransactionLedger:
+class TransactionStateManager:
     def __init__(self, send: Callable[[MarkerOrder], None]) -> None:
         self._send = send
         self.by_id: dict[str, Transaction] = {}
         self._history = SharedHistory[str]()
         self._members: dict[str, dict[str, None]] = defaultdict(dict)
-        """The members of each transaction group, in the order in which they came."""
+        """Members of each transaction group, in order of arrival."""
         self._member_bytes: Counter[str] = Counter()
-        """How much room the ids of a group's members take."""
+        """Encoded size of the member ids of each group."""
         self._unwritten: dict[str, tuple[MarkerOrder, set[TopicPartition]]] = {}
-        """Where a marker is on its way: soft, since after a reload all of them are sent again."""
+        """Partitions that lack a marker. Not persistent: after a reload all markers are sent again."""
 
     def get(self, transactional_id: str) -> Transaction | None:
         return self.by_id.get(transactional_id)
@@ -100,7 +100,7 @@ class TransactionLedger:
         effects.write(encode_key(transaction.transactional_id), None)
 
     def forget_some(self, transactions: Iterable[Transaction], effects: Effects) -> bool:
-        """As many as one step can take; whether these were all."""
+        """Delete as many as fit into one step; True if these were all."""
         size_bytes = 0
         for transaction in transactions:
             if size_bytes >= MAX_FORGOTTEN_BYTES:
@@ -116,7 +116,7 @@ class TransactionLedger:
                 None if record.value is None else decode_transaction(transactional_id, record.value, self._history)
             )
         except (MalformedMessage, UnsupportedVersion, ValueError) as error:
-            logger.error("skipped a record of a transaction that cannot be read key=%s error=%s", record.key, error)
+            logger.error("skipped malformed transaction record key=%s error=%s", record.key, error)
             return
         if transaction is None:
             self._remove(transactional_id)
@@ -154,7 +154,7 @@ class TransactionLedger:
     # ---- markers
 
     def order_markers(self, order: MarkerOrder, effects: Effects) -> None:
-        """Once the decision is committed, and not before."""
+        """Send the markers once the decision is committed, not before."""
 
         def begin() -> None:
             self._unwritten[order.transactional_id.text] = (order, set(order.partitions))
@@ -163,7 +163,7 @@ class TransactionLedger:
         effects.after_commit.append(begin)
 
     def on_markers_written(self, order: MarkerOrder, partitions: frozenset[TopicPartition]) -> bool:
-        """Whether these were the last ones of that order, as far as it still counts."""
+        """True if these were the last partitions of the order and the order is still current."""
         awaited, left = self._unwritten.get(order.transactional_id.text, (None, None))
         if awaited != order or left is None:
             return False
@@ -171,15 +171,15 @@ class TransactionLedger:
         return not left
 
     def is_done(self, transaction: Transaction) -> bool:
-        """Its markers are written, or it needs none."""
+        """True if its markers are written, or it needs none."""
         return not self.partitions_left(transaction)
 
     def partitions_left(self, transaction: Transaction) -> frozenset[TopicPartition]:
-        """Of the transaction; while it ends, those that lack their marker."""
+        """Partitions of the transaction; while it ends, those that lack a marker."""
         _, left = self._unwritten.get(transaction.transactional_id, (None, None))
         return transaction.partitions if left is None else frozenset(left)
 
 
 def id_bytes(transactional_id: str) -> int:
-    """The room that it takes among others in a record."""
+    """Encoded size of the id in a record."""
     return len(transactional_id.encode()) + 2
