@@ -15,7 +15,7 @@ from tidelog.errors import (
     UnknownMemberId,
     UnstableOffsetCommit,
 )
-from tidelog.groups.expiry import GO_ON_AFTER_MS, LOOK_FOR_EXPIRED, MOST_SEEN, MOST_TOMBSTONES
+from tidelog.groups.expiry import CONTINUE_AFTER_MS, EXPIRE_OFFSETS, MAX_CHECKED, MAX_TOMBSTONES
 from tidelog.groups.group import GroupSettings
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.replicated.machine import Producer
@@ -327,25 +327,25 @@ class TestExpiry:
         assert clients.listed() == {}
 
     def test_many_offsets_expire_in_steps(self, clients: Clients) -> None:
-        for partition in range(2 * MOST_TOMBSTONES + 10):
+        for partition in range(2 * MAX_TOMBSTONES + 10):
             clients.commit(5, partition=partition)
         written = len(clients.shard.log)
         clients.shard.advance(WEEK_MS + 11 * MINUTE_MS)
         steps = [entry for entry in clients.shard.log[written:] if isinstance(entry, Written)]
-        assert [len(step.records) for step in steps] == [MOST_TOMBSTONES, MOST_TOMBSTONES, 11]
+        assert [len(step.records) for step in steps] == [MAX_TOMBSTONES, MAX_TOMBSTONES, 11]
         assert clients.listed() == {}
 
     def test_offsets_that_are_kept_are_looked_at_in_steps(self, clients: Clients) -> None:
-        for number in range(MOST_SEEN):
+        for number in range(MAX_CHECKED):
             clients.commit(5, group=f"group {number}")
         interval_ms = 10 * MINUTE_MS
         steps = 0
         clients.shard.advance(interval_ms)
-        while clients.shard.timers[LOOK_FOR_EXPIRED] < clients.shard.monotonic_ms + interval_ms:
-            clients.shard.advance(GO_ON_AFTER_MS)
+        while clients.shard.timers[EXPIRE_OFFSETS] < clients.shard.monotonic_ms + interval_ms:
+            clients.shard.advance(CONTINUE_AFTER_MS)
             steps += 1
         assert steps == 1
-        assert len(clients.listed()) == MOST_SEEN
+        assert len(clients.listed()) == MAX_CHECKED
 
     def test_any_time_may_be_asked_for(self, clients: Clients) -> None:
         for partition, retention_ms in enumerate((2**63 - 1, -(2**63), -2)):

@@ -1,6 +1,6 @@
-"""How far groups have come, and what transactions that still go on will make of it.
+"""Committed offsets of consumer groups, and pending offsets of open transactions.
 
-There may be a hundred thousand of them: an offset is kept as the bytes of its record and read when somebody asks.
+There may be a hundred thousand of them: an offset is kept as the bytes of its record and decoded on request.
 """
 
 # Core: no clock, no I/O, no await.
@@ -10,7 +10,7 @@ from sys import intern
 from typing import NamedTuple, TypeAlias
 
 Value: TypeAlias = bytes
-"""Of the record; `offset_records.decode_value` reads it."""
+"""Value of the record; `offset_records.decode_value` decodes it."""
 
 
 class Place(NamedTuple):
@@ -20,9 +20,9 @@ class Place(NamedTuple):
 
 class _Pending(NamedTuple):
     position: int
-    """When it was written, compared with others: of two commits the one written later counts, whichever ends later."""
+    """Order of writing: of two commits the one written later wins, even if its transaction ends earlier."""
     value: Value | None
-    """None if a commit that was written later counts already."""
+    """None if a later commit has replaced it already."""
 
 
 _Transaction: TypeAlias = dict[str, dict[Place, _Pending]]
@@ -32,7 +32,7 @@ NOTHING: Mapping[str, Mapping[int, Value]] = {}
 
 
 class CommittedOffsets:
-    """Everything here follows from the records alone, in their order."""
+    """State derived only from the records, in their order."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,10 +41,10 @@ class CommittedOffsets:
         self._transactions: dict[int, _Transaction] = {}
         self._producers_by_group: dict[str, set[int]] = {}
 
-    # -- asking
+    # ---- queries
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, Value]]:
-        """By topic and partition."""
+        """Offsets by topic and partition."""
         return self._by_group.get(group_id, NOTHING)
 
     def get(self, group_id: str, topic: str, partition: int) -> Value | None:
@@ -52,7 +52,7 @@ class CommittedOffsets:
         return None if partitions is None else partitions.get(partition)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Some transaction that goes on has an offset for it."""
+        """True if an open transaction has an offset for the partition."""
         place = Place(topic, partition)
         return any(place in pending for _, pending in self._pending_of(group_id))
 
@@ -72,7 +72,7 @@ class CommittedOffsets:
         for producer_id in self._producers_by_group.get(group_id, ()):
             yield producer_id, self._transactions[producer_id][group_id]
 
-    # -- what the records say
+    # ---- replay of records
 
     def put(self, group_id: str, topic: str, partition: int, value: Value) -> None:
         self._position += 1
@@ -88,7 +88,7 @@ class CommittedOffsets:
         self._producers_by_group.setdefault(group_id, set()).add(producer_id)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Pending ones too: a tombstone counts against everything before it."""
+        """Remove the offset and pending ones: a tombstone covers everything before it."""
         place = Place(topic, partition)
         topics = self._by_group.get(group_id)
         if topics is not None and topics.get(topic, {}).pop(partition, None) is not None:
@@ -121,7 +121,7 @@ class CommittedOffsets:
         partitions[partition] = value
 
     def _overrule(self, group_id: str, place: Place, position: int) -> None:
-        """What transactions wrote before this position does not count any more."""
+        """Discard pending offsets that were written before this position."""
         for _, pending in self._pending_of(group_id):
             other = pending.get(place)
             if other is not None and other.position < position:

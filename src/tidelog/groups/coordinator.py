@@ -1,4 +1,4 @@
-"""The groups that this broker coordinates: what handlers ask, on its way to the machine of the right partition."""
+"""Group coordinator: routes requests to the state machine of a `__consumer_offsets` partition."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -33,12 +33,12 @@ def group_machines(
     randomness: Randomness,
     counts: GroupCounts,
 ) -> Callable[[int], GroupMachine]:
-    """What makes the machine of each partition."""
+    """Factory of the state machines."""
     return lambda _: GroupMachine(settings=settings, image=image, randomness=randomness, counts=counts)
 
 
 class GroupCoordinator:
-    """Each call ends in exactly one answer to `reply`, now or later."""
+    """Each call completes its `reply` exactly once, now or later."""
 
     def __init__(self, topic: ReplicatedTopic[GroupMachine], counts: GroupCounts) -> None:
         self.topic = topic
@@ -55,7 +55,7 @@ class GroupCoordinator:
             offsets += machine.offsets.committed.count
         return GroupStatistics(groups, offsets)
 
-    # -- members
+    # ---- members
 
     def join(self, request: JoinGroupRequest, caller: Caller, reply: Reply) -> None:
         self._perform(request.group_id, reply, lambda machine, effects: machine.join(request, caller, reply, effects))
@@ -79,10 +79,10 @@ class GroupCoordinator:
             may_be_empty=True,
         )
 
-    # -- offsets
+    # ---- offsets
 
     def commit_offsets(self, request: OffsetCommitRequest, caller: Caller, reply: Reply) -> None:
-        """Topics have both name and id here."""
+        """Topics in the request have both name and id."""
         self.topic.gather(
             request.group_id,
             reply,
@@ -105,7 +105,7 @@ class GroupCoordinator:
     def commit_offsets_in_transaction(
         self, request: TxnOffsetCommitRequest, guard: TransactionGuard, caller: Caller, reply: Reply
     ) -> None:
-        """The transaction's coordinator has said that it goes on, since the guard is there."""
+        """Called after the transaction coordinator confirmed the transaction; the guard was added before that."""
         self._perform(
             request.group_id,
             reply,
@@ -123,7 +123,7 @@ class GroupCoordinator:
     def delete_offsets(self, request: OffsetDeleteRequest, reply: Reply) -> None:
         self._perform(request.group_id, reply, lambda machine, effects: machine.offsets.delete(request, reply, effects))
 
-    # -- looking after groups
+    # ---- administration
 
     def listed(self) -> Iterator[ListedGroup]:
         if self.topic.is_loading:
@@ -152,7 +152,7 @@ class GroupCoordinator:
         )
 
     def on_topics_deleted(self, deleted: Mapping[str, Uuid]) -> None:
-        """The ids tell them from topics that are made anew under the same names."""
+        """The ids distinguish the topics from new ones with the same names."""
         for partition, _ in list(self.topic.loaded()):
             self.topic.perform_in(partition, lambda machine, effects: machine.on_topics_deleted(deleted, effects))
 
@@ -164,7 +164,7 @@ class GroupCoordinator:
         *,
         may_be_empty: bool = False,
     ) -> None:
-        """The group without a name may have offsets, for old consumers, but no members."""
+        """The group with the empty name may have offsets, for old consumers, but no members."""
         if not group_id and not may_be_empty:
             reply.fail(InvalidGroupId())
         else:

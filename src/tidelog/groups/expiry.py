@@ -1,4 +1,4 @@
-"""Forgetting: offsets that nobody has used for long, groups that have nothing left, offsets of deleted topics."""
+"""Expiration of committed offsets and empty groups, and deletion of offsets of deleted topics."""
 
 # Core that logs: no clock, no I/O, no await.
 
@@ -17,16 +17,16 @@ from tidelog.types import Uuid
 logger = logging.getLogger(__name__)
 
 OWNER = "offsets"
-LOOK_FOR_EXPIRED = (OWNER, "look for expired")
-FORGET_TOPICS = (OWNER, "forget topics")
+EXPIRE_OFFSETS = (OWNER, "expire offsets")
+DELETE_OFFSETS_OF_TOPICS = (OWNER, "delete offsets of topics")
 
-MOST_TOMBSTONES = 1_000
-"""In one step: more would not fit into one batch, and others want to be served in between."""
+MAX_TOMBSTONES = 1_000
+"""Maximum per step: more would not fit into one batch, and other requests must get their turn."""
 
-MOST_SEEN = 2_000
-"""Offsets and groups, likewise."""
-GO_ON_AFTER_MS = 20
-TRY_AGAIN_AFTER_MS = 1_000
+MAX_CHECKED = 2_000
+"""Maximum number of offsets and groups checked per step."""
+CONTINUE_AFTER_MS = 20
+RETRY_AFTER_MS = 1_000
 
 
 class Expiry:
@@ -41,39 +41,39 @@ class Expiry:
         self._committed = committed
         self._settings = settings
         self._deleted_topics: dict[str, Uuid] = {}
-        """Whose offsets are still to be looked for."""
-        self._unseen: list[str] = []
-        """Groups that this round has still to look at."""
+        """Deleted topics whose offsets may remain."""
+        self._unchecked: list[str] = []
+        """Groups not yet checked in this round."""
         self._counts = counts
 
     def on_loaded(self, effects: Effects) -> None:
-        effects.set_timer(LOOK_FOR_EXPIRED, self._settings().offsets_retention_check_interval_ms)
+        effects.set_timer(EXPIRE_OFFSETS, self._settings().offsets_retention_check_interval_ms)
 
     def on_timer(self, key: Any, effects: Effects) -> None:
-        if key == LOOK_FOR_EXPIRED:
-            self._look_for_expired(effects)
-        elif key == FORGET_TOPICS:
-            self._forget_some(effects)
+        if key == EXPIRE_OFFSETS:
+            self._expire_some(effects)
+        elif key == DELETE_OFFSETS_OF_TOPICS:
+            self._delete_some(effects)
 
-    # -- what nobody used for long
+    # ---- expiration
 
-    def _look_for_expired(self, effects: Effects) -> None:
-        """A little at a time: one round may be about a hundred thousand offsets."""
-        if not self._unseen:
-            self._unseen = list(self._groups)
-        seen_count = 0
-        while self._unseen and seen_count < MOST_SEEN and len(effects.records) < MOST_TOMBSTONES:
-            group = self._groups.get(self._unseen[-1])
-            seen_count += 1 if group is None else self._expire(group, effects)
-            if len(effects.records) < MOST_TOMBSTONES:
-                self._unseen.pop()
+    def _expire_some(self, effects: Effects) -> None:
+        """Check some groups per step: one round may cover a hundred thousand offsets."""
+        if not self._unchecked:
+            self._unchecked = list(self._groups)
+        checked_count = 0
+        while self._unchecked and checked_count < MAX_CHECKED and len(effects.records) < MAX_TOMBSTONES:
+            group = self._groups.get(self._unchecked[-1])
+            checked_count += 1 if group is None else self._expire(group, effects)
+            if len(effects.records) < MAX_TOMBSTONES:
+                self._unchecked.pop()
         interval_ms = self._settings().offsets_retention_check_interval_ms
-        effects.set_timer(LOOK_FOR_EXPIRED, GO_ON_AFTER_MS if self._unseen else interval_ms)
-        effects.on_refused = lambda _, instead: instead.set_timer(LOOK_FOR_EXPIRED, interval_ms)
+        effects.set_timer(EXPIRE_OFFSETS, CONTINUE_AFTER_MS if self._unchecked else interval_ms)
+        effects.on_refused = lambda _, instead: instead.set_timer(EXPIRE_OFFSETS, interval_ms)
 
     def _expire(self, group: Group, effects: Effects) -> int:
-        """How many offsets it has, and one for itself."""
-        group_id, room = group.group_id, MOST_TOMBSTONES - len(effects.records)
+        """Expire the group's offsets. Returns the number of checked items: its offsets, plus one for the group."""
+        group_id, room = group.group_id, MAX_TOMBSTONES - len(effects.records)
         expired = list(islice(self._expired(group, effects.now_ms), room))
         for topic, partition in expired:
             effects.write(encode_key(group_id, topic, partition), None)
@@ -99,24 +99,28 @@ class Expiry:
                 ):
                     yield Place(topic, partition)
 
-    # -- topics that were deleted
+    # ---- deleted topics
 
-    def forget_topics(self, deleted: Mapping[str, Uuid], effects: Effects) -> None:
+    def delete_offsets_of_topics(self, deleted: Mapping[str, Uuid], effects: Effects) -> None:
         self._deleted_topics.update(deleted)
-        self._forget_some(effects)
+        self._delete_some(effects)
 
-    def _forget_some(self, effects: Effects) -> None:
-        found = list(islice(self._of_deleted_topics(), MOST_TOMBSTONES))
+    def _delete_some(self, effects: Effects) -> None:
+        found = list(islice(self._of_deleted_topics(), MAX_TOMBSTONES))
         if not found:
             self._deleted_topics.clear()
             return
         for group_id, place in found:
             effects.write(encode_key(group_id, place.topic, place.partition), None)
-        logger.info("forget offsets of deleted topics topics=%s offsets=%d", ",".join(self._deleted_topics), len(found))
-        effects.set_timer(FORGET_TOPICS, GO_ON_AFTER_MS if len(found) == MOST_TOMBSTONES else TRY_AGAIN_AFTER_MS)
+        logger.info(
+            "deleting offsets of deleted topics topics=%s offsets=%d", ",".join(self._deleted_topics), len(found)
+        )
+        effects.set_timer(
+            DELETE_OFFSETS_OF_TOPICS, CONTINUE_AFTER_MS if len(found) == MAX_TOMBSTONES else RETRY_AFTER_MS
+        )
 
     def _of_deleted_topics(self) -> Iterator[tuple[str, Place]]:
-        """Unless they were committed to a topic that was made since under the same name."""
+        """Offsets of deleted topics, without those committed to a new topic of the same name."""
         for group_id in self._groups:
             stored = self._committed.of_group(group_id)
             for topic in self._deleted_topics.keys() & stored.keys():

@@ -1,4 +1,4 @@
-"""What groups of both protocols share: their interface, who calls, and the error when a record is not written."""
+"""Interface of groups of both protocols, the caller of a request, and errors of failed writes."""
 
 # Core: no clock, no I/O, no await.
 
@@ -11,8 +11,8 @@ from tidelog.protocol.messages.offset_commit import OffsetCommitRequestTopic
 from tidelog.replicated.machine import Effects
 
 
-def answer_for(error: KafkaError) -> KafkaError:
-    """The other errors of an append are told as those of a coordinator already."""
+def coordinator_error(error: KafkaError) -> KafkaError:
+    """Error of the group API for a failed append. Other append errors are coordinator errors already."""
     if isinstance(error, (MessageTooLarge, RecordListTooLarge)):
         return UnknownServerError(f"the group's metadata is too large: {error}")
     return error
@@ -27,9 +27,9 @@ def offsets_retention_ms(settings: GroupSettings) -> int:
 
 class Caller(NamedTuple):
     client_id: str
-    """Empty if the client gave none."""
+    """Empty if the client sent none."""
     client_host: str
-    """As DescribeGroups tells it: `/` and the address."""
+    """As in DescribeGroups: `/` and the address."""
     api_version: int
 
 
@@ -38,13 +38,13 @@ NO_MEMBER = ""
 
 
 class Membership(NamedTuple):
-    """Who a request says it comes from."""
+    """Member named in a request."""
 
     member_id: str = NO_MEMBER
     generation_or_epoch: int = NO_GENERATION
     instance_id: str | None = None
     commits: Sequence[OffsetCommitRequestTopic] = ()
-    """What it wants to commit, if it does: an earlier epoch will do for what it has had since (KIP-1251)."""
+    """Offsets to commit, if any: an earlier epoch is valid for partitions assigned since then (KIP-1251)."""
 
 
 class Group(Protocol):
@@ -53,24 +53,24 @@ class Group(Protocol):
 
     @property
     def kind(self) -> str:
-        """`classic` or `consumer`, as ListGroups tells it."""
+        """`classic` or `consumer`, as in ListGroups."""
 
     @property
     def protocol_type(self) -> str:
-        """Empty for a group that only has offsets."""
+        """Empty for a group that has only offsets."""
 
     @property
     def state_name(self) -> str:
-        """As ListGroups tells it: Empty, Stable, ..."""
+        """As in ListGroups: Empty, Stable, ..."""
 
     @property
     def is_empty(self) -> bool:
-        """It has no members."""
+        """True if the group has no members."""
 
     def is_subscribed_to(self, topic: str) -> bool: ...
 
     def check_offset_commit(self, member: Membership, *, is_transactional: bool, api_version: int) -> None:
-        """Raises what Kafka answers to a member that may not commit (now)."""
+        """Raises the error that Kafka returns to a member that may not commit (now)."""
 
     def check_offset_fetch(self, member: Membership) -> None: ...
 
@@ -78,13 +78,13 @@ class Group(Protocol):
         """Raises NonEmptyGroup."""
 
     def on_offset_commit(self, member: Membership, effects: Effects) -> None:
-        """A commit is a sign of life of a classic member."""
+        """A commit extends the session of a classic member."""
 
     def write_tombstones(self, effects: Effects) -> None:
-        """Take all records of the group back, but for its offsets."""
+        """Delete all records of the group except its offsets."""
 
     def offsets_unused_since_ms(self, committed_at_ms: int) -> int | None:
-        """From when on the retention of an offset counts that was committed at this time; None while it is in use.
+        """Start of the retention time of an offset committed at `committed_at_ms`; None while it is in use.
 
-        Offsets of topics that the group is subscribed to are in use in any case: nobody asks for them.
+        Not called for offsets of subscribed topics: they are always in use.
         """

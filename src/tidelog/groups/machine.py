@@ -1,4 +1,4 @@
-"""All groups of one partition of __consumer_offsets: which part a request, a record or a timer belongs to."""
+"""Group state machine of one `__consumer_offsets` partition: dispatches requests, records and timers."""
 
 # Core that logs: no clock, no I/O, no await.
 
@@ -38,7 +38,7 @@ CLASSIC_GROUP_KEY = 2
 CONSUMER_GROUP_KEYS = (3, 4, 5, 6, 7, 8, 16)
 
 NOT_FOUND_FROM_VERSION = 6
-"""Of DescribeGroups: before, a group that is not there was described as dead."""
+"""First version of DescribeGroups with GROUP_ID_NOT_FOUND; earlier versions describe a missing group as dead."""
 
 
 class GroupMachine:
@@ -59,7 +59,7 @@ class GroupMachine:
         self.offsets = Offsets(self.groups, settings, ClassicGroup, counts)
         self.expiry = Expiry(self.groups, self.offsets.committed, settings, counts)
 
-    # -- members
+    # ---- members
 
     def join(self, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         if self._is_consumer_group(request.group_id):
@@ -93,7 +93,7 @@ class GroupMachine:
     def _is_consumer_group(self, group_id: str) -> bool:
         return isinstance(self.groups.get(group_id), ConsumerGroup)
 
-    # -- looking after groups
+    # ---- administration
 
     def listed(self) -> Iterator[ListedGroup]:
         for group in self.groups.values():
@@ -105,7 +105,7 @@ class GroupMachine:
             )
 
     def describe(self, group_id: str, api_version: int, reply: Reply, effects: Effects) -> None:
-        """As classic group; who asks for a consumer group in this way does not find it."""
+        """Describe a classic group. A consumer group is not found this way."""
         effects.is_read_of_state = True
         group = self.groups.get(group_id)
         described = group.described() if isinstance(group, ClassicGroup) else _not_found(group_id, api_version)
@@ -122,13 +122,13 @@ class GroupMachine:
             return
         self.offsets.delete_all(group_id, effects)
         group.write_tombstones(effects)
-        logger.info("group deleted group=%s", group_id)
+        logger.info("deleted group group=%s", group_id)
         effects.answer(reply, DeleteGroupsResponse(results=[DeletableGroupResult(group_id, NO_ERROR)]))
 
     def on_topics_deleted(self, deleted: Mapping[str, Uuid], effects: Effects) -> None:
-        self.expiry.forget_topics(deleted, effects)
+        self.expiry.delete_offsets_of_topics(deleted, effects)
 
-    # -- as a state machine
+    # ---- StateMachine
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
         try:
@@ -140,9 +140,9 @@ class GroupMachine:
             elif version in CONSUMER_GROUP_KEYS:
                 self.consumer.replay(version, record)
             else:
-                logger.warning("skip a record of an unknown kind key_version=%d", version)
+                logger.warning("skipped record of unknown type key_version=%d", version)
         except (MalformedMessage, KafkaError) as error:
-            logger.warning("skip a record that cannot be read key=%s reason=%s", record.key.hex(), error)
+            logger.warning("skipped malformed record key=%s reason=%s", record.key.hex(), error)
 
     def _replay_classic_group(self, record: StateRecord) -> None:
         key = decode_versioned(GroupMetadataKey, record.key)

@@ -1,4 +1,4 @@
-"""Committed offsets as Kafka 4.3 writes them to __consumer_offsets."""
+"""Records of committed offsets in `__consumer_offsets`, as in Kafka 4.3."""
 
 # Core: no clock, no I/O, no await.
 
@@ -14,7 +14,7 @@ from tidelog.types import NO_LEADER_EPOCH, NO_TIMESTAMP, ZERO_UUID, Uuid
 KEY_VERSION = 1
 VALUE_VERSION = 4
 VALUE_VERSION_WITH_EXPIRY = 1
-"""The one version that can say when an offset expires: consumers of old ask for it with their commits."""
+"""The only version with an expiration time, which old consumers send with their commits."""
 
 _LONGEST_STRING = 2**15 - 1
 _KEY_START = struct.Struct(">hh")
@@ -24,7 +24,7 @@ _PLAIN_VALUE = struct.Struct(">hqiBq")
 _STRING_START = 4
 _REMEMBERED_NAMES = 4_096
 _MAX_REMEMBERED_LENGTH = 256
-"""Of keys: nobody shall fill the memory with names."""
+"""Size of the cache of decoded names: a limit on memory."""
 _PLAIN_VERSION = VALUE_VERSION.to_bytes(2, "big")
 _NO_METADATA = b"\x01"
 _NO_TAGS = b"\x00"
@@ -41,7 +41,7 @@ class CommittedOffset(NamedTuple):
     topic_id: Uuid = ZERO_UUID
 
     def is_of(self, topic_id: Uuid) -> bool:
-        """Whether it may belong to the topic of this id; a topic made anew under an old name has another one."""
+        """True if the offset may belong to the topic with this id, and not to a deleted one of the same name."""
         return ZERO_UUID in (self.topic_id, topic_id) or self.topic_id == topic_id
 
 
@@ -54,7 +54,7 @@ def key_of(names: bytes, partition: int) -> bytes:
 
 
 def names_of_key(group_id: str, topic: str) -> bytes:
-    """What the keys of all partitions of a topic begin with. Raises UnencodableMessage."""
+    """Common prefix of the keys of all partitions of a topic. Raises UnencodableMessage."""
     group, name = group_id.encode(), topic.encode()
     if len(group) > _LONGEST_STRING or len(name) > _LONGEST_STRING:
         raise UnencodableMessage(
@@ -64,7 +64,7 @@ def names_of_key(group_id: str, topic: str) -> bytes:
 
 
 def encode_value(committed: CommittedOffset) -> bytes:
-    """Written out where there is no metadata, as from most consumers."""
+    """Encoded by hand if there is no metadata, which is the usual case: this path is hot."""
     if not committed.metadata and committed.expires_at_ms < 0:
         start = _PLAIN_VALUE.pack(VALUE_VERSION, committed.offset, committed.leader_epoch, 1, committed.committed_at_ms)
         return start + (_NO_TAGS if committed.topic_id == ZERO_UUID else _TOPIC_ID_TAG + committed.topic_id)
@@ -80,7 +80,7 @@ def encode_value(committed: CommittedOffset) -> bytes:
 
 
 def decode_key(data: bytes) -> tuple[str, str, int]:
-    """Group, topic and partition. Written out, since loading a coordinator is mostly this; raises MalformedMessage."""
+    """Group, topic and partition. Decoded by hand: it dominates the loading time. Raises MalformedMessage."""
     read = _read_remembered_names if len(data) <= _MAX_REMEMBERED_LENGTH else _read_names
     group_id, topic = read(data[: -_INDEX.size])
     return group_id, topic, int.from_bytes(data[-_INDEX.size :], "big", signed=True)
@@ -101,7 +101,7 @@ _read_remembered_names = lru_cache(maxsize=_REMEMBERED_NAMES)(_read_names)
 
 
 def check_value(data: bytes) -> None:
-    """Raises what `decode_value` would raise; most need not be read for that."""
+    """Raises the errors of `decode_value`, without decoding most values."""
     if data[:2] == _PLAIN_VERSION and data[14:15] == _NO_METADATA:
         rest = data[23:]
         if rest == _NO_TAGS or (len(rest) == _TOPIC_ID_TAG_BYTES and rest.startswith(_TOPIC_ID_TAG)):
@@ -110,7 +110,7 @@ def check_value(data: bytes) -> None:
 
 
 def times_of(data: bytes) -> tuple[int, int]:
-    """When the offset was committed, and when it expires. All that are not in use are looked at again and again."""
+    """Commit time and expiration time. Fast, because expiration checks all unused offsets repeatedly."""
     if data[:2] == _PLAIN_VERSION and data[14:15] == _NO_METADATA:
         return int.from_bytes(data[15:23], "big", signed=True), NO_TIMESTAMP
     committed = decode_value(data)

@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, fetch and delete them, and what is answered."""
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: checks and responses."""
 
 # Core that logs: no clock, no I/O, no await.
 
@@ -66,11 +66,11 @@ from tidelog.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
 logger = logging.getLogger(__name__)
 
 NOT_FOUND_FROM_VERSION = 9
-"""Of OffsetCommit: before, a commit to a group that is not there was told of an illegal generation."""
+"""First version of OffsetCommit with GROUP_ID_NOT_FOUND; earlier versions return ILLEGAL_GENERATION."""
 
 LAST_TIMESTAMP = 2**63 - 1
 CONSUMERS = "consumer"
-"""The protocol type of members that say which topics they are subscribed to."""
+"""Protocol type of members that report their subscribed topics."""
 
 RequestedCommit: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
@@ -90,7 +90,7 @@ class Offsets:
         self.guards = TransactionGuards()
         self._counts = counts
 
-    # -- committing
+    # ---- commit
 
     def commit(self, request: OffsetCommitRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         epoch = request.generation_id_or_member_epoch
@@ -112,7 +112,8 @@ class Offsets:
             topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         effects.answer(reply, OffsetCommitResponse(topics=topics))
         group = self._groups.get(request.group_id)
-        effects.may_be_gathered = group is not None  # or its first offsets make it, and later commits are refused
+        # Not for a new group: its first commit creates it, and later commits may be refused because of that.
+        effects.may_be_gathered = group is not None
         if group is not None and member.member_id != NO_MEMBER:
             group.on_offset_commit(member, effects)
 
@@ -123,7 +124,7 @@ class Offsets:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, guard: TransactionGuard, caller: Caller, reply: Reply, effects: Effects
     ) -> None:
-        """They count once the transaction is committed; until then those who want stable offsets wait."""
+        """Pending until the transaction ends; requests for stable offsets are refused until then."""
         member = Membership(request.member_id, request.generation_id, request.group_instance_id)
         try:
             self.guards.check(guard)
@@ -177,7 +178,7 @@ class Offsets:
         self._counts.commits += 1
         return NO_ERROR
 
-    # -- fetching
+    # ---- fetch
 
     def fetch(self, request: OffsetFetchRequestGroup, reply: Reply, effects: Effects, *, require_stable: bool) -> None:
         effects.is_read_of_state = True
@@ -213,7 +214,7 @@ class Offsets:
         ]
         return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
-    # -- deleting
+    # ---- delete
 
     def delete(self, request: OffsetDeleteRequest, reply: Reply, effects: Effects) -> None:
         group = self._groups.get(request.group_id)
@@ -242,7 +243,7 @@ class Offsets:
             self._counts.deletions += 1
 
     def delete_all(self, group_id: str, effects: Effects) -> None:
-        """With what transactions may still have for the group."""
+        """Delete all offsets of the group, including pending ones."""
         places = self.committed.pending_places(group_id)
         for topic, partitions in self.committed.of_group(group_id).items():
             places.update((topic, partition) for partition in partitions)  # type: ignore[misc]
@@ -250,7 +251,7 @@ class Offsets:
             effects.write(encode_key(group_id, topic, partition), None)
         self._counts.deletions += len(places)
 
-    # -- what the records say
+    # ---- replay of records
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
         group_id, topic, partition = decode_key(record.key)
@@ -259,7 +260,7 @@ class Offsets:
             return
         check_value(record.value)
         if group_id not in self._groups:
-            # Somebody who assigns partitions by hand: a group that has offsets and never had members.
+            # A consumer with manual assignment: the group has offsets and never had members.
             self._groups[group_id] = self._make_simple_group(group_id)
         if producer is None:
             self.committed.put(group_id, topic, partition, record.value)

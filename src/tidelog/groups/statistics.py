@@ -1,4 +1,4 @@
-"""What metrics tell of groups."""
+"""Group metrics: counters of events and numbers of groups by state."""
 
 # Core: no clock, no I/O, no await.
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class GroupCounts:
-    """What has happened since the broker started, in all partitions that it has coordinated since."""
+    """Counters since the broker started, over all partitions that it coordinated."""
 
     __slots__ = ("commits", "completed_rebalances", "consumer_rebalances", "deletions", "expirations")
 
@@ -16,14 +16,14 @@ class GroupCounts:
         self.deletions = 0
         self.expirations = 0
         self.completed_rebalances = 0
-        """Generations of classic groups that got their assignments."""
+        """Generations of classic groups whose assignment was committed."""
         self.consumer_rebalances = 0
         """Epochs of consumer groups."""
 
 
 class GroupStatistics(NamedTuple):
     groups: Counter[tuple[str, str]]
-    """How many there are, by their kind and the name of their state."""
+    """Number of groups by kind and state name."""
     offsets: int
 
     def count(self, kind: str, *states: str) -> int:

@@ -1,7 +1,7 @@
-"""What keeps a late commit from beginning a transaction that nobody would end (KIP-890).
+"""Transaction guards of TxnOffsetCommit: a late commit must not begin a transaction that never ends (KIP-890).
 
-Before offsets become part of a transaction its coordinator is asked whether it goes on. It may end between the answer
-and the commit: the end marker breaks the guard, and the commit is refused.
+Before offsets become part of a transaction, the transaction coordinator verifies that it is open. The transaction may
+end between the verification and the commit: the end marker breaks the guard, and the commit is refused.
 """
 
 # Core: no clock, no I/O, no await.
@@ -11,18 +11,18 @@ from tidelog.storage.verification_guards import LAST_PRODUCER_EPOCH
 
 
 class TransactionGuard:
-    """Of one commit that waits for the transaction's coordinator."""
+    """Guard of one commit that waits for the transaction coordinator."""
 
     __slots__ = ("is_broken", "own_epoch", "producer_id")
 
     def __init__(self, producer_id: int, own_epoch: int | None = None) -> None:
         self.producer_id = producer_id
         self.own_epoch = own_epoch
-        """The producer epoch, where every transaction has one of its own."""
+        """Producer epoch, if every transaction has its own."""
         self.is_broken = False
 
     def is_later_than_marker(self, marker_epoch: int) -> bool:
-        """Producers begin the next transaction while the marker of the last, whose epoch it raises, is on its way."""
+        """True if the guard belongs to the next transaction: producers begin it before the last marker has arrived."""
         return self.own_epoch is not None and marker_epoch <= self.own_epoch < LAST_PRODUCER_EPOCH
 
 
@@ -41,9 +41,9 @@ class TransactionGuards:
 
     def check(self, guard: TransactionGuard) -> None:
         if guard.is_broken:
-            raise InvalidTxnState("the transaction has ended meanwhile")
+            raise InvalidTxnState("the transaction has ended in the meantime")
         if guard not in self._by_producer.get(guard.producer_id, ()):
-            raise NotCoordinator("the group had another coordinator meanwhile")
+            raise NotCoordinator("the group had another coordinator in the meantime")
 
     def on_transaction_ended(self, producer_id: int, marker_epoch: int) -> None:
         for guard in list(self._by_producer.get(producer_id, ())):
@@ -51,7 +51,7 @@ class TransactionGuards:
                 self._break(guard)
 
     def break_all(self, producer_id: int) -> None:
-        """For a marker whose epoch does not tell which transaction it ends."""
+        """Break all guards, for a marker whose epoch does not identify the transaction."""
         for guard in list(self._by_producer.get(producer_id, ())):
             self._break(guard)
 

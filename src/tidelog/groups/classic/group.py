@@ -1,7 +1,7 @@
-"""A classic group: its members, who of them waits for what, and what every group can be asked.
+"""Classic group: members, pending JoinGroup and SyncGroup requests, and the interface of every group.
 
-Only what stands in the group's last record is durable: a generation with the assignments of its members. All else is
-lost with the coordinator, as in Kafka; members notice and join again.
+Only the group's last record is durable: a generation with the assignments of its members. Everything else is lost with
+the coordinator, as in Kafka; members notice and rejoin.
 """
 
 import logging
@@ -37,30 +37,30 @@ TimerKey: TypeAlias = tuple[str, ...]
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:
-    """A member, or one that was only given its id yet, may have gone silent."""
+    """Timer of a member's session, or of a pending member that has only its id."""
     return (OWNER, SESSION, group_id, member_id)
 
 
 def join_key(group_id: str) -> TimerKey:
-    """Members had their time to join."""
+    """Timer of the join phase."""
     return (OWNER, JOIN, group_id)
 
 
 def sync_key(group_id: str) -> TimerKey:
-    """Members of a new generation had their time to ask for their assignments."""
+    """Timer of the sync phase: members of a new generation must request their assignments."""
     return (OWNER, SYNC, group_id)
 
 
 class InitialRebalance(NamedTuple):
-    """The first members of an empty group have joined: others are given time to join the same generation."""
+    """Delay after the first member joins an empty group, so that others can join the same generation."""
 
     delay_ms: int
     remaining_ms: int
-    """How much longer that may take when this delay is over."""
+    """Time left for further delays after this one."""
 
 
 class ClassicGroup:
-    """Members are kept in the order in which they came: the first is leader unless it has to give that up."""
+    """Members are kept in order of arrival: the first is the leader until it loses that role."""
 
     kind = "classic"
 
@@ -69,7 +69,7 @@ class ClassicGroup:
         self.state = GroupState.EMPTY
         self.history = History()
         self.state_timestamp_ms = now_ms
-        """Since when it is in this state. Unknown for groups that old brokers wrote."""
+        """Time of the last state change. Unknown for groups written by old brokers."""
         self.generation = 0
         self.protocol_type = ""
         self.protocol_name: str | None = None
@@ -78,17 +78,17 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}
         """Member ids by `group.instance.id`."""
         self.pending_members: set[str] = set()
-        """Who was given a member id and has not joined with it yet (KIP-394)."""
+        """Member ids that were handed out and have not joined yet (KIP-394)."""
         self.pending_syncs: set[str] = set()
-        """Whose SyncGroup in this generation is still to come."""
+        """Members that have not sent SyncGroup in this generation."""
         self.subscribed_topics: frozenset[str] | None = None
-        """None if members do not tell, or in no way that we understand."""
+        """None if the members' metadata is missing or cannot be parsed."""
         self.initial_rebalance: InitialRebalance | None = None
         self.has_new_member = False
-        """Somebody has joined since the initial rebalance began or was last prolonged."""
+        """A member has joined since the initial rebalance started or was last extended."""
         self._waiting_join_count = 0
         self._protocol_counts: Counter[str] = Counter()
-        """How many members support each protocol."""
+        """Number of members that support each protocol."""
 
     @classmethod
     def restored(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
@@ -103,17 +103,17 @@ class ClassicGroup:
             group.state = GroupState.STABLE
         if value.leader in group.members:
             group.leader_id = value.leader
-        group._learn_topics()
+        group._compute_subscribed_topics()
         return group
 
     def on_stored(self, value: GroupMetadataValue) -> None:
-        """A record of this group was appended just now."""
+        """A record of this group was just appended."""
         for stored in value.members:
             self.members[stored.member_id].assignment = stored.assignment
         if value.members and self.state is GroupState.COMPLETING_REBALANCE:
             self._enter(GroupState.STABLE, "assignment stored")
 
-    # -- state
+    # ---- state
 
     def __str__(self) -> str:
         return f"{self.group_id} generation={self.generation}"
@@ -134,27 +134,27 @@ class ClassicGroup:
         self.state = self.history.move(TRANSITIONS, self, self.state, target, reason)
 
     def begin_generation(self, now_ms: int) -> None:
-        """Whoever is a member now is part of it."""
+        """Start a generation with all current members."""
         self.generation += 1
         self.pending_syncs.clear()
         self.protocol_name = self.select_protocol() if self.members else None
-        self._learn_topics()
+        self._compute_subscribed_topics()
         target = GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY
         self.move(target, now_ms, f"generation {self.generation}")
 
     def elect_leader(self) -> bool:
-        """Somebody who has joined leads; False if nobody has."""
+        """Keep the leader if it has joined, else elect a member that has. False if no member has joined."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.join_reply is not None:
             return True
         joined = next((member.member_id for member in self.members.values() if member.join_reply is not None), None)
         if joined is None:
             return False
-        logger.info("group has a new leader group=%s leader=%s instead_of=%s", self.group_id, joined, self.leader_id)
+        logger.info("elected group leader group=%s leader=%s leader_before=%s", self.group_id, joined, self.leader_id)
         self.leader_id = joined
         return True
 
-    # -- members
+    # ---- members
 
     def add(self, member: ClassicMember) -> None:
         self.pending_members.discard(member.member_id)
@@ -166,7 +166,7 @@ class ClassicGroup:
         self._count_protocols(member, 1)
 
     def remove(self, member: ClassicMember, effects: Effects, error: KafkaError | None = None) -> None:
-        """Whatever it waits for fails."""
+        """Remove the member and fail its pending requests."""
         self.fail_join(member, error or UnknownMemberId(), effects)
         self.fail_sync(member, error or UnknownMemberId(), effects)
         del self.members[member.member_id]
@@ -180,11 +180,11 @@ class ClassicGroup:
 
     def update(self, member: ClassicMember, request: JoinGroupRequest) -> None:
         self._count_protocols(member, -1)
-        member.takes_over(request)
+        member.update_from(request)
         self._count_protocols(member, 1)
 
     def replace(self, old: ClassicMember, new: ClassicMember) -> None:
-        """The same static member under a new id, in the same place."""
+        """Replace the id of a static member, which keeps its position."""
         self.members = {
             (new.member_id if member is old else member_id): (new if member is old else member)
             for member_id, member in self.members.items()
@@ -198,12 +198,12 @@ class ClassicGroup:
         self._count_protocols(new, 1)
 
     def id_of_static(self, instance_id: str | None) -> str | None:
-        """Who is this static member now. An empty name is a name."""
+        """Current member id of a static member. The empty instance id is valid."""
         return None if instance_id is None else self.static_members.get(instance_id)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The most patient member counts."""
+        """Maximum of the members' rebalance timeouts."""
         return max((0, *(member.rebalance_timeout_ms for member in self.members.values())))
 
     @property
@@ -215,14 +215,14 @@ class ClassicGroup:
         return self._waiting_join_count
 
     def keep_alive(self, member: ClassicMember, effects: Effects, timeout_ms: int | None = None) -> None:
-        """The member was heard of: its session lasts that long from now on."""
+        """Restart the session timeout after a request of the member."""
         deadline_ms = effects.monotonic_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
         member.deadline_ms = deadline_ms
         if member.timer_due_ms is None or deadline_ms < member.timer_due_ms:
             member.timer_due_ms = deadline_ms
             effects.set_timer(session_key(self.group_id, member.member_id), deadline_ms - effects.monotonic_ms)
 
-    # -- who waits
+    # ---- pending requests
 
     def await_join(self, member: ClassicMember, reply: Reply, effects: Effects) -> None:
         self.fail_join(member, RebalanceInProgress("the member has sent another JoinGroup"), effects)
@@ -255,14 +255,14 @@ class ClassicGroup:
             self.fail_sync(member, error, effects)
 
     def drop_assignments(self, error: KafkaError, effects: Effects) -> None:
-        """This generation will have none: whoever waits for its assignment has to join again."""
+        """Fail pending SyncGroup requests: this generation gets no assignment, and members have to rejoin."""
         for member in self.members.values():
             member.assignment = NO_ASSIGNMENT
             if member.sync_reply is not None:
                 self.fail_sync(member, error, effects)
                 self.keep_alive(member, effects)
 
-    # -- protocols
+    # ---- protocols
 
     def _count_protocols(self, member: ClassicMember, step: int) -> None:
         for name in {name for name, _ in member.protocols}:
@@ -271,7 +271,7 @@ class ClassicGroup:
                 del self._protocol_counts[name]
 
     def supports(self, protocol_type: str, names: frozenset[str]) -> bool:
-        """Whether a member of this kind with these protocols fits in."""
+        """True if a member with this protocol type and one of these protocols can join."""
         if self.is_empty:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and any(
@@ -279,7 +279,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Of the protocols that all support, the one most members like best."""
+        """Of the protocols that all members support, the one preferred by most members."""
         candidates = frozenset(name for name, count in self._protocol_counts.items() if count == len(self.members))
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
@@ -288,21 +288,21 @@ class ClassicGroup:
     def is_of_consumers(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
-    def _learn_topics(self) -> None:
+    def _compute_subscribed_topics(self) -> None:
         if not self.is_of_consumers:
             self.subscribed_topics = None
         else:
             self.subscribed_topics = topics_of(member.metadata(self.protocol_name) for member in self.members.values())
 
-    # -- what every group can be asked
+    # ---- interface of every group
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
         if instance_id is not None:
-            known_id = self.static_members.get(instance_id)
-            if known_id is None:
+            existing_id = self.static_members.get(instance_id)
+            if existing_id is None:
                 raise UnknownMemberId(f"group {self.group_id} has no static member {instance_id}")
-            if known_id != member_id:
-                raise FencedInstanceId(f"{known_id} has taken {instance_id} over from {member_id}")
+            if existing_id != member_id:
+                raise FencedInstanceId(f"{existing_id} has taken {instance_id} over from {member_id}")
         member = self.members.get(member_id)
         if member is None:
             raise UnknownMemberId(f"group {self.group_id} has no member {member_id}")
@@ -337,9 +337,9 @@ class ClassicGroup:
             raise NonEmptyGroup
 
     def on_offset_commit(self, member: Membership, effects: Effects) -> None:
-        known = self.members.get(member.member_id)
-        if known is not None:
-            self.keep_alive(known, effects)
+        existing = self.members.get(member.member_id)
+        if existing is not None:
+            self.keep_alive(existing, effects)
 
     def is_subscribed_to(self, topic: str) -> bool:
         return self.is_of_consumers if self.subscribed_topics is None else topic in self.subscribed_topics
@@ -349,8 +349,8 @@ class ClassicGroup:
             return committed_at_ms
         if self.is_empty:
             return committed_at_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
-        is_known_what_is_used = self.subscribed_topics is not None and self.state is GroupState.STABLE
-        return committed_at_ms if is_known_what_is_used else None
+        is_subscription_known = self.subscribed_topics is not None and self.state is GroupState.STABLE
+        return committed_at_ms if is_subscription_known else None
 
     def write_tombstones(self, effects: Effects) -> None:
         effects.write(group_key(self.group_id), None)

@@ -1,4 +1,4 @@
-"""JoinGroup to a classic group: who may join, and whether that takes a new generation."""
+"""JoinGroup of classic groups: admission of members, and whether a rebalance is needed."""
 
 import logging
 from collections.abc import Callable, MutableMapping
@@ -18,7 +18,7 @@ from tidelog.groups.classic.member import ClassicMember, protocols_of
 from tidelog.groups.classic.rebalancing import Rebalances, joined
 from tidelog.groups.classic.records import write_group, write_new_group
 from tidelog.groups.classic.states import GroupState
-from tidelog.groups.group import NO_MEMBER, Caller, Group, GroupSettings, answer_for
+from tidelog.groups.group import NO_MEMBER, Caller, Group, GroupSettings, coordinator_error
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.replicated.machine import Effects, Reply
 from tidelog.runtime.randomness import Randomness
@@ -26,13 +26,13 @@ from tidelog.runtime.randomness import Randomness
 logger = logging.getLogger(__name__)
 
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
-"""How long the first JoinGroup of a member may wait: it cannot send heartbeats yet."""
+"""Session timeout of a new member while it waits for JoinGroup: it cannot send heartbeats yet."""
 MAX_PREFIX_LENGTH = 1_000
-"""Of a member's id: with what follows it still has to fit into a text of the protocol."""
+"""Maximum length of a member id's prefix: the whole id must fit into a protocol string."""
 NO_REBALANCE_TIMEOUT_BEFORE = 1
 MEMBER_ID_REQUIRED_FROM = 4
 SKIPS_ASSIGNMENT_FROM = 9
-"""The versions of JoinGroup from which on things are so."""
+"""Versions of JoinGroup that introduced these behaviours."""
 
 
 class Joining:
@@ -86,7 +86,7 @@ class Joining:
         return group
 
     def _check_size(self, group: ClassicGroup, request: JoinGroupRequest, effects: Effects) -> None:
-        """A group that is too large, since the limit was lowered, loses whoever joins last."""
+        """If the limit was lowered below the group's size, the members that join last are removed."""
         limit = self._settings().group_max_size
         member = group.members.get(request.member_id)
         if group.is_empty or group.id_of_static(request.group_instance_id) is not None:
@@ -112,30 +112,30 @@ class Joining:
             )
 
     def _create(self, group: ClassicGroup, reply: Reply, effects: Effects) -> None:
-        """Its record goes first, so that a group that somebody joins outlives its coordinator."""
+        """Write the group's record first, so that the group survives its coordinator."""
         self._groups[group.group_id] = group
         write_new_group(group, effects)
 
         def forget(error: KafkaError, instead: Effects) -> None:
             group.move(GroupState.DEAD, instead.now_ms, "its first record was not stored")
             self._groups.pop(group.group_id, None)
-            instead.fail(reply, answer_for(error))
+            instead.fail(reply, coordinator_error(error))
 
         effects.on_refused = forget
 
-    # -- new members
+    # ---- new members
 
     def _join_without_id(
         self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects
     ) -> None:
         member_id = self._new_member_id(request.group_instance_id or caller.client_id)
-        known_id = group.id_of_static(request.group_instance_id)
-        if known_id is not None:
-            self._replace_static(group, group.members[known_id], member_id, request, caller, reply, effects)
+        existing_id = group.id_of_static(request.group_instance_id)
+        if existing_id is not None:
+            self._replace_static(group, group.members[existing_id], member_id, request, caller, reply, effects)
         elif request.group_instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_FROM:
             group.pending_members.add(member_id)
             effects.set_timer(session_key(group.group_id, member_id), request.session_timeout_ms)
-            effects.answer(reply, _id_given(member_id))
+            effects.answer(reply, _member_id_required(member_id))
         else:
             self._add(group, member_id, request, caller, reply, effects)
 
@@ -159,25 +159,27 @@ class Joining:
         group.add(member)
         group.await_join(member, reply, effects)
         group.keep_alive(member, effects, NEW_MEMBER_TIMEOUT_MS)
-        self._rebalances.begin_or_go_on(group, _because(f"{member_id} joins", request), effects)
+        self._rebalances.maybe_prepare_rebalance(group, _with_client_reason(f"{member_id} joins", request), effects)
 
-    # -- members that are known
+    # ---- existing members
 
     def _join_again(self, group: ClassicGroup, request: JoinGroupRequest, reply: Reply, effects: Effects) -> None:
         member = group.check_member(request.member_id, request.group_instance_id)
         is_unchanged = member.protocols == protocols_of(request)
         has_to_lead = group.state is GroupState.STABLE and group.leader_id == member.member_id
         if group.state is GroupState.PREPARING_REBALANCE or not is_unchanged or has_to_lead:
-            # A leader that joins again wants to assign anew, for reasons that its metadata does not tell.
+            # A leader that rejoins wants a new assignment, for reasons that its metadata does not show.
             group.update(member, request)
             group.await_join(member, reply, effects)
-            self._rebalances.begin_or_go_on(group, _because(f"{member.member_id} joins again", request), effects)
+            self._rebalances.maybe_prepare_rebalance(
+                group, _with_client_reason(f"{member.member_id} rejoined", request), effects
+            )
         else:
             effects.is_read_of_state = True
             group.keep_alive(member, effects)
             effects.answer(reply, joined(group, member))
 
-    # -- static members that come back (KIP-345)
+    # ---- static members that rejoin (KIP-345)
 
     def _replace_static(
         self,
@@ -190,7 +192,7 @@ class Joining:
         effects: Effects,
     ) -> None:
         logger.info(
-            "static member is back group=%s instance=%s member=%s before=%s",
+            "static member rejoined group=%s instance=%s member=%s member_before=%s",
             group,
             old.instance_id,
             member_id,
@@ -207,29 +209,31 @@ class Joining:
         group.keep_alive(new, effects)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._store_replacement(group, old, new, reply, effects)
-            effects.answer(reply, _taken_over(group, new, leader_before, caller))
+            effects.answer(reply, _replaced_member_response(group, new, leader_before, caller))
             return
         group.await_join(new, reply, effects)
-        self._rebalances.begin_or_go_on(group, _because(f"static {old.instance_id} is back", request), effects)
+        self._rebalances.maybe_prepare_rebalance(
+            group, _with_client_reason(f"static member {old.instance_id} rejoined", request), effects
+        )
 
     def _store_replacement(
         self, group: ClassicGroup, old: ClassicMember, new: ClassicMember, reply: Reply, effects: Effects
     ) -> None:
-        """The generation stays as it is, but for the member's id."""
+        """Write the generation with the new member id, without a rebalance."""
         write_group(group, {member.member_id: member.assignment for member in group.members.values()}, effects)
         others = [answer for answer in effects.answers if answer.reply is not reply]
 
-        def take_back(error: KafkaError, instead: Effects) -> None:
+        def revert(error: KafkaError, instead: Effects) -> None:
             logger.warning(
-                "cannot store a static member group=%s member=%s error=%s", group, new.member_id, error.message
+                "failed to store static member group=%s member=%s error=%s", group, new.member_id, error.message
             )
             group.replace(new, old)
             old.timer_due_ms = None
             group.keep_alive(old, instead)
             instead.answers.extend(others)
-            instead.fail(reply, answer_for(error))
+            instead.fail(reply, coordinator_error(error))
 
-        effects.on_refused = take_back
+        effects.on_refused = revert
 
 
 def _member_of(member_id: str, request: JoinGroupRequest, caller: Caller) -> ClassicMember:
@@ -245,7 +249,7 @@ def _member_of(member_id: str, request: JoinGroupRequest, caller: Caller) -> Cla
 
 
 def _random_uuid(randomness: Randomness) -> str:
-    """Version 4, in its usual form. The module `uuid` finds out on import what machine this is, which takes time."""
+    """UUID of version 4 as text. The module `uuid` is not used: its import inspects the machine, which takes time."""
     value = bytearray(randomness.bytes(16))
     value[6] = value[6] & 0x0F | 0x40
     value[8] = value[8] & 0x3F | 0x80
@@ -253,14 +257,14 @@ def _random_uuid(randomness: Randomness) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _id_given(member_id: str) -> JoinGroupResponse:
+def _member_id_required(member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=MemberIdRequired.code, member_id=member_id)
 
 
-def _taken_over(
+def _replaced_member_response(
     group: ClassicGroup, member: ClassicMember, leader_before: str | None, caller: Caller
 ) -> JoinGroupResponse:
-    """A leader that is back must not assign anew. Before it could be told so, it was told that the former one leads."""
+    """A leader that rejoins must not assign again. Without `skip_assignment`, the response names the former leader."""
     response = joined(group, member)
     if caller.api_version >= SKIPS_ASSIGNMENT_FROM:
         response.skip_assignment = group.leader_id == member.member_id
@@ -269,5 +273,5 @@ def _taken_over(
     return response
 
 
-def _because(reason: str, request: JoinGroupRequest) -> str:
+def _with_client_reason(reason: str, request: JoinGroupRequest) -> str:
     return f"{reason} ({request.reason})" if request.reason else reason

@@ -1,4 +1,4 @@
-"""LeaveGroup: members go by themselves, or are removed by an administrator who names their static ids."""
+"""LeaveGroup of classic groups: members leave, or an administrator removes static members."""
 
 import logging
 
@@ -18,7 +18,7 @@ from tidelog.replicated.machine import Effects, Reply
 logger = logging.getLogger(__name__)
 
 NAMES_MANY_FROM = 3
-"""The version of LeaveGroup from which on it names any number of members."""
+"""First version of LeaveGroup with a list of members."""
 
 
 class Leaving:
@@ -33,16 +33,16 @@ class Leaving:
         count_before = 0 if group is None else len(group.members)
         responses = [_left(identity, group, effects) for identity in leaving]
         if group is not None:
-            self._go_on(group, len(group.members) < count_before, effects)
+            self._rebalance_after_leave(group, len(group.members) < count_before, effects)
         if names_many:
             effects.answer(reply, LeaveGroupResponse(members=responses))
         else:
             effects.answer(reply, LeaveGroupResponse(error_code=responses[0].error_code))
 
-    def _go_on(self, group: ClassicGroup, is_smaller: bool, effects: Effects) -> None:
+    def _rebalance_after_leave(self, group: ClassicGroup, is_smaller: bool, effects: Effects) -> None:
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             if is_smaller:
-                self._rebalances.begin(group, "members have left", effects)
+                self._rebalances.prepare_rebalance(group, "members have left", effects)
         else:
             self._rebalances.complete_if_all_joined(group, effects)
 
@@ -67,5 +67,5 @@ def _remove(group: ClassicGroup, identity: MemberIdentity, effects: Effects) -> 
     if member_id == NO_MEMBER:
         member_id = group.id_of_static(identity.group_instance_id) or NO_MEMBER
     member = group.check_member(member_id, identity.group_instance_id)
-    logger.info("member leaves group=%s member=%s reason=%s", group, member_id, identity.reason)
+    logger.info("member left group group=%s member=%s reason=%s", group, member_id, identity.reason)
     group.remove(member, effects)

@@ -1,4 +1,4 @@
-"""One member of a classic group, and the topics that it subscribes to."""
+"""Member of a classic group, with the topics that it subscribes to."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -16,7 +16,7 @@ PREFIX_OF_ALL_VERSIONS = 0
 
 
 def topics_of(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members; None if one of them cannot be read."""
+    """Subscribed topics of all members; None if a subscription is malformed."""
     topics: set[str] = set()
     try:
         for subscription in metadata:
@@ -28,7 +28,7 @@ def topics_of(metadata: Iterable[bytes]) -> frozenset[str] | None:
 
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""The assignors a member can work with, by name, the one it likes best first; each with its metadata."""
+"""Assignors that a member supports, in order of preference: name and metadata."""
 
 NO_ASSIGNMENT = b""
 
@@ -74,20 +74,20 @@ class ClassicMember:
         self.join_reply: Reply | None = None
         self.sync_reply: Reply | None = None
         self.is_new = False
-        """It has not been part of a generation yet."""
+        """The member has not been part of a generation yet."""
         self.deadline_ms = 0
-        """When its session ends unless it is heard of, by the monotonic clock."""
+        """End of its session unless it sends a heartbeat, by the monotonic clock."""
         self.timer_due_ms: int | None = None
-        """When its timer looks at the deadline: not moved by each sign of life, which would cost a heap operation."""
+        """Time of its timer, which checks the deadline. Heartbeats do not move it: that would cost heap operations."""
 
     @property
     def is_static(self) -> bool:
         return self.instance_id is not None
 
     @property
-    def is_excused(self) -> bool:
-        """Whoever waits for us need not be heard of. But a new member does not know its id yet, so it would come back
-        under another one if its connection broke: its request is worth no more than the time it was given."""
+    def has_satisfied_heartbeat(self) -> bool:
+        """A member with a pending request need not send heartbeats. A new member is different: it does not know its id
+        yet and would rejoin with another one if its connection broke, so its session timeout still applies."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -96,8 +96,8 @@ class ClassicMember:
     def vote(self, candidates: frozenset[str]) -> str:
         return next(name for name, _ in self.protocols if name in candidates)
 
-    def takes_over(self, request: JoinGroupRequest) -> None:
-        """What a further JoinGroup says of the member holds from now on."""
+    def update_from(self, request: JoinGroupRequest) -> None:
+        """Apply the values of a further JoinGroup."""
         self.protocols = protocols_of(request)
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
         self.session_timeout_ms = request.session_timeout_ms

@@ -1,4 +1,4 @@
-"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, as Kafka 4.3 answers them."""
+"""Classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, with the responses of Kafka 4.3."""
 
 import logging
 from collections.abc import Callable, Iterator, MutableMapping
@@ -21,7 +21,7 @@ from tidelog.groups.classic.member import NO_ASSIGNMENT, ClassicMember
 from tidelog.groups.classic.rebalancing import Rebalances
 from tidelog.groups.classic.records import write_group
 from tidelog.groups.classic.states import GroupState
-from tidelog.groups.group import Caller, Group, GroupSettings, answer_for
+from tidelog.groups.group import Caller, Group, GroupSettings, coordinator_error
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
 from tidelog.protocol.messages.describe_groups import DescribedGroup
@@ -35,11 +35,11 @@ from tidelog.runtime.randomness import Randomness
 logger = logging.getLogger(__name__)
 
 NAMES_PROTOCOL_FROM = 5
-"""The version of SyncGroup from which on the protocol has to be named."""
+"""First version of SyncGroup that requires the protocol type and name."""
 
 
 class ClassicProtocol:
-    """The classic groups among `groups`, which it shares with others."""
+    """Handles the classic groups in `groups`, which is shared with the consumer group protocol."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ClassicProtocol:
     def join(self, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         self._joining.join(request, caller, reply, effects)
 
-    # -- sync
+    # ---- SyncGroup
 
     def sync(self, request: SyncGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         try:
@@ -91,30 +91,30 @@ class ClassicProtocol:
         return group, member
 
     def _assign(self, group: ClassicGroup, request: SyncGroupRequest, effects: Effects) -> None:
-        """The leader has decided: write it down, then tell whoever waits. The rest will ask, or is thrown out."""
+        """Write the leader's assignment, then answer pending SyncGroup requests. Other members ask later."""
         assignments = {entry.member_id: entry.assignment for entry in request.assignments}
-        forgotten = [member_id for member_id in group.members if member_id not in assignments]
-        if forgotten:
-            logger.warning("the leader has assigned nothing group=%s members=%s", group, ",".join(forgotten))
+        unassigned = [member_id for member_id in group.members if member_id not in assignments]
+        if unassigned:
+            logger.warning("group leader assigned nothing to members group=%s members=%s", group, ",".join(unassigned))
         write_group(group, assignments, effects)
         waiting = [member for member in group.members.values() if member.sync_reply is not None]
 
-        def give_up(error: KafkaError, instead: Effects) -> None:
-            logger.warning("cannot store the assignment group=%s error=%s", group, error.message)
+        def revert(error: KafkaError, instead: Effects) -> None:
+            logger.warning("failed to store assignment group=%s error=%s", group, error.message)
             for member, reply in replies:
                 member.sync_reply = reply
             instead.timers.extend(effects.timers)
-            group.drop_assignments(answer_for(error), instead)
-            self.rebalances.begin_or_go_on(group, "the assignment could not be stored", instead)
+            group.drop_assignments(coordinator_error(error), instead)
+            self.rebalances.maybe_prepare_rebalance(group, "the assignment could not be stored", instead)
 
         replies = [(member, _take_sync_reply(member)) for member in waiting]
         for member, reply in replies:
             effects.answer(reply, _synced(group, assignments.get(member.member_id, NO_ASSIGNMENT)))
             group.keep_alive(member, effects)
-        effects.on_refused = give_up
+        effects.on_refused = revert
         effects.after_commit.append(lambda: self.rebalances.on_assigned(group))
 
-    # -- heartbeat
+    # ---- Heartbeat
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         try:
@@ -128,7 +128,7 @@ class ClassicProtocol:
         is_rebalancing = group.state is GroupState.PREPARING_REBALANCE
         effects.answer(reply, HeartbeatResponse(error_code=RebalanceInProgress.code if is_rebalancing else NO_ERROR))
 
-    # -- leave
+    # ---- LeaveGroup
 
     def leave(self, request: LeaveGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         if not request.group_id:
@@ -137,7 +137,7 @@ class ClassicProtocol:
         group = self._groups.get(request.group_id)
         self._leaving.leave(group if isinstance(group, ClassicGroup) else None, request, caller, reply, effects)
 
-    # -- time
+    # ---- timers
 
     def on_timer(self, key: Any, effects: Effects) -> None:
         _, purpose, group_id, *rest = key
@@ -154,24 +154,24 @@ class ClassicProtocol:
     def _on_session_timer(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
         if member_id in group.pending_members:
             group.pending_members.discard(member_id)
-            logger.info("member did not join with its id group=%s member=%s", group, member_id)
+            logger.info("pending member did not join in time group=%s member=%s", group, member_id)
             self.rebalances.on_pending_removed(group, effects)
             return
         member = group.members.get(member_id)
         if member is None:
             return
         member.timer_due_ms = None
-        if member.is_excused:
+        if member.has_satisfied_heartbeat:
             return
         remaining_ms = member.deadline_ms - effects.monotonic_ms
         if remaining_ms > 0:
             group.keep_alive(member, effects, remaining_ms)
             return
-        logger.info("member is lost group=%s member=%s", group, member_id)
+        logger.info("member session expired group=%s member=%s", group, member_id)
         group.remove(member, effects)
-        self.rebalances.on_removed(group, f"{member_id} was not heard of in time", effects)
+        self.rebalances.on_removed(group, f"session of {member_id} expired", effects)
 
-    # -- the topic
+    # ---- records
 
     def replay_group_metadata(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         group = self._groups.get(key.group)
@@ -194,9 +194,11 @@ class ClassicProtocol:
             for member in group.members.values():
                 group.keep_alive(member, effects)
             if len(group.members) > limit:
-                self.rebalances.begin(group, f"{len(group.members)} members are more than {limit}", effects)
+                self.rebalances.prepare_rebalance(
+                    group, f"{len(group.members)} members exceed group.max.size {limit}", effects
+                )
         if group_count:
-            logger.info("classic groups are loaded groups=%d members=%d", group_count, member_count)
+            logger.info("loaded classic groups groups=%d members=%d", group_count, member_count)
 
     def on_unloaded(self, effects: Effects) -> None:
         for group in self._classic_groups():
@@ -218,8 +220,8 @@ class ClassicProtocol:
         return group
 
 
-def _differ(said: str | None, known: str | None) -> bool:
-    return said is not None and bool(known) and said != known
+def _differ(received: str | None, existing: str | None) -> bool:
+    return received is not None and bool(existing) and received != existing
 
 
 def _take_sync_reply(member: ClassicMember) -> Reply:

@@ -1,4 +1,4 @@
-"""From one generation of a classic group to the next: members join, then ask for their assignments."""
+"""Rebalance of classic groups: members join, then request their assignments."""
 
 import logging
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from tidelog.replicated.machine import Effects
 logger = logging.getLogger(__name__)
 
 
-LEAST_PATIENCE_MS = 1_000
-"""With static members that are away, however little patience they have asked for."""
+MIN_REBALANCE_TIMEOUT_MS = 1_000
+"""Minimum time to wait for absent static members, however short their rebalance timeout."""
 
 
 class Rebalances:
@@ -25,16 +25,16 @@ class Rebalances:
         self._settings = settings
         self._counts = counts
 
-    def begin_or_go_on(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
-        """Something has changed that needs a new generation."""
+    def maybe_prepare_rebalance(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
+        """Start a rebalance, or complete the current one if all members have joined."""
         if GroupState.PREPARING_REBALANCE in TRANSITIONS[group.state]:
-            self.begin(group, reason, effects)
+            self.prepare_rebalance(group, reason, effects)
         else:
             self.complete_if_all_joined(group, effects)
 
-    def begin(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
+    def prepare_rebalance(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
         logger.info(
-            "group is rebalancing group=%s state=%s members=%d reason=%s",
+            "preparing rebalance group=%s state=%s members=%d reason=%s",
             group,
             group.state_name,
             len(group.members),
@@ -44,7 +44,7 @@ class Rebalances:
             group.drop_assignments(RebalanceInProgress(), effects)
         self._stop_expecting_syncs(group, effects)
         if group.is_empty:
-            self._begin_initially(group, reason, effects)
+            self._prepare_initial_rebalance(group, reason, effects)
             return
         group.move(GroupState.PREPARING_REBALANCE, effects.now_ms, reason)
         if group.has_all_joined:
@@ -52,7 +52,7 @@ class Rebalances:
         else:
             effects.set_timer(join_key(group.group_id), group.rebalance_timeout_ms)
 
-    def _begin_initially(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
+    def _prepare_initial_rebalance(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
         delay_ms = self._settings().group_initial_rebalance_delay_ms
         group.initial_rebalance = InitialRebalance(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
         group.has_new_member = False
@@ -75,12 +75,12 @@ class Rebalances:
         effects.set_timer(join_key(group.group_id), delay_ms)
 
     def complete_if_all_joined(self, group: ClassicGroup, effects: Effects) -> None:
-        is_time_up_to_us = group.state is GroupState.PREPARING_REBALANCE and group.initial_rebalance is None
-        if is_time_up_to_us and group.has_all_joined:
+        can_complete_early = group.state is GroupState.PREPARING_REBALANCE and group.initial_rebalance is None
+        if can_complete_early and group.has_all_joined:
             self.complete_join(group, effects)
 
     def complete_join(self, group: ClassicGroup, effects: Effects) -> None:
-        """Whoever has not joined by now is out. Static members keep their places until their sessions end."""
+        """Start the next generation without members that did not join. Static members stay until session timeout."""
         effects.cancel_timer(join_key(group.group_id))
         absent = [member for member in group.members.values() if member.join_reply is None and not member.is_static]
         for member in absent:
@@ -88,8 +88,8 @@ class Rebalances:
         if absent:
             logger.info("members did not join in time group=%s members=%s", group, names_of(absent))
         if group.members and not group.elect_leader():
-            logger.warning("no member has joined, waiting for those that are left group=%s", group)
-            effects.set_timer(join_key(group.group_id), max(group.rebalance_timeout_ms, LEAST_PATIENCE_MS))
+            logger.warning("no member joined, waiting for static members group=%s", group)
+            effects.set_timer(join_key(group.group_id), max(group.rebalance_timeout_ms, MIN_REBALANCE_TIMEOUT_MS))
             return
         group.initial_rebalance = None
         group.begin_generation(effects.now_ms)
@@ -101,7 +101,7 @@ class Rebalances:
 
     def _answer_joins(self, group: ClassicGroup, effects: Effects) -> None:
         logger.info(
-            "group has a new generation group=%s members=%d leader=%s protocol=%s",
+            "started generation group=%s members=%d leader=%s protocol=%s",
             group,
             len(group.members),
             group.leader_id,
@@ -116,16 +116,16 @@ class Rebalances:
             group.keep_alive(member, effects)
         effects.set_timer(sync_key(group.group_id), group.rebalance_timeout_ms)
 
-    # -- after the join
+    # ---- sync phase
 
     def on_synced(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
-        """The member has asked for its assignment."""
+        """The member has sent SyncGroup."""
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             effects.cancel_timer(sync_key(group.group_id))
 
     def on_assigned(self, group: ClassicGroup) -> None:
-        """The assignments of a generation are committed."""
+        """The assignment of a generation is committed."""
         self._counts.completed_rebalances += 1
         logger.info("group is stable group=%s members=%d", group, len(group.members))
 
@@ -135,27 +135,27 @@ class Rebalances:
         silent = [group.members[member_id] for member_id in group.pending_syncs]
         for member in silent:
             group.remove(member, effects)
-        self.begin(group, f"no SyncGroup in time from {names_of(silent)}", effects)
+        self.prepare_rebalance(group, f"no SyncGroup in time from {names_of(silent)}", effects)
 
     def _stop_expecting_syncs(self, group: ClassicGroup, effects: Effects) -> None:
         group.pending_syncs.clear()
         effects.cancel_timer(sync_key(group.group_id))
 
     def on_removed(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
-        """A member is gone; perhaps it was the one that the others waited for."""
+        """A member was removed; the others may have waited only for it."""
         if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            self.begin(group, reason, effects)
+            self.prepare_rebalance(group, reason, effects)
         else:
             self.on_pending_removed(group, effects)
 
     def on_pending_removed(self, group: ClassicGroup, effects: Effects) -> None:
-        """Somebody who was expected will not come."""
+        """A pending member was removed; the others may have waited only for it."""
         if group.state is GroupState.PREPARING_REBALANCE and group.has_all_joined:
             self.complete_join(group, effects)
 
 
 def joined(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
-    """The generation as a member hears of it. Its leader hears of all members, to assign them something."""
+    """JoinGroup response of a member. The leader's has all members, so that it can assign partitions."""
     is_leader = member.member_id == group.leader_id
     return JoinGroupResponse(
         generation_id=group.generation,

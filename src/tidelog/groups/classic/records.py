@@ -1,4 +1,4 @@
-"""Classic groups as records of __consumer_offsets, in the versions that Kafka 4.3 writes."""
+"""Records of classic groups in `__consumer_offsets`, in the versions of Kafka 4.3."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -14,7 +14,7 @@ NO_TIMESTAMP = -1
 
 
 class StoredGroup(Protocol):
-    """The part of a classic group that its record holds."""
+    """State of a classic group that is stored in its record."""
 
     group_id: str
     protocol_type: str
@@ -30,7 +30,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def write_group(group: StoredGroup, assignments: Mapping[str, bytes], effects: Effects) -> None:
-    """The generation as it is, with these assignments by member id."""
+    """Write the current generation with assignments by member id."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type,
         generation=group.generation,
@@ -43,7 +43,7 @@ def write_group(group: StoredGroup, assignments: Mapping[str, bytes], effects: E
 
 
 def write_new_group(group: StoredGroup, effects: Effects) -> None:
-    """A group that has nothing yet."""
+    """Write a group without members."""
     value = GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=_timestamp(group))
     effects.write(group_key(group.group_id), encode_versioned(value, VALUE_VERSION))
 
@@ -66,7 +66,7 @@ def _stored_member(group: StoredGroup, member: ClassicMember, assignments: Mappi
 
 
 def restored_member(stored: MemberMetadata, protocol_name: str | None) -> ClassicMember:
-    """As the record tells it: with the one protocol that was chosen."""
+    """Member from a record, which has only the selected protocol."""
     has_rebalance_timeout = stored.rebalance_timeout != -1
     return ClassicMember(
         stored.member_id,

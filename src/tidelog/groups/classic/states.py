@@ -1,4 +1,4 @@
-"""The states of a classic group, and which state may follow which."""
+"""States of a classic group, with their legal transitions."""
 
 from enum import Enum
 from typing import Final
@@ -10,7 +10,7 @@ class GroupState(Enum):
     EMPTY = "Empty"  # no members, perhaps offsets
     PREPARING_REBALANCE = "PreparingRebalance"  # members are joining
     COMPLETING_REBALANCE = "CompletingRebalance"  # a new generation waits for its leader's assignment
-    STABLE = "Stable"  # every member has its assignment, or can ask for it
+    STABLE = "Stable"  # every member has its assignment, or can request it
     DEAD = "Dead"  # deleted, or moved to another coordinator
 
 

@@ -1,3 +1,3 @@
-"""Consumer groups whose assignments the broker computes (KIP-848)."""
+"""Consumer group protocol with assignments by the broker (KIP-848)."""
 
 # Core that logs: no clock, no I/O, no await.

@@ -1,9 +1,9 @@
-"""Which member of a group gets which partitions: pure functions of who subscribes to what.
+"""Server-side assignors `uniform` and `range` (KIP-848): pure functions of subscriptions and partition counts.
 
-`uniform` gives every member as many partitions as the others, as far as subscriptions allow, and moves as few as it
-can. `range` divides each topic by itself into ranges, in the order of the members, so that equal partitions of equally
-divided topics meet at one member. Both take time in proportion to partitions, members and the number of *different*
-subscriptions, not to their product.
+`uniform` gives every member the same number of partitions, as far as subscriptions allow, and moves as few as possible.
+`range` splits each topic into ranges in the order of the members, so that equal partitions of co-partitioned topics go
+to one member. Both take time proportional to partitions, members and the number of *different* subscriptions, not to
+their product.
 """
 
 from collections import defaultdict
@@ -18,20 +18,20 @@ Topics: TypeAlias = frozenset[Uuid]
 TopicPartitionId: TypeAlias = tuple[Uuid, int]
 
 MAX_BALANCING_PASSES = 16
-"""Each pass over all topics makes the assignment more even. Few are ever needed."""
+"""Limit of balancing passes over all topics. Few are ever needed."""
 
 
 class Subscriber(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: Topics
-    """Those that exist, of what it subscribes to. Members that want the same share one set."""
+    """Existing topics of its subscription. Members with equal subscriptions share one set."""
     current: Assignment
-    """What the previous assignment gave to it."""
+    """Its previous assignment."""
 
 
 Assignor: TypeAlias = Callable[[Sequence[Subscriber], Mapping[Uuid, int]], dict[str, Assignment]]
-"""Takes the members and the number of partitions of each topic; every member is in the result."""
+"""Function of members and partition counts by topic; the result contains every member."""
 
 
 def assign_uniform(subscribers: Sequence[Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, Assignment]:
@@ -66,7 +66,7 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_ran
 
 
 def _order(member: Subscriber) -> tuple[bool, str, str]:
-    """Static members first: their places do not change when they come back under another id."""
+    """Static members first: their positions do not change when they rejoin with another id."""
     return member.instance_id is None, member.instance_id or "", member.member_id
 
 
@@ -80,7 +80,7 @@ def _by_topic(share: list[TopicPartitionId]) -> Assignment:
 def _keep_current(
     members: Sequence[Subscriber], partition_counts: Mapping[Uuid, int]
 ) -> tuple[dict[str, list[TopicPartitionId]], dict[Uuid, set[int]]]:
-    """What members have and may keep, and what nobody has."""
+    """Partitions that members keep, and partitions without an owner."""
     free = {topic_id: set(range(count)) for topic_id, count in partition_counts.items()}
     shares: dict[str, list[TopicPartitionId]] = {}
     for member in members:
@@ -97,9 +97,9 @@ def _keep_current(
 def _share_equally(
     members: Sequence[Subscriber], partition_counts: Mapping[Uuid, int]
 ) -> dict[str, list[TopicPartitionId]]:
-    """Everybody wants the same: all get the same number, give or take one.
+    """Assignment for equal subscriptions: numbers of partitions differ by at most one.
 
-    Nothing moves without need: the ones that may have one more are those that have it already.
+    Partitions move only if necessary: members that already have one more keep it.
     """
     if not members:
         return {}
@@ -121,7 +121,7 @@ def _share_equally(
 
 
 def _fill(room: list[list[TopicPartitionId]], loose: list[TopicPartitionId], quota: int) -> None:
-    """Deal the loose partitions out: first up to the quota, then one more each."""
+    """Distribute free partitions: first up to the quota, then one more each."""
     heap = [(len(share), number) for number, share in enumerate(room)]
     heapify(heap)
     for partition in loose:
@@ -133,14 +133,14 @@ def _fill(room: list[list[TopicPartitionId]], loose: list[TopicPartitionId], quo
 
 
 class _Balancing:
-    """Members want different topics: keep, give what is free to who has least, then even out by single moves."""
+    """Assignment for different subscriptions: keep, give free partitions to the least loaded, then balance by moves."""
 
     def __init__(self, members: Sequence[Subscriber], partition_counts: Mapping[Uuid, int]) -> None:
         self._members = members
         self._shares, self._free = _keep_current(members, partition_counts)
         self._loads = [len(self._shares[member.member_id]) for member in members]
         self._least: dict[Topics, list[tuple[int, int]]] = defaultdict(list)
-        """By subscription: a heap of (load, number of the member). Entries with a load of the past are dropped."""
+        """By subscription: a heap of (load, member number). Entries with an outdated load are dropped."""
         for number, member in enumerate(members):
             self._least[member.topics].append((self._loads[number], number))
         self._subscriptions: dict[Uuid, list[Topics]] = defaultdict(list)
@@ -168,7 +168,7 @@ class _Balancing:
         return shares
 
     def _width(self, topic_id: Uuid) -> int:
-        """How many want the topic: those that few want are given first."""
+        """Number of members that subscribe to the topic: topics with few subscribers are assigned first."""
         return sum(len(self._least[topics]) for topics in self._subscriptions[topic_id])
 
     def _least_loaded(self, topic_id: Uuid) -> int:
@@ -189,7 +189,7 @@ class _Balancing:
         heappush(self._least[self._members[number].topics], (self._loads[number], number))
 
     def _even_out(self, topic_id: Uuid) -> int:
-        """Move partitions of one topic from who has most to who has least; how many moved."""
+        """Move partitions of one topic from the most to the least loaded members. Returns the number of moves."""
         owners = self._owners[topic_id]
         most = [(-self._loads[number], partition) for partition, number in owners.items()]
         heapify(most)

@@ -1,7 +1,8 @@
-"""Members of a consumer group that still speak the classic protocol: JoinGroup and SyncGroup instead of heartbeats.
+"""Classic protocol members of a consumer group: JoinGroup and SyncGroup instead of ConsumerGroupHeartbeat.
 
-A classic member's generation is its epoch. A rebalance is told to it by its Heartbeat; JoinGroup then brings what it
-has given up and takes it a step further, and SyncGroup tells what it has. It never leads: the broker assigns.
+A classic member's generation is its member epoch. The Heartbeat response announces a rebalance. JoinGroup reports the
+partitions that the member revoked and advances it; SyncGroup returns its assignment. A classic member never leads: the
+broker assigns.
 """
 
 from dataclasses import replace
@@ -38,14 +39,14 @@ PROTOCOL_TYPE = "consumer"
 NO_REBALANCE_TIMEOUT_BEFORE = 1
 LEAVES_MANY_FROM = 3
 MEMBER_ID_REQUIRED_FROM = 4
-"""The versions of JoinGroup and LeaveGroup from which on things are so."""
+"""Versions of JoinGroup and LeaveGroup that introduced these behaviours."""
 
 
 class ClassicMembers:
     def __init__(self, memberships: Memberships) -> None:
         self._memberships = memberships
 
-    # -- join
+    # ---- JoinGroup
 
     def join(
         self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects
@@ -72,14 +73,14 @@ class ClassicMembers:
         replaced = None if instance_id is None else group.static_member(instance_id)
         draft = memberships.draft(group, effects)
         if instance_id is None or request.member_id == NO_MEMBER:
-            known = memberships.joining(group, draft, member_id, instance_id, is_classic=True)
+            existing = memberships.joining(group, draft, member_id, instance_id, is_classic=True)
         else:
-            known = memberships.find(group, member_id, instance_id)
-        member = _as_it_says(known, group, request, subscription, caller)
-        draft.put_member(member, known)
+            existing = memberships.find(group, member_id, instance_id)
+        member = _updated_member(existing, group, request, subscription, caller)
+        draft.put_member(member, existing)
         owned = embedded.by_topic_id(subscription.owned_partitions, memberships.image())
         advanced = memberships.advance(group, draft, member, owned, effects)
-        self._settle(group, replaced, advanced, draft.target(advanced.member_id), effects)
+        self._downgrade_or_keep_alive(group, replaced, advanced, draft.target(advanced.member_id), effects)
         return JoinGroupResponse(
             member_id=advanced.member_id,
             generation_id=advanced.epoch,
@@ -102,16 +103,16 @@ class ClassicMembers:
         if not group.supports_classic(request.protocol_type, names):
             raise InconsistentGroupProtocol(f"Member {request.member_id}'s protocols are not supported.")
 
-    def _settle(
+    def _downgrade_or_keep_alive(
         self, group: ConsumerGroup, replaced: Member | None, member: Member, target: Assignment, effects: Effects
     ) -> None:
-        """If a static member has replaced the last one with the new protocol, the group is classic from now on."""
+        """Downgrade the group to a classic one if this static member replaced the last member of the new protocol."""
         memberships = self._memberships
         if replaced is not None and not replaced.is_classic:
             leaving = (replaced.member_id, member.member_id)
-            others = [known for member_id, known in group.members.items() if member_id not in leaving]
+            others = [existing for member_id, existing in group.members.items() if member_id not in leaving]
             if conversion.may_downgrade([*others, member], memberships.settings(), group.group_id):
-                targets = [(known, group.targets.get(known.member_id, {})) for known in others]
+                targets = [(existing, group.targets.get(existing.member_id, {})) for existing in others]
                 effects.records.clear()
                 effects.timers.clear()
                 conversion.downgrade(group, [*targets, (member, target)], memberships.image(), effects)
@@ -119,7 +120,7 @@ class ClassicMembers:
         memberships.keep_alive(group.group_id, member, effects)
         memberships.timers.on_joined(group.group_id, member.member_id, member.rebalance_timeout_ms, effects)
 
-    # -- sync
+    # ---- SyncGroup
 
     def sync(
         self, group: ConsumerGroup, request: SyncGroupRequest, caller: Caller, reply: Reply, effects: Effects
@@ -152,7 +153,7 @@ class ClassicMembers:
                 f"member {member.member_id} should rejoin to catch up."
             )
 
-    # -- heartbeat
+    # ---- Heartbeat
 
     def heartbeat(
         self, group: ConsumerGroup, request: HeartbeatRequest, caller: Caller, reply: Reply, effects: Effects
@@ -171,7 +172,7 @@ class ClassicMembers:
         effects.answer(reply, HeartbeatResponse(error_code=code))
 
     def _should_join(self, group: ConsumerGroup, member: Member) -> bool:
-        """To catch up with the group, to give partitions up, or to take those that have become free."""
+        """True if the member must rejoin: to reach the group epoch, to revoke partitions, or to get free ones."""
         if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
             return True
         return member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member)
@@ -180,7 +181,7 @@ class ClassicMembers:
         timers = self._memberships.timers
         timers.expect_join(group.group_id, member.member_id, member.rebalance_timeout_ms, effects)
 
-    # -- leave
+    # ---- LeaveGroup
 
     def leave(
         self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller, reply: Reply, effects: Effects
@@ -197,7 +198,7 @@ class ClassicMembers:
             effects.answer(reply, LeaveGroupResponse(error_code=responses[0].error_code))
 
     def _leave(self, group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, Member]) -> MemberResponse:
-        """A static member may be named by its instance alone, by an administrator."""
+        """An administrator may name a static member by its instance id alone."""
         member_id, instance_id = identity.member_id, identity.group_instance_id
         if member_id == NO_MEMBER and instance_id is not None:
             member_id = group.static_members.get(instance_id, NO_MEMBER)
@@ -223,8 +224,8 @@ def _subscription_of(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
         raise InconsistentGroupProtocol(f"the subscription cannot be read: {error}") from error
 
 
-def _as_it_says(
-    known: Member,
+def _updated_member(
+    existing: Member,
     group: ConsumerGroup,
     request: JoinGroupRequest,
     subscription: ConsumerProtocolSubscription,
@@ -235,9 +236,9 @@ def _as_it_says(
         timeout_ms = request.session_timeout_ms
     protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
     return replace(
-        known,
-        instance_id=known.instance_id if request.group_instance_id is None else request.group_instance_id,
-        rack_id=known.rack_id if subscription.rack_id is None else subscription.rack_id,
+        existing,
+        instance_id=existing.instance_id if request.group_instance_id is None else request.group_instance_id,
+        rack_id=existing.rack_id if subscription.rack_id is None else subscription.rack_id,
         client_id=caller.client_id,
         client_host=caller.client_host,
         subscribed_topics=group.shared_names(frozenset(subscription.topics)),
@@ -247,10 +248,10 @@ def _as_it_says(
     )
 
 
-def _check_generation(member: Member, said: int) -> None:
-    if said != member.epoch:
+def _check_generation(member: Member, received: int) -> None:
+    if received != member.epoch:
         raise IllegalGeneration(
-            f"The request generation id {said} is not equal to the member epoch {member.epoch} "
+            f"The request generation id {received} is not equal to the member epoch {member.epoch} "
             f"of member {member.member_id}."
         )
 

@@ -1,7 +1,7 @@
-"""Classic groups become consumer groups and back, while their members go on (`group.consumer.migration.policy`).
+"""Online upgrade and downgrade between classic and consumer groups (`group.consumer.migration.policy`).
 
-The first member with the new protocol turns a classic group of consumers into a consumer group: classic members go on
-in it with what they have. When the last one leaves, the group is classic again, and its members assign by themselves.
+The first member with the new protocol upgrades a classic group of consumers to a consumer group; classic members keep
+their partitions. When the last member with the new protocol leaves, the group is downgraded to a classic group.
 """
 
 import logging
@@ -26,17 +26,17 @@ UPGRADES = ("upgrade", "bidirectional")
 DOWNGRADES = ("downgrade", "bidirectional")
 DISABLED = "disabled"
 ASSIGNORS_OF_CLIENTS = ("range", "roundrobin", "sticky", "cooperative-sticky")
-"""What these put beside an assignment is of no use to anybody else: librdkafka's sticky one, which Kafka refuses."""
+"""Assignors whose user data only they can read: librdkafka's sticky assignor, which Kafka refuses."""
 
 
-# -- to a consumer group
+# ---- upgrade to a consumer group
 
 
 def upgrade(classic: ClassicGroup, settings: GroupSettings, image: ClusterImage, effects: Effects) -> ConsumerGroup:
-    """The group as a consumer group, and the records that make it one. Nothing else happens yet."""
+    """The group as a consumer group; its records are written to `effects`."""
     if classic.is_empty:
         classic.write_tombstones(effects)
-        logger.info("empty classic group becomes a consumer group group=%s", classic.group_id)
+        logger.info("upgraded empty classic group to consumer group group=%s", classic.group_id)
         return ConsumerGroup(classic.group_id)
     _check_upgrade(classic, settings)
     try:
@@ -48,7 +48,7 @@ def upgrade(classic: ClassicGroup, settings: GroupSettings, image: ClusterImage,
         ) from error
     classic.write_tombstones(effects)
     _write(group, effects)
-    logger.info("classic group becomes a consumer group group=%s members=%d", classic.group_id, len(group.members))
+    logger.info("upgraded classic group to consumer group group=%s members=%d", classic.group_id, len(group.members))
     return group
 
 
@@ -116,11 +116,11 @@ def _write(group: ConsumerGroup, effects: Effects) -> None:
         records.write_current_assignment(effects, group.group_id, member)
 
 
-# -- to a classic group
+# ---- downgrade to a classic group
 
 
 def may_downgrade(remaining: Sequence[Member], settings: GroupSettings, group_id: str) -> bool:
-    """Nobody is left who speaks the new protocol."""
+    """True if no remaining member uses the new protocol and the policy allows a downgrade."""
     if not remaining or not all(member.is_classic for member in remaining):
         return False
     if settings.group_consumer_migration_policy.lower() not in DOWNGRADES:
@@ -135,9 +135,9 @@ def may_downgrade(remaining: Sequence[Member], settings: GroupSettings, group_id
 def downgrade(
     group: ConsumerGroup, targets: Sequence[tuple[Member, Assignment]], image: ClusterImage, effects: Effects
 ) -> None:
-    """Each member keeps what it should have, until it is told to join again.
+    """Write the records of the classic group. Each member keeps its target assignment until it has to rejoin.
 
-    That begins when the classic group is there, which is when these records have been replayed.
+    The rebalance starts when the records have been replayed, because only then the classic group exists.
     """
     classic = ClassicGroup(group.group_id, effects.now_ms)
     classic.protocol_type = CONSUMER_PROTOCOL_TYPE
@@ -165,4 +165,4 @@ def downgrade(
     group.write_tombstones(effects)
     write_group(classic, assignments, effects)
     effects.set_timer((timers.OWNER, timers.DOWNGRADED, group.group_id), 0)
-    logger.info("consumer group becomes a classic group group=%s members=%d", group.group_id, len(targets))
+    logger.info("downgraded consumer group to classic group group=%s members=%d", group.group_id, len(targets))

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: a group as an administrator sees it."""
+"""ConsumerGroupDescribe responses."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ def _member(member: Member, target: Assignment, image: ClusterImage) -> messages
 
 
 def _held(member: Member) -> Assignment:
-    """What it has not given up yet belongs to it, as Kafka 4.3 tells."""
+    """Assigned partitions and those pending revocation, as in Kafka 4.3."""
     held = dict(partitions_of(member.assigned))
     for topic_id, partitions in partitions_of(member.revoking).items():
         held[topic_id] = held.get(topic_id, frozenset()) | partitions
@@ -55,7 +55,7 @@ def _held(member: Member) -> Assignment:
 
 
 def _assignment(assignment: Assignment, image: ClusterImage) -> messages.Assignment:
-    """Topics that were deleted have no name to tell."""
+    """Deleted topics are left out: they have no name."""
     return messages.Assignment(
         topic_partitions=[
             messages.TopicPartitions(

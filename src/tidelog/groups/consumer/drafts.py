@@ -1,6 +1,6 @@
-"""A consumer group as it will be after the step under way: each change is written down as a record at once.
+"""Draft of a consumer group: its state after the current step. Each change is written as a record at once.
 
-The group itself changes when the records are replayed. Until then the draft stands in front of it.
+The group itself changes when the records are replayed. Until then the draft has the current values.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from tidelog.types import Uuid
 logger = logging.getLogger(__name__)
 
 ASSIGN_AT_ONCE_UP_TO = 100
-"""Members. In larger groups who comes or goes waits, so that many who come or go together are one assignment."""
+"""In groups with more members, the assignment waits, so that members that join or leave together share one."""
 ASSIGNMENT_INTERVAL_MS = 1_000
-"""How long at most. Kafka makes groups of any size wait, for `group.consumer.assignment.interval.ms`."""
+"""Maximum wait. Kafka makes groups of any size wait, for `group.consumer.assignment.interval.ms`."""
 
 UNCOUNTED_VERSION = 0
-"""In place of the version of the metadata that an expression was resolved against."""
+"""Written instead of the metadata version against which an expression was resolved."""
 
 
 class Draft:
@@ -43,12 +43,12 @@ class Draft:
         self._epoch = group.epoch
         self._has_new_subscription = False
         self._is_urgent = False
-        """A member has changed its mind: it must not be told of topics that it does not want any more."""
+        """A subscription has changed: its member must not get topics that it no longer subscribes to."""
 
-    # -- members
+    # ---- members
 
     def put_member(self, member: Member, earlier: Member) -> None:
-        """A member has joined, or says something else than earlier."""
+        """Add a member that joined, or update one whose values changed."""
         if member == earlier and member.member_id in self._members:
             return
         self._members = {**self._members, member.member_id: member}
@@ -59,7 +59,7 @@ class Draft:
             self._is_urgent = bool(earlier.assigned)
 
     def replace_member(self, old: Member, new: Member) -> None:
-        """A static member is back under another id, and goes on with what it had."""
+        """A static member rejoined with another id and keeps its partitions."""
         target = self._targets.get(old.member_id, {})
         self.remove_members([old])
         self._members = {**self._members, new.member_id: new}
@@ -76,12 +76,12 @@ class Draft:
         for member in gone:
             records.erase_member(self._effects, self._group.group_id, member.member_id)
 
-    # -- epochs
+    # ---- epochs
 
     def refresh(self, *, is_bumped: bool = False) -> None:
-        """Begin a new epoch if somebody wants something else, or the topics they want have changed."""
+        """Start a new group epoch if subscriptions or the subscribed topics have changed."""
         topics = self._image.topics
-        # Who wants no topic yet has joined all the same, and must not be told the epoch of who has not.
+        # A member without topics has joined too, and must not get the epoch of a group without it.
         is_bumped |= self._has_new_subscription or self._epoch == JOIN_EPOCH
         if not is_bumped and self._group.checked_topics is topics:
             return
@@ -94,11 +94,11 @@ class Draft:
         self._counts.consumer_rebalances += 1
         records.write_group_epoch(self._effects, self._group.group_id, self._epoch, metadata_hash)
         logger.info(
-            "group has a new epoch group=%s epoch=%d members=%d", self._group.group_id, self._epoch, len(self._members)
+            "started group epoch group=%s epoch=%d members=%d", self._group.group_id, self._epoch, len(self._members)
         )
 
     def _resolve_regexes(self) -> bool:
-        """Find the topics that expressions match; True if that has changed for any."""
+        """Resolve regular expressions to topics; True if a result has changed."""
         used = {member.subscribed_regex for member in self._members.values() if member.subscribed_regex}
         resolved = {expression: self._resolve(expression) for expression in used}
         changed = {
@@ -119,7 +119,7 @@ class Draft:
             topics = self._group.resolutions.find(expression, self._image.topics, self._matching)
         except InvalidExpression as error:
             logger.warning(
-                "cannot match topics group=%s expression=%r reason=%s", self._group.group_id, expression, error
+                "failed to match topics group=%s expression=%r reason=%s", self._group.group_id, expression, error
             )
             return self._regexes.get(expression) or ResolvedRegex(frozenset(), UNCOUNTED_VERSION, self._effects.now_ms)
         return ResolvedRegex(topics, UNCOUNTED_VERSION, self._effects.now_ms)
@@ -131,10 +131,10 @@ class Draft:
         distinct = {member.subscribed_topics for member in self._members.values()}
         return set().union(*distinct, *(resolved.topics for resolved in self._regexes.values()))
 
-    # -- targets
+    # ---- target assignment
 
     def assign(self, assignors: Sequence[str]) -> int:
-        """Decide who should have what, if that is not decided for this epoch; the epoch of the targets."""
+        """Compute the target assignment of this epoch if it does not exist. Returns the assignment epoch."""
         group = self._group
         if self._epoch <= group.assignment_epoch or not self._is_due():
             return group.assignment_epoch
@@ -147,7 +147,7 @@ class Draft:
         records.write_assignment_epoch(self._effects, group.group_id, self._epoch)
         self._targets = targets
         logger.info(
-            "group is assigned group=%s epoch=%d members=%d changed=%d partitions=%d",
+            "computed target assignment group=%s epoch=%d members=%d changed=%d partitions=%d",
             group.group_id,
             self._epoch,
             len(targets),
@@ -165,13 +165,13 @@ class Draft:
         return self._targets.get(member_id, {})
 
     def _subscribers(self) -> list[Subscriber]:
-        known: dict[tuple[frozenset[str], str], frozenset[Uuid]] = {}
+        existing: dict[tuple[frozenset[str], str], frozenset[Uuid]] = {}
         subscribers = []
         for member in self._members.values():
             wish = member.subscribed_topics, member.subscribed_regex
-            topics = known.get(wish)
+            topics = existing.get(wish)
             if topics is None:
-                topics = known[wish] = self._topic_ids(*wish)
+                topics = existing[wish] = self._topic_ids(*wish)
             current = self._targets.get(member.member_id, {})
             subscribers.append(Subscriber(member.member_id, member.instance_id, topics, current))
         return subscribers
@@ -191,7 +191,7 @@ class Draft:
 
 
 def assignor_name(members: Mapping[str, Member], assignors: Sequence[str]) -> str:
-    """The one most members ask for; the first that is configured if none asks."""
+    """Assignor that most members request; the first configured one if none is requested."""
     votes = Counter(member.server_assignor for member in members.values() if member.server_assignor in assignors)
     name = votes.most_common(1)[0][0] if votes else None
     return name or assignors[0]
@@ -202,13 +202,13 @@ def _topics_of(subscribers: Sequence[Subscriber]) -> set[Uuid]:
 
 
 def _metadata_hash(topics: Mapping[str, Topic], names: set[str]) -> int:
-    """Differs when topics appear, disappear, are made anew or grow. Kafka's differs from ours in its value: a group
-    that is taken over by the other has one more rebalance, in which nothing moves."""
-    known = sorted(name for name in names if name in topics)
-    if not known:
+    """Hash that changes when topics are created, deleted, recreated or get partitions. Its value differs from Kafka's:
+    a group that moves between Kafka and Tidelog has one more rebalance, in which nothing moves."""
+    existing = sorted(name for name in names if name in topics)
+    if not existing:
         return 0
     digest = hashlib.blake2b(digest_size=8)
-    for name in known:
+    for name in existing:
         topic = topics[name]
         digest.update(b"%b%d %b\0" % (topic.topic_id, len(topic.partitions), name.encode()))
     return int.from_bytes(digest.digest(), "big", signed=True)

@@ -1,4 +1,4 @@
-"""What classic members put into the opaque bytes of their protocol, in and out."""
+"""Embedded consumer protocol: subscriptions and assignments in the opaque bytes of classic members."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from tidelog.protocol.internal.consumer_protocol import (
 from tidelog.protocol.internal.versioned import VERSION_BYTES, encode_versioned, version_of
 
 LAST_VERSION = 3
-"""What newer members write begins like this."""
+"""First bytes of newer versions."""
 
 
 def subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:
@@ -23,7 +23,7 @@ def subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 def assignment_of(data: bytes) -> ConsumerProtocolAssignment:
-    """Raises MalformedMessage. A member without an assignment has none of its bytes either."""
+    """Raises MalformedMessage. Empty bytes mean no assignment."""
     if not data:
         return ConsumerProtocolAssignment()
     version = min(max(version_of(data), 0), LAST_VERSION)
@@ -31,13 +31,13 @@ def assignment_of(data: bytes) -> ConsumerProtocolAssignment:
 
 
 def by_topic_id(listed: Iterable[TopicPartition], image: ClusterImage) -> Assignment:
-    """Topics that are no longer there are left out."""
-    known = ((image.topics.get(entry.topic), entry.partitions) for entry in listed)
-    return {topic.topic_id: frozenset(partitions) for topic, partitions in known if topic is not None and partitions}
+    """Partitions by topic id. Deleted topics are left out."""
+    existing = ((image.topics.get(entry.topic), entry.partitions) for entry in listed)
+    return {topic.topic_id: frozenset(partitions) for topic, partitions in existing if topic is not None and partitions}
 
 
 def encoded_assignment(assignment: Assignment, metadata: bytes, image: ClusterImage) -> bytes:
-    """In the version of the member's own subscription."""
+    """Assignment in the version of the member's subscription."""
     listed = [
         TopicPartition(topic=image.topic_names[topic_id], partitions=sorted(partitions))
         for topic_id, partitions in assignment.items()

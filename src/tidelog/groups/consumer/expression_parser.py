@@ -1,4 +1,4 @@
-"""The syntax of regular expressions for topic names, as `regular_expressions` explains it."""
+"""Parser of regular expressions for topic names; `regular_expressions` describes the syntax."""
 
 import string
 from enum import Enum, auto
@@ -11,7 +11,7 @@ MAX_OCTAL_DIGITS = 3
 
 
 class InvalidExpression(ValueError):
-    """It is no regular expression, or none that is understood here."""
+    """The expression is malformed, or uses unsupported syntax."""
 
 
 class Characters(NamedTuple):
@@ -87,7 +87,7 @@ UNICODE_CLASSES = {
     "Latin": POSIX_CLASSES["alpha"],
     "Common": POSIX_CLASSES["ascii"] - POSIX_CLASSES["alpha"],
 }
-"""What names can have of them; other scripts are refused."""
+"""ASCII part of Unicode classes; other scripts are refused."""
 OCTAL_DIGITS = frozenset(string.octdigits)
 CONTROLS = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 ANCHOR_ESCAPES = {"A": Anchor.START, "z": Anchor.END, "b": Anchor.WORD_EDGE, "B": Anchor.NO_WORD_EDGE}
@@ -108,7 +108,7 @@ class _Parser:
         self._names: set[str] = set()
         """Of groups."""
 
-    # -- reading
+    # ---- characters of the text
 
     def _peek(self) -> str:
         return self._text[self._at] if self._at < len(self._text) else ""
@@ -126,7 +126,7 @@ class _Parser:
         self._at += len(text)
         return True
 
-    # -- structure
+    # ---- structure
 
     def whole(self) -> Node:
         node = self._alternatives()
@@ -164,7 +164,7 @@ class _Parser:
         return [self._literal(character) for character in literal]
 
     def _atom(self) -> Node | None:
-        """None for what only sets flags."""
+        """None for a group that only sets flags."""
         character = self._next()
         match character:
             case "(":
@@ -189,10 +189,10 @@ class _Parser:
             return characters
         return characters | {c.lower() for c in characters} | {c.upper() for c in characters}
 
-    # -- repetition
+    # ---- repetition
 
     def _repeat_last(self, parts: list[Node], bounds: tuple[int, int | None]) -> None:
-        """Also behind `\\E`, and behind flags."""
+        """Apply a repetition to the last part, also after `\\E` and after flags."""
         self._takes("?")
         if not parts:
             raise InvalidExpression("missing argument to repetition operator")
@@ -205,7 +205,7 @@ class _Parser:
         return self._counted_bounds()
 
     def _counted_bounds(self) -> tuple[int, int | None] | None:
-        """`{` that begins no count stands for itself, as in RE2."""
+        """A `{` that starts no count is a literal, as in RE2."""
         if self._peek() != "{":
             return None
         content, closing, _ = self._text[self._at + 1 :].partition("}")
@@ -219,7 +219,7 @@ class _Parser:
             raise InvalidExpression(f"invalid repetition count: `{{{content}}}`")
         return minimum, maximum
 
-    # -- groups
+    # ---- groups
 
     def _group(self) -> Node | None:
         self._depth += 1
@@ -237,7 +237,7 @@ class _Parser:
         return node
 
     def _opening(self) -> bool:
-        """What stands behind `(?`; False if it only sets flags for what follows."""
+        """Parse the text after `(?`; False if it only sets flags for the rest."""
         if self._takes("P<") or (self._text[self._at : self._at + 2] not in ("<=", "<!") and self._takes("<")):
             name = ""
             while (character := self._next("invalid named capture")) != ">":
@@ -269,7 +269,7 @@ class _Parser:
                 case _:
                     raise InvalidExpression("invalid or unsupported Perl syntax: `(?`")
 
-    # -- characters
+    # ---- escapes and classes
 
     def _escape(self) -> Node:
         character = self._next("trailing \\ at end of expression")

@@ -1,6 +1,6 @@
-"""A consumer group: its members, what they should have, and what they have.
+"""Consumer group: members, target assignment and current assignments.
 
-Everything here is durable and changes when records are replayed, but for what `replay` derives from it.
+All state is durable and changes only when records are replayed, except values marked as not durable.
 """
 
 from collections import Counter
@@ -26,11 +26,11 @@ T = TypeVar("T", bound=Hashable)
 
 NO_ASSIGNMENT_EPOCH = 0
 COMMITS_WITH_EPOCH_FROM = 9
-"""The version of OffsetCommit that knows of member epochs."""
+"""First version of OffsetCommit with member epochs."""
 
 
 class Resolutions:
-    """What expressions match among the topics of the cluster, as long as these stay the same. Not durable."""
+    """Cache of the topics that expressions match, valid until the topics of the cluster change. Not durable."""
 
     def __init__(self) -> None:
         self._topics: Mapping[str, Topic] | None = None
@@ -57,9 +57,9 @@ class ConsumerGroup:
         self.group_id = group_id
         self.epoch = 0
         self.metadata_hash = 0
-        """Of the topics that are subscribed to, as they were when the epoch began."""
+        """Hash of the subscribed topics when the epoch started."""
         self.assignment_epoch = NO_ASSIGNMENT_EPOCH
-        """Of the targets: the epoch of the group that they were made for."""
+        """Group epoch of the target assignment."""
         self.assigned_at_ms = 0
         self.members: dict[str, Member] = {}
         self.targets: dict[str, Assignment] = {}
@@ -67,21 +67,21 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}
         """Member ids by `group.instance.id`."""
         self.owners: dict[tuple[Uuid, int], str] = {}
-        """Who has a partition, or has not yet given it up."""
+        """Owner of each partition, including owners that have not revoked it yet."""
         self.classic_member_count = 0
         self.classic_protocols: Counter[str] = Counter()
-        """How many classic members support each of their assignors."""
+        """Number of classic members that support each assignor."""
         self.checked_topics: Mapping[str, Topic] | None = None
-        """The topics of the cluster for which `metadata_hash` is known to hold. Not durable."""
+        """Topics of the cluster for which `metadata_hash` was verified. Not durable."""
         self.resolutions = Resolutions()
         self._topic_counts: Counter[str] = Counter()
         self._name_counts: Counter[frozenset[str]] = Counter()
         self._shared_names: dict[frozenset[str], frozenset[str]] = {}
 
-    # -- changes, in the order of replay
+    # ---- changes by replay
 
     def put_member(self, member: Member) -> None:
-        """A member that is new or has changed, with what it has."""
+        """Add or update a member with its assignment."""
         self._forget(self.members.get(member.member_id))
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -98,7 +98,7 @@ class ConsumerGroup:
             del self.static_members[member.instance_id or ""]
 
     def shared_names(self, names: frozenset[str]) -> frozenset[str]:
-        """The same object for the same names: members that subscribe alike are then found quickly."""
+        """One shared object for equal names, so that equal subscriptions are compared quickly."""
         return self._shared_names.get(names, names)
 
     def _forget(self, member: Member | None) -> None:
@@ -117,7 +117,7 @@ class ConsumerGroup:
     def _disown(self, member_id: str, holdings: Holdings) -> None:
         for topic_id, partitions in holdings.items():
             for partition in partitions:
-                # After compaction a newer owner's record may stand before the older owner's.
+                # After compaction the record of a newer owner may precede that of the older one.
                 if self.owners.get((topic_id, partition)) == member_id:
                     del self.owners[topic_id, partition]
 
@@ -134,7 +134,7 @@ class ConsumerGroup:
             for name, _ in member.classic.protocols:
                 _count(self.classic_protocols, name, step)
 
-    # -- questions
+    # ---- queries
 
     def owner_of(self, topic_id: Uuid, partition: int) -> str | None:
         return self.owners.get((topic_id, partition))
@@ -149,12 +149,12 @@ class ConsumerGroup:
         return self.members.get(self.static_members.get(instance_id, ""))
 
     def supports_classic(self, protocol_type: str, names: frozenset[str]) -> bool:
-        """Whether a classic member with these assignors fits in with those that are there."""
+        """True if all classic members support one of these assignors."""
         if protocol_type != self.protocol_type:
             return False
         return any(self.classic_protocols[name] == self.classic_member_count for name in names)
 
-    # -- what every group can be asked
+    # ---- interface of every group
 
     @property
     def state_name(self) -> str:
@@ -175,15 +175,15 @@ class ConsumerGroup:
     def check_offset_commit(self, member: Membership, *, is_transactional: bool, api_version: int) -> None:
         if member.generation_or_epoch < 0 and self.is_empty:
             return
-        known = self.member(member.member_id)
-        if not is_transactional and not known.is_classic and api_version < COMMITS_WITH_EPOCH_FROM:
+        existing = self.member(member.member_id)
+        if not is_transactional and not existing.is_classic and api_version < COMMITS_WITH_EPOCH_FROM:
             raise UnsupportedVersion(
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol"
             )
-        if known.is_classic or not member.commits or member.generation_or_epoch > known.epoch:
-            _check_epoch(member, known)
-        elif member.generation_or_epoch < known.epoch:
-            _check_since_when(member, known)
+        if existing.is_classic or not member.commits or member.generation_or_epoch > existing.epoch:
+            _check_epoch(member, existing)
+        elif member.generation_or_epoch < existing.epoch:
+            _check_assignment_epochs(member, existing)
 
     def check_offset_fetch(self, member: Membership) -> None:
         if not member.member_id and member.generation_or_epoch < 0:
@@ -195,7 +195,7 @@ class ConsumerGroup:
             raise NonEmptyGroup
 
     def on_offset_commit(self, member: Membership, effects: Effects) -> None:
-        """Only heartbeats count: a consumer sends them from the background."""
+        """Does not extend the session: consumers send heartbeats in the background."""
 
     def offsets_unused_since_ms(self, committed_at_ms: int) -> int | None:
         return committed_at_ms
@@ -205,7 +205,7 @@ class ConsumerGroup:
 
 
 def _count(counts: Counter[T], thing: T, step: int) -> int:
-    """How many there are now. What is not there any more is forgotten."""
+    """Add `step` and return the new count. A count of 0 is removed."""
     count = counts[thing] + step
     if count:
         counts[thing] = count
@@ -214,31 +214,32 @@ def _count(counts: Counter[T], thing: T, step: int) -> int:
     return count
 
 
-def _check_since_when(said: Membership, known: Member) -> None:
-    """An epoch of the past will do for partitions that the member has had since then: nobody else can have read on."""
-    for topic in said.commits:
+def _check_assignment_epochs(received: Membership, existing: Member) -> None:
+    """An earlier epoch is valid for partitions assigned since then: no other member has consumed them (KIP-1251)."""
+    for topic in received.commits:
         for partition in topic.partitions:
             index = partition.partition_index
-            since = known.holds_since(topic.topic_id, index)
+            since = existing.holds_since(topic.topic_id, index)
             if since is None:
                 raise StaleMemberEpoch(
                     f"Partition {topic.name}-{index} is not assigned or pending revocation for member."
                 )
-            if said.generation_or_epoch < since:
+            if received.generation_or_epoch < since:
                 raise StaleMemberEpoch(
-                    f"Received member epoch {said.generation_or_epoch} is older than assignment epoch {since} "
+                    f"Received member epoch {received.generation_or_epoch} is older than assignment epoch {since} "
                     f"for partition {topic.name}-{index}."
                 )
 
 
-def _check_epoch(said: Membership, known: Member) -> None:
-    if said.generation_or_epoch == known.epoch:
+def _check_epoch(received: Membership, existing: Member) -> None:
+    if received.generation_or_epoch == existing.epoch:
         return
-    if known.is_classic:
+    if existing.is_classic:
         raise IllegalGeneration(
-            f"The received generation id {said.generation_or_epoch} does not match "
-            f"the expected member epoch {known.epoch}."
+            f"The received generation id {received.generation_or_epoch} does not match "
+            f"the expected member epoch {existing.epoch}."
         )
     raise StaleMemberEpoch(
-        f"The received member epoch {said.generation_or_epoch} does not match the expected member epoch {known.epoch}."
+        f"The received member epoch {received.generation_or_epoch} does not match"
+        f" the expected member epoch {existing.epoch}."
     )

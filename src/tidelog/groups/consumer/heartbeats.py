@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, is alive, says what it has given up, or leaves."""
+"""ConsumerGroupHeartbeat: a member joins, stays alive, reports owned partitions, or leaves."""
 
 import logging
 from dataclasses import replace
@@ -36,22 +36,24 @@ class Heartbeats:
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         try:
             check_heartbeat(request, caller.api_version, self._memberships.assignors)
-            response = self._leave(request, effects) if is_leaving(request) else self._go_on(request, caller, effects)
+            response = (
+                self._leave(request, effects) if is_leaving(request) else self._join_or_update(request, caller, effects)
+            )
         except KafkaError as error:
-            # What was written down before the refusal must not happen.
+            # Discard the effects of the refused request.
             effects.records.clear()
             effects.answers.clear()
             effects.timers.clear()
             effects.fail(reply, error)
         else:
-            # An assignment or an epoch that the member does not know yet may not be committed yet, though it was
-            # decided by an earlier request: told too early, it could be undone by the next coordinator.
-            effects.is_read_of_state = _tells_state(request, response)
+            # An assignment or epoch that is new to the member may come from an earlier request and not be committed
+            # yet. If the response did not wait for it, the next coordinator could undo it.
+            effects.is_read_of_state = _reveals_state(request, response)
             effects.answer(reply, response)
 
-    # -- going on
+    # ---- join and update
 
-    def _go_on(
+    def _join_or_update(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, effects: Effects
     ) -> ConsumerGroupHeartbeatResponse:
         memberships = self._memberships
@@ -60,17 +62,17 @@ class Heartbeats:
         memberships.check_size(group, request.member_id)
         owned = owned_partitions(request)
         draft = memberships.draft(group, effects)
-        known = self._known_member(group, draft, request, owned)
-        member = _as_it_says(known, group, request, caller)
-        draft.put_member(member, known)
+        existing = self._find_or_join(group, draft, request, owned)
+        member = _updated_member(existing, group, request, caller)
+        draft.put_member(member, existing)
         advanced = memberships.advance(group, draft, member, owned, effects)
         memberships.keep_alive(group.group_id, advanced, effects)
         if isinstance(earlier, ClassicGroup):
-            memberships.take_over(earlier, group, effects)
-        return self._response(request, known, advanced)
+            memberships.adopt_classic_members(earlier, group, effects)
+        return self._response(request, existing, advanced)
 
     def _group_of(self, request: ConsumerGroupHeartbeatRequest, effects: Effects) -> ConsumerGroup:
-        """Only who joins may make a group, or turn a classic one into a consumer group."""
+        """Only a joining member may create a group or upgrade a classic one."""
         group = self._memberships.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group
@@ -86,10 +88,10 @@ class Heartbeats:
         try:
             return conversion.upgrade(classic, self._memberships.settings(), self._memberships.image(), effects)
         except GroupIdNotFound as refusal:
-            logger.info("classic group stays classic group=%s reason=%s", classic.group_id, refusal)
+            logger.info("refused upgrade of classic group group=%s reason=%s", classic.group_id, refusal)
             raise
 
-    def _known_member(
+    def _find_or_join(
         self, group: ConsumerGroup, draft: Draft, request: ConsumerGroupHeartbeatRequest, owned: Assignment | None
     ) -> Member:
         if request.member_epoch == JOIN_EPOCH:
@@ -100,17 +102,17 @@ class Heartbeats:
         return member
 
     def _response(
-        self, request: ConsumerGroupHeartbeatRequest, known: Member, member: Member
+        self, request: ConsumerGroupHeartbeatRequest, existing: Member, member: Member
     ) -> ConsumerGroupHeartbeatResponse:
-        has_changed = is_full(request) or known.assigned != member.assigned
+        has_changed = is_full(request) or existing.assigned != member.assigned
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self._memberships.settings_of(request.group_id).consumer_heartbeat_interval_ms,
-            assignment=_told_assignment(member) if has_changed else None,
+            assignment=_response_assignment(member) if has_changed else None,
         )
 
-    # -- leaving
+    # ---- leave
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest, effects: Effects) -> ConsumerGroupHeartbeatResponse:
         group = self._memberships.groups.get(request.group_id)
@@ -120,7 +122,7 @@ class Heartbeats:
             raise GroupIdNotFound(f"Group {request.group_id} is not a consumer group.")
         member = self._memberships.find(group, request.member_id, request.instance_id)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
-            # It keeps what it has until its session ends; what it was to give up, it has.
+            # It keeps its partitions until its session expires; those pending revocation are revoked.
             away = replace(member, epoch=STATIC_LEAVE_EPOCH, revoking={})
             records.write_current_assignment(effects, group.group_id, away)
             self._memberships.timers.on_revoked(group.group_id, member.member_id, effects)
@@ -129,45 +131,47 @@ class Heartbeats:
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
 
-def _as_it_says(known: Member, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
-    """What a heartbeat leaves out is as it was."""
-    if _says_nothing_new(known, request, caller):
-        return known
+def _updated_member(
+    existing: Member, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller
+) -> Member:
+    """The member with the values of the heartbeat. Missing values are unchanged."""
+    if _is_unchanged(existing, request, caller):
+        return existing
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
     return replace(
-        known,
-        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+        existing,
+        instance_id=existing.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=existing.rack_id if request.rack_id is None else request.rack_id,
         client_id=caller.client_id,
         client_host=caller.client_host,
-        subscribed_topics=known.subscribed_topics if names is None else group.shared_names(frozenset(names)),
-        subscribed_regex=known.subscribed_regex if regex is None else regex,
-        rebalance_timeout_ms=known.rebalance_timeout_ms if timeout_ms == NOT_GIVEN else timeout_ms,
-        server_assignor=known.server_assignor if request.server_assignor is None else request.server_assignor,
+        subscribed_topics=existing.subscribed_topics if names is None else group.shared_names(frozenset(names)),
+        subscribed_regex=existing.subscribed_regex if regex is None else regex,
+        rebalance_timeout_ms=existing.rebalance_timeout_ms if timeout_ms == NOT_GIVEN else timeout_ms,
+        server_assignor=existing.server_assignor if request.server_assignor is None else request.server_assignor,
         classic=None,
     )
 
 
-def _says_nothing_new(known: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
+def _is_unchanged(existing: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
     return (
         request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
         and request.rebalance_timeout_ms == NOT_GIVEN
         and request.server_assignor is None
         and request.rack_id is None
-        and request.instance_id in (None, known.instance_id)
-        and (caller.client_id, caller.client_host) == (known.client_id, known.client_host)
-        and known.classic is None
+        and request.instance_id in (None, existing.instance_id)
+        and (caller.client_id, caller.client_host) == (existing.client_id, existing.client_host)
+        and existing.classic is None
     )
 
 
-def _tells_state(request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse) -> bool:
+def _reveals_state(request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse) -> bool:
     return response.assignment is not None or response.member_epoch != request.member_epoch
 
 
-def _told_assignment(member: Member) -> messages.Assignment:
+def _response_assignment(member: Member) -> messages.Assignment:
     return messages.Assignment(
         topic_partitions=[
             messages.TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))

@@ -1,4 +1,4 @@
-"""A member of a consumer group: what it wants, what it has, and how far it is."""
+"""Member of a consumer group: subscription, assignment, epoch and state."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,38 +10,38 @@ from tidelog.types import Uuid
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-"""A static member that will be back: it keeps its partitions until its session ends."""
+"""Epoch of a static member that left temporarily: it keeps its partitions until its session expires."""
 
 Assignment: TypeAlias = Mapping[Uuid, frozenset[int]]
-"""Partitions by topic. No topic is without partitions."""
+"""Partitions by topic; no topic has an empty set."""
 
 Holdings: TypeAlias = Mapping[Uuid, Mapping[int, int]]
-"""Partitions by topic, each with the epoch in which the member got it."""
+"""Partitions by topic, each with its assignment epoch."""
 
 
 class PartitionsOfTopic(Protocol):
-    """As several messages list partitions."""
+    """Common shape of partition lists in several messages."""
 
     topic_id: Uuid
     partitions: Sequence[int]
 
 
 class MemberState(IntEnum):
-    """As records have it."""
+    """Numbers as in the records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It has been told to give partitions up and has not said yet that it did."""
+    """The member has to revoke partitions and has not confirmed it yet."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that others have to give up."""
+    """The member waits for partitions that others have to revoke."""
 
 
 class ClassicMember(NamedTuple):
-    """What is known of a member that speaks the classic protocol."""
+    """Additional state of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """Its assignors in its order, each with its subscription."""
+    """Its assignors in order of preference, each with its subscription."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Member:
     state: MemberState = MemberState.STABLE
     assigned: Holdings = field(default_factory=dict)
     revoking: Holdings = field(default_factory=dict)
-    """What it has been told to give up, and may still use."""
+    """Partitions that it has to revoke and may still use."""
 
     @property
     def is_classic(self) -> bool:
@@ -71,7 +71,7 @@ class Member:
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
     def holds_since(self, topic_id: Uuid, partition: int) -> int | None:
-        """The epoch in which it got what it has, or has not yet given up."""
+        """Assignment epoch of a partition that it owns or has not revoked yet; None for any other."""
         for holdings in (self.assigned, self.revoking):
             since = holdings.get(topic_id, {}).get(partition)
             if since is not None:

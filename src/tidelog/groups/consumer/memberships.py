@@ -1,4 +1,4 @@
-"""How members come into a consumer group, get on in it, and go: the same for both protocols they may speak."""
+"""Membership in consumer groups: join, reconcile and leave, for members of both protocols."""
 
 import logging
 from collections.abc import Callable, MutableMapping, Sequence
@@ -60,12 +60,12 @@ class Memberships:
         return Draft(group, self.image(), effects, self._counts)
 
     def new_member_id(self) -> str:
-        """Like Kafka's random ids, which do not look like an option of a command line either."""
+        """Random id like Kafka's: it never starts with a dash, which command lines take for an option."""
         while (text := uuid_text(self._randomness.bytes(16))).startswith("-"):
             pass
         return text
 
-    # -- coming
+    # ---- join
 
     def check_size(self, group: ConsumerGroup, member_id: str) -> None:
         limit = self.settings().group_consumer_max_size
@@ -75,13 +75,13 @@ class Memberships:
     def joining(
         self, group: ConsumerGroup, draft: Draft, member_id: str, instance_id: str | None, *, is_classic: bool
     ) -> Member:
-        """The member as it is known so far. A static one takes over what an earlier one of its instance has."""
+        """The current member, or a new one. A static member takes over the assignment of its previous incarnation."""
         existing = None if instance_id is None else group.static_member(instance_id)
         if existing is None or (existing.member_id == member_id and existing.epoch != STATIC_LEAVE_EPOCH):
-            # Kafka refuses a static member that starts again before its session is over, as if it were another one.
+            # Like Kafka, refuse a static member that restarts before its session has expired.
             if member_id in group.members:
                 return group.members[member_id]
-            logger.info("member joins group=%s member=%s instance=%s", group.group_id, member_id, instance_id)
+            logger.info("member joined group group=%s member=%s instance=%s", group.group_id, member_id, instance_id)
             return Member(member_id=member_id)
         if not is_classic and not existing.is_classic and existing.epoch != STATIC_LEAVE_EPOCH:
             raise UnreleasedInstanceId(
@@ -89,7 +89,7 @@ class Memberships:
                 f"the instance id is owned by {existing.member_id} member."
             )
         logger.info(
-            "static member is back group=%s member=%s instance=%s instead_of=%s",
+            "static member rejoined group=%s member=%s instance=%s member_before=%s",
             group.group_id,
             member_id,
             instance_id,
@@ -111,12 +111,12 @@ class Memberships:
             )
         return member
 
-    # -- getting on
+    # ---- reconcile
 
     def advance(
         self, group: ConsumerGroup, draft: Draft, member: Member, owned: Assignment | None, effects: Effects
     ) -> Member:
-        """What the member says is in the draft: the member as it is after this step."""
+        """Reconcile the member, whose values are in the draft. Returns the member after this step."""
         draft.refresh()
         target_epoch = draft.assign(self.assignors)
         advanced = reconcile(member, target_epoch, draft.target(member.member_id), owned, group.owner_of)
@@ -140,17 +140,17 @@ class Memberships:
             timeout_ms = self.settings_of(group_id).consumer_session_timeout_ms
         self.timers.keep_alive(group_id, member.member_id, timeout_ms, effects)
 
-    def take_over(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:
-        """Members of a classic group go on in this one: who waits there is told to join again."""
+    def adopt_classic_members(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:
+        """Continue with the members of a classic group. Their pending requests fail, so that they rejoin."""
         classic.fail_all_waiting(RebalanceInProgress(), effects)
         for member in group.members.values():
             self.keep_alive(group.group_id, member, effects)
 
-    # -- going
+    # ---- leave
 
     def remove(self, group: ConsumerGroup, gone: Sequence[Member], reason: str, effects: Effects) -> None:
         for member in gone:
-            logger.info("member goes group=%s member=%s reason=%s", group.group_id, member.member_id, reason)
+            logger.info("member left group group=%s member=%s reason=%s", group.group_id, member.member_id, reason)
             self.timers.forget(group.group_id, member.member_id, effects)
         gone_ids = {member.member_id for member in gone}
         remaining = [member for member_id, member in group.members.items() if member_id not in gone_ids]
@@ -166,7 +166,7 @@ class Memberships:
         draft.refresh(is_bumped=True)
 
     def _keep(self, group: ConsumerGroup, refused: Effects, error: KafkaError, instead: Effects) -> None:
-        """Nobody is gone: whoever is silent, or does not give partitions up, must be noticed again."""
+        """The removal was not written: restart the timers, so that silent members are detected again."""
         for answer in refused.answers:
             instead.fail(answer.reply, error)
         for member in group.members.values():

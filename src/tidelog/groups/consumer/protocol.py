@@ -1,4 +1,4 @@
-"""The consumer group protocol (KIP-848): the broker assigns, members are told what they have by their heartbeats."""
+"""Consumer group protocol (KIP-848): the broker assigns; heartbeat responses carry the assignments."""
 
 import logging
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -29,15 +29,15 @@ from tidelog.runtime.randomness import Randomness
 logger = logging.getLogger(__name__)
 
 REASONS = {
-    timers.SESSION: "its session is over",
-    timers.REBALANCE: "it did not give partitions up in time",
-    timers.JOIN: "it did not join again in time",
-    timers.SYNC: "it did not ask for its assignment in time",
+    timers.SESSION: "session expired",
+    timers.REBALANCE: "partitions not revoked in time",
+    timers.JOIN: "did not rejoin in time",
+    timers.SYNC: "no SyncGroup in time",
 }
 
 
 class ConsumerProtocol:
-    """The consumer groups among `groups`, which it shares with the classic protocol."""
+    """Handles the consumer groups in `groups`, which is shared with the classic protocol."""
 
     def __init__(
         self,
@@ -63,36 +63,36 @@ class ConsumerProtocol:
         groups = [described(group_id, self._groups.get(group_id), assignors, image) for group_id in group_ids]
         effects.answer(reply, ConsumerGroupDescribeResponse(groups=groups))
 
-    # -- classic members of consumer groups
+    # ---- classic members of consumer groups
 
     def classic_join(self, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         group = self._group(request.group_id)
         if group.is_empty:
-            self._join_anew(group, request, caller, reply, effects)
+            self._join_as_classic_group(group, request, caller, reply, effects)
         else:
             self._classic_members.join(group, request, caller, reply, effects)
 
-    def _join_anew(
+    def _join_as_classic_group(
         self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects
     ) -> None:
-        """An empty group is what its first member makes of it."""
+        """The first member determines the protocol of an empty group."""
         del self._groups[group.group_id]
         self._classic.join(request, caller, reply, effects)
         if group.group_id not in self._groups:
             self._groups[group.group_id] = group
             return
-        farewell = Effects(effects.now_ms)
-        group.write_tombstones(farewell)
-        effects.records[:0] = farewell.records
+        tombstones = Effects(effects.now_ms)
+        group.write_tombstones(tombstones)
+        effects.records[:0] = tombstones.records
         forget_new_group = effects.on_refused
         assert forget_new_group is not None
 
-        def take_back(error: KafkaError, instead: Effects) -> None:
+        def revert(error: KafkaError, instead: Effects) -> None:
             forget_new_group(error, instead)
             self._groups[group.group_id] = group
 
-        effects.on_refused = take_back
-        logger.info("empty consumer group becomes a classic group group=%s", group.group_id)
+        effects.on_refused = revert
+        logger.info("downgraded empty consumer group to classic group group=%s", group.group_id)
 
     def classic_sync(self, request: SyncGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         self._classic_members.sync(self._group(request.group_id), request, caller, reply, effects)
@@ -108,7 +108,7 @@ class ConsumerProtocol:
         assert isinstance(group, ConsumerGroup)
         return group
 
-    # -- time
+    # ---- timers
 
     def on_timer(self, key: Any, effects: Effects) -> None:
         _, purpose, group_id, *rest = key
@@ -128,7 +128,7 @@ class ConsumerProtocol:
     def _on_downgraded(self, group: ClassicGroup, effects: Effects) -> None:
         for member in group.members.values():
             group.keep_alive(member, effects)
-        self._classic.rebalances.begin_or_go_on(group, "it was a consumer group", effects)
+        self._classic.rebalances.maybe_prepare_rebalance(group, "it was a consumer group", effects)
 
     def _is_in_time(self, purpose: str, group: ConsumerGroup, member_id: str, effects: Effects) -> bool:
         if purpose == timers.SESSION:
@@ -137,7 +137,7 @@ class ConsumerProtocol:
             return group.members[member_id].state is not MemberState.UNREVOKED_PARTITIONS
         return False
 
-    # -- the topic
+    # ---- records
 
     def replay(self, key_version: int, record: StateRecord) -> None:
         replaying.replay(self._groups, key_version, record)
@@ -151,10 +151,10 @@ class ConsumerProtocol:
                 self._memberships.keep_alive(group.group_id, member, effects)
                 self._memberships.expect_revocation(group.group_id, member, effects)
         if group_count:
-            logger.info("consumer groups are loaded groups=%d members=%d", group_count, member_count)
+            logger.info("loaded consumer groups groups=%d members=%d", group_count, member_count)
 
     def on_unloaded(self, effects: Effects) -> None:
-        """Nobody waits in a consumer group: every request is answered at once."""
+        """Nothing to do: consumer groups have no pending requests."""
 
     def _consumer_groups(self) -> Iterator[ConsumerGroup]:
         return (group for group in list(self._groups.values()) if isinstance(group, ConsumerGroup))

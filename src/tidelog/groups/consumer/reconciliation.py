@@ -1,7 +1,7 @@
-"""How a member gets from what it has to what it should have, without a partition ever having two owners.
+"""Reconciliation of a member with its target assignment (KIP-848): a partition never has two owners.
 
-A member first gives up what it should not have, and stays in its epoch until it says that it did. Then it moves to the
-epoch of the target assignment and takes what is free; what others still have it gets when they have given it up.
+A member first revokes partitions that are not in its target, and stays in its epoch until it confirms that. Then it
+moves to the assignment epoch and gets the free partitions; it gets the others once their owners have revoked them.
 """
 
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from tidelog.groups.consumer.members import Assignment, Holdings, Member, Member
 from tidelog.types import Uuid
 
 OwnerOf = Callable[[Uuid, int], str | None]
-"""Which member has a partition, or has not yet given it up."""
+"""Member that owns a partition or has not revoked it yet."""
 
 
 def reconcile(
     member: Member, target_epoch: int, target: Assignment, owned: Assignment | None, owner_of: OwnerOf
 ) -> Member:
-    """The member one step further. `owned` is what it says it has; None if it does not say."""
+    """The member after one step. `owned`: partitions that it reports; None if it reports none."""
     if member.is_reconciled_to(target_epoch):
         return member
     if member.state is MemberState.UNREVOKED_PARTITIONS and _still_owns(owned, member.revoking):
@@ -30,13 +30,13 @@ def _next(member: Member, target_epoch: int, target: Assignment, owned: Assignme
     if surplus and _still_owns(owned, surplus):
         member = member.with_epoch(member.epoch)
         return replace(member, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=surplus)
-    assigned, is_complete = _take(member.member_id, kept, target, target_epoch, owner_of)
+    assigned, is_complete = _assign_free(member.member_id, kept, target, target_epoch, owner_of)
     state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
     return replace(member.with_epoch(target_epoch), state=state, assigned=assigned, revoking={})
 
 
 def _split(assigned: Holdings, target: Assignment) -> tuple[Holdings, Holdings]:
-    """What of it the member keeps, and what it must give up."""
+    """Partitions to keep and partitions to revoke."""
     kept: dict[Uuid, dict[int, int]] = {}
     surplus: dict[Uuid, dict[int, int]] = {}
     for topic_id, partitions in assigned.items():
@@ -47,10 +47,10 @@ def _split(assigned: Holdings, target: Assignment) -> tuple[Holdings, Holdings]:
     return kept, surplus
 
 
-def _take(
+def _assign_free(
     member_id: str, kept: Holdings, target: Assignment, target_epoch: int, owner_of: OwnerOf
 ) -> tuple[Holdings, bool]:
-    """What the member has with all that is free, and whether that is all it should have."""
+    """The member's partitions plus all free ones of its target, and whether the target is reached."""
     assigned = {topic_id: dict(partitions) for topic_id, partitions in kept.items()}
     is_complete = True
     for topic_id, wanted in target.items():

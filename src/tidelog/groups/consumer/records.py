@@ -1,4 +1,4 @@
-"""The records of consumer groups: what Kafka 4.3 writes to __consumer_offsets."""
+"""Records of consumer groups in `__consumer_offsets`, as in Kafka 4.3."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ VALUE_VERSION = 0
 class ResolvedRegex(NamedTuple):
     topics: frozenset[str]
     version: int
-    """Of the cluster's metadata, as Kafka counts it. We do not count, and write zero."""
+    """Version of the cluster's metadata in Kafka. Always 0 here."""
     timestamp_ms: int
 
 
@@ -104,7 +104,7 @@ def write_regex(effects: Effects, group_id: str, expression: str, resolved: Reso
     )
 
 
-# -- taking back
+# ---- tombstones
 
 
 def erase_member(effects: Effects, group_id: str, member_id: str) -> None:
@@ -119,7 +119,7 @@ def erase_regex(effects: Effects, group_id: str, expression: str) -> None:
 
 
 def erase_group(effects: Effects, group_id: str, member_ids: Iterable[str], expressions: Iterable[str]) -> None:
-    """In the order in which Kafka insists on reading it: the group's own epoch goes last."""
+    """Tombstones in the order that Kafka requires: the group epoch last."""
     for member_id in member_ids:
         erase_member(effects, group_id, member_id)
     _write(effects, stored.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
@@ -128,11 +128,11 @@ def erase_group(effects: Effects, group_id: str, member_ids: Iterable[str], expr
     _write(effects, stored.ConsumerGroupMetadataKey(group_id=group_id), None)
 
 
-# -- reading
+# ---- decoding
 
 
 def holdings_of(listed: Iterable[stored.TopicPartitions], member_epoch: int) -> Holdings:
-    """Records of Kafka before 4.3 do not say since when: then it counts from the member's epoch, as in Kafka."""
+    """Records of Kafka before 4.3 have no assignment epochs: the member epoch is used, as in Kafka."""
     return {
         topic.topic_id: dict(
             zip(topic.partitions, topic.assignment_epochs or [member_epoch] * len(topic.partitions), strict=False)
@@ -150,5 +150,5 @@ def classic_member_of(value: stored.ConsumerGroupMemberMetadataValue) -> Classic
 
 
 def member_state_of(state: int) -> MemberState:
-    """An unknown state is one of a future Kafka: what such a member should have is decided anew."""
+    """An unknown state comes from a future version of Kafka: the member is reconciled again."""
     return MemberState(state) if state in MemberState._value2member_map_ else MemberState.UNRELEASED_PARTITIONS

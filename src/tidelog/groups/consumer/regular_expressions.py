@@ -1,14 +1,14 @@
-"""Regular expressions for topic names, in time proportional to the name: consumers send them, the broker runs them.
+"""Regular expressions for topic subscriptions, matched by the broker in time proportional to the name.
 
 The syntax is RE2's, which Kafka uses, where it matters for names of topics (ASCII letters, digits, `.`, `_`, `-`):
 literals, `.`, classes with ranges, negation and `[:alpha:]`, `\\d \\D \\w \\W \\s \\S`, escapes (`\\.`, `\\x2d`,
 `\\Q...\\E`), groups of all kinds, `|`, `* + ? {n} {n,} {n,m}` greedy or not, `^ $ \\A \\z \\b \\B`, and the flags `i`,
-`s`, `m`, `U`. As in RE2 there are no back references and no looking ahead or behind: no expression can take
-exponential time. Of Unicode's classes there are the categories (`\\pL`, `\\p{Nd}`), `Any`, `Latin` and `Common`; other
-scripts are refused: RE2 has them, names of topics do not.
+`s`, `m`, `U`. As in RE2 there are no back references, lookaheads or lookbehinds: no expression can take exponential
+time. Supported Unicode classes are the categories (`\\pL`, `\\p{Nd}`), `Any`, `Latin` and `Common`. Other scripts are
+refused: RE2 has them, topic names do not.
 
-An expression becomes an automaton that is in many states at once (Thompson). The sets of states it gets into are
-remembered, so that most names cost one look-up for each character; how much else one may cost has a limit.
+An expression is compiled to a nondeterministic automaton (Thompson). Sets of states are cached, so that most names cost
+one lookup per character; the cost of the rest is limited.
 """
 
 from collections.abc import Iterable
@@ -30,17 +30,17 @@ from tidelog.groups.consumer.expression_parser import (
 MAX_STATES = 10_000
 MAX_REMEMBERED = 2_000
 MAX_WORK = 500_000
-"""How many states may be visited to match one list of names: some tenths of a second."""
+"""Limit of states visited to match one list of names: some tenths of a second."""
 
 
 class _Fork(NamedTuple):
-    """Go on at any of these."""
+    """Continue at any of these states."""
 
     targets: list[int]
 
 
 class _Read(NamedTuple):
-    """Go on behind one of these characters."""
+    """Continue after one of these characters."""
 
     characters: frozenset[str]
     is_negated: bool
@@ -48,7 +48,7 @@ class _Read(NamedTuple):
 
 
 class _Assert(NamedTuple):
-    """Go on if the place in the text is right."""
+    """Continue if the anchor matches at this position."""
 
     anchor: Anchor
     target: int
@@ -59,20 +59,20 @@ _MATCH = 0
 
 
 class _Place:
-    """What may be true between two characters of a name: the states to go on from, and what was just read."""
+    """Position between two characters of a name: the active states, and the kind of character before it."""
 
     __slots__ = ("before", "is_match", "moves", "states")
 
     def __init__(self, states: frozenset[int], before: str) -> None:
         self.states = states
         self.before = before
-        """A character of the same kind as the last one; empty at the start."""
+        """A character of the same kind as the previous one; empty at the start."""
         self.moves: dict[str, _Place] = {}
         self.is_match: bool | None = None
 
 
 class TopicPattern:
-    """Matches whole names, like Kafka's `matches`."""
+    """Pattern that matches whole names, like Kafka's `matches`."""
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
@@ -82,12 +82,12 @@ class TopicPattern:
         self._work = 0
 
     def matching(self, names: Iterable[str]) -> frozenset[str]:
-        """Raises InvalidExpression if it would take too long."""
+        """Names that match. Raises InvalidExpression if matching takes too long."""
         self._work = 0
         try:
             return frozenset(name for name in names if self._matches(name))
         finally:
-            self._places.clear()  # it is asked again when topics have changed: not worth the memory
+            self._places.clear()  # used again only after topics change: not worth the memory
 
     def _matches(self, name: str) -> bool:
         place = self._place(self._start, "")
@@ -142,7 +142,7 @@ class TopicPattern:
         return len(self._states) - 1
 
     def _compile(self, node: Node, target: int) -> int:
-        """The state from which the node is matched, to go on at `target`."""
+        """State that matches the node and continues at `target`."""
         match node:
             case Characters(characters, is_negated):
                 return self._add(_Read(characters, is_negated, target))

@@ -1,4 +1,4 @@
-"""Records of consumer groups as they come from the topic, or were just written to it."""
+"""Replay of consumer group records."""
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import replace
@@ -17,15 +17,15 @@ Groups = MutableMapping[str, Group]
 
 
 def replay(groups: Groups, key_version: int, record: StateRecord) -> None:
-    """Raises MalformedMessage or UnsupportedVersion. What Kafka 4.0 wrote of topics has no use any more."""
+    """Raises MalformedMessage or UnsupportedVersion. Topic metadata records of Kafka 4.0 are ignored."""
     if key_version not in REPLAYED:
         return
-    key_type, value_type, take_over = REPLAYED[key_version]
+    key_type, value_type, apply = REPLAYED[key_version]
     key = decode_versioned(key_type, record.key)
     if record.value is None:
         group = groups.get(key.group_id)
         if isinstance(group, ConsumerGroup):
-            take_over(group, key, None)
+            apply(group, key, None)
             if key_version == GROUP_KEY:
                 del groups[key.group_id]
         return
@@ -33,7 +33,7 @@ def replay(groups: Groups, key_version: int, record: StateRecord) -> None:
     group = groups.get(key.group_id)
     if not isinstance(group, ConsumerGroup):
         group = groups[key.group_id] = ConsumerGroup(key.group_id)
-    take_over(group, key, value)
+    apply(group, key, value)
 
 
 def _replay_group(
@@ -75,7 +75,7 @@ def _replay_assignment_epoch(
     value: stored.ConsumerGroupTargetAssignmentMetadataValue | None,
 ) -> None:
     group.assignment_epoch = NO_ASSIGNMENT_EPOCH if value is None else value.assignment_epoch
-    group.epoch = max(group.epoch, group.assignment_epoch)  # Kafka does not write the first epoch of a group down
+    group.epoch = max(group.epoch, group.assignment_epoch)  # Kafka does not write the first epoch of a group
     group.assigned_at_ms = 0 if value is None else value.assignment_timestamp
 
 

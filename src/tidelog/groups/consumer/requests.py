@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat must look like, with Kafka's words for what is wrong with it."""
+"""Validation of ConsumerGroupHeartbeat, with Kafka's error messages."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ NOT_GIVEN = -1
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
-    """Raises what Kafka answers."""
+    """Raises the errors that Kafka returns."""
     _refuse(_is_blank(request.group_id), "GroupId can't be empty.")
     _refuse(_is_blank(request.instance_id), "InstanceId can't be empty.")
     _refuse(_is_blank(request.rack_id), "RackId can't be empty.")
@@ -54,7 +54,7 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def _is_blank(text: str | None) -> bool:
-    """As Java trims: nothing is left but blanks and control characters."""
+    """True if the text has only blanks and control characters, as in Java's `trim`."""
     return text is not None and all(character <= " " for character in text)
 
 
@@ -77,7 +77,7 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Assignment | Non
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """The member tells everything, and wants to be told everything: it joins, or an answer did not reach it."""
+    """True for a full request, which needs a full response: the member joins, or lost a response."""
     return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != NOT_GIVEN
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -89,19 +89,19 @@ def is_leaving(request: ConsumerGroupHeartbeatRequest) -> bool:
     return request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
 
 
-def check_epoch(member: Member, said: int, owned: Assignment | None) -> None:
-    """The previous epoch will do while the member has nothing that it did not have in it: an answer was lost."""
-    if said > member.epoch:
-        raise FencedMemberEpoch(_wrong_epoch("greater", said, member.epoch))
-    is_previous = said == member.previous_epoch and _is_subset(owned, member.assigned)
-    if said < member.epoch and not is_previous:
-        raise FencedMemberEpoch(_wrong_epoch("smaller", said, member.epoch))
+def check_epoch(member: Member, received: int, owned: Assignment | None) -> None:
+    """The previous epoch is valid if the member owns only partitions of that epoch: a response was lost."""
+    if received > member.epoch:
+        raise FencedMemberEpoch(_wrong_epoch("greater", received, member.epoch))
+    is_previous = received == member.previous_epoch and _is_subset(owned, member.assigned)
+    if received < member.epoch and not is_previous:
+        raise FencedMemberEpoch(_wrong_epoch("smaller", received, member.epoch))
 
 
-def _wrong_epoch(how: str, said: int, known: int) -> str:
+def _wrong_epoch(how: str, received: int, existing: int) -> str:
     return (
-        f"The consumer group member has a {how} member epoch ({said}) than the one known by the group coordinator "
-        f"({known}). The member must abandon all its partitions and rejoin."
+        f"The consumer group member has a {how} member epoch ({received}) than the one known by the group coordinator "
+        f"({existing}). The member must abandon all its partitions and rejoin."
     )
 
 

@@ -1,4 +1,4 @@
-"""The timers of consumer groups: how long a member may be silent, and how long it may take to give partitions up."""
+"""Timers of consumer groups: session, revocation, join and sync timeouts of members."""
 
 from typing import TypeAlias
 
@@ -9,17 +9,17 @@ SESSION, REBALANCE, JOIN, SYNC, DOWNGRADED = "session", "rebalance", "join", "sy
 OF_MEMBERS = (SESSION, REBALANCE, JOIN, SYNC)
 
 MemberKey: TypeAlias = tuple[str, str]
-"""Group and member."""
+"""Group id and member id."""
 
 
 class Timers:
-    """A heartbeat only notes until when the member may be silent; its timer looks there when it fires."""
+    """A heartbeat only moves the session deadline; the timer checks the deadline when it fires."""
 
     def __init__(self) -> None:
         self._deadlines_ms: dict[MemberKey, int] = {}
         self._due_ms: dict[MemberKey, int] = {}
         self._joining: set[MemberKey] = set()
-        """Classic members that have been told to join again."""
+        """Classic members that have to rejoin."""
 
     def keep_alive(self, group_id: str, member_id: str, timeout_ms: int, effects: Effects) -> None:
         key = group_id, member_id
@@ -32,7 +32,7 @@ class Timers:
         effects.set_timer((OWNER, SESSION, *key), deadline_ms - effects.monotonic_ms)
 
     def is_session_over(self, group_id: str, member_id: str, effects: Effects) -> bool:
-        """Its timer has fired: did the member stay silent? If not, the timer runs on."""
+        """Called when the timer fires: True if the session has expired, else the timer is set again."""
         key = group_id, member_id
         self._due_ms.pop(key, None)
         deadline_ms = self._deadlines_ms.get(key, 0)
@@ -48,7 +48,7 @@ class Timers:
         effects.cancel_timer((OWNER, REBALANCE, group_id, member_id))
 
     def expect_join(self, group_id: str, member_id: str, timeout_ms: int, effects: Effects) -> None:
-        """From the first time a classic member was told; it may be told several times."""
+        """Start the join timeout at the first of several requests to rejoin."""
         key = group_id, member_id
         if key not in self._joining:
             self._joining.add(key)

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat: a member of a consumer group joins, is alive, or leaves, and hears what it has (KIP-848)."""
 
 from tidelog.errors import KafkaError
-from tidelog.groups.group import answer_for
+from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -20,5 +20,5 @@ def handle_consumer_group_heartbeat(
 
 
 def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
-    told = answer_for(error)
+    told = coordinator_error(error)
     return ConsumerGroupHeartbeatResponse(error_code=told.code, error_message=told.message)

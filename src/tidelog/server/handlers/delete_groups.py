@@ -3,7 +3,7 @@
 import asyncio
 
 from tidelog.errors import KafkaError
-from tidelog.groups.group import answer_for
+from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.runtime.deferred import Deferred, gather
 from tidelog.server.dispatch import Call
@@ -22,4 +22,4 @@ def _delete(group_id: str, call: Call) -> Deferred[DeleteGroupsResponse]:
 
 
 def _failed(group_id: str, error: KafkaError) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(results=[DeletableGroupResult(group_id, answer_for(error).code)])
+    return DeleteGroupsResponse(results=[DeletableGroupResult(group_id, coordinator_error(error).code)])

@@ -1,7 +1,7 @@
 """JoinGroup: a member joins a group, or joins it again for a rebalance. The answer comes when all have joined."""
 
 from tidelog.errors import GroupMaxSizeReached, KafkaError
-from tidelog.groups.group import answer_for
+from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
@@ -15,7 +15,7 @@ def handle_join_group(request: JoinGroupRequest, call: Call) -> Deferred[JoinGro
 
     def refused(error: KafkaError) -> JoinGroupResponse:
         is_out = isinstance(error, GroupMaxSizeReached)
-        return JoinGroupResponse(error_code=answer_for(error).code, member_id="" if is_out else member_id)
+        return JoinGroupResponse(error_code=coordinator_error(error).code, member_id="" if is_out else member_id)
 
     def worded(response: JoinGroupResponse) -> JoinGroupResponse:
         response.protocol_name = response.protocol_name or no_protocol

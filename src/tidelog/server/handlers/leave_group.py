@@ -1,7 +1,7 @@
 """LeaveGroup: members leave a group."""
 
 from tidelog.errors import KafkaError
-from tidelog.groups.group import answer_for
+from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
@@ -15,4 +15,4 @@ def handle_leave_group(request: LeaveGroupRequest, call: Call) -> Deferred[Leave
 
 
 def _refused(error: KafkaError) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=answer_for(error).code)
+    return LeaveGroupResponse(error_code=coordinator_error(error).code)

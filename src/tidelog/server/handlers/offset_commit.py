@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
-from tidelog.groups.group import answer_for
+from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -37,7 +37,7 @@ def handle_offset_commit(
     if not known:
         return OffsetCommitResponse(topics=merged([], refused))
     request.topics = known
-    reply = Deferred(lambda error: _failed(request, answer_for(error)))
+    reply = Deferred(lambda error: _failed(request, coordinator_error(error)))
     call.services.groups.commit_offsets(request, caller_of(call), reply)
     if not refused:
         return reply

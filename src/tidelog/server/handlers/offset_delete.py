@@ -1,7 +1,7 @@
 """OffsetDelete: forget how far a group has come in some partitions."""
 
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
-from tidelog.groups.group import answer_for
+from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -34,4 +34,4 @@ def _unknown(topic: str, indexes: list[int]) -> OffsetDeleteResponseTopic:
 
 
 def _failed(error: KafkaError) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=answer_for(error).code)
+    return OffsetDeleteResponse(error_code=coordinator_error(error).code)

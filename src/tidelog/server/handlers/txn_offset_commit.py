@@ -10,7 +10,7 @@ from tidelog.errors import (
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
-from tidelog.groups.group import answer_for
+from tidelog.groups.group import coordinator_error
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -76,7 +76,7 @@ def _told(error: KafkaError, version: int) -> KafkaError:
         return CoordinatorNotAvailable(error.message)
     if isinstance(error, TransactionAbortable) and version < KNOWS_ABORTABLE_FROM_VERSION:
         return InvalidTxnState(error.message)
-    return answer_for(error)
+    return coordinator_error(error)
 
 
 def _failed(request: TxnOffsetCommitRequest, error_code: int) -> list[TxnOffsetCommitResponseTopic]:
